@@ -70,36 +70,55 @@ public final class StructableCoordinator {
   // Fails as Spark does if its Python process fails, which it calls an action on something.
   private static List answer(MetadataBuilder asked, String action, String something) {
     StructableCoordinator coordinator = current;
-    List messages = coordinator == null ? null : coordinator.exchanged(asked.build().json());
-    if (messages == null) return null;
-    String error = new String((byte[]) messages.get(0), StandardCharsets.UTF_8);
-    if (error.length() > 0) {
-      new Failure(QueryCompilationErrors$.MODULE$.pythonDataSourceError(action, something, error)).get();  // throws it
+    SocketChannel channel = coordinator == null ? null : coordinator.channel();
+    if (channel == null) return null;
+    String error;
+    try {
+      List messages = exchanged(channel, asked.build().json().getBytes(StandardCharsets.UTF_8));
+      error = new String((byte[]) messages.get(0), StandardCharsets.UTF_8);
+      if (error.length() == 0) return messages.subList(1, messages.size());
+    } catch (IOException lost) {
+      // It may have done what was asked: a Python process must not ask again.
+      error = "StorageUnavailableError: the coordinator in the driver ended before it answered (" + lost + ")";
     }
-    return messages.subList(1, messages.size());
+    new Failure(QueryCompilationErrors$.MODULE$.pythonDataSourceError(action, something, error)).get();  // throws it
+    return null;
   }
 
-  // Null if the coordinator does not answer, which a Python process reports.
-  private List exchanged(String question) {
+  // Null if the coordinator cannot be reached, which a Python process reports.
+  private SocketChannel channel() {
+    SocketChannel channel = null;
     try {
-      SocketChannel channel = SocketChannel.open(new InetSocketAddress(host, port));
-      try {
-        channel.setOption(StandardSocketOptions.TCP_NODELAY, Boolean.TRUE);
-        DataInputStream in = new DataInputStream(Channels.newInputStream(channel));
-        OutputStream out = Channels.newOutputStream(channel);
-        shakeHands(in, out);
-        send(out, question.getBytes(StandardCharsets.UTF_8));
-        int count = Integer.parseInt(new String(receive(in, MOST_HANDSHAKE_BYTES), StandardCharsets.US_ASCII));
-        List messages = new ArrayList();
-        while (messages.size() < count) messages.add(receive(in, Integer.MAX_VALUE));
-        return messages;
-      } finally {
-        channel.close();
-      }
+      channel = SocketChannel.open(new InetSocketAddress(host, port));
+      channel.setOption(StandardSocketOptions.TCP_NODELAY, Boolean.TRUE);
+      shakeHands(new DataInputStream(Channels.newInputStream(channel)), Channels.newOutputStream(channel));
+      return channel;
     } catch (IOException gone) {
-      return null;
+      close(channel);
     } catch (GeneralSecurityException other) {
-      return null;
+      close(channel);
+    }
+    return null;
+  }
+
+  private static void close(SocketChannel channel) {
+    try {
+      if (channel != null) channel.close();
+    } catch (IOException late) {
+      // Nothing was sent that could be lost.
+    }
+  }
+
+  private static List exchanged(SocketChannel channel, byte[] question) throws IOException {
+    try {
+      DataInputStream in = new DataInputStream(Channels.newInputStream(channel));
+      send(Channels.newOutputStream(channel), question);
+      int count = Integer.parseInt(new String(receive(in, MOST_HANDSHAKE_BYTES), StandardCharsets.US_ASCII));
+      List messages = new ArrayList();
+      while (messages.size() < count) messages.add(receive(in, Integer.MAX_VALUE));
+      return messages;
+    } finally {
+      channel.close();
     }
   }
 

@@ -40,9 +40,9 @@ def planners(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[objec
 
 
 @pytest.fixture
-def silent(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the coordinator answer no question of the JVM."""
-    monkeypatch.setattr(registration.coordinators[spark.sparkContext]._questions, "_serve", lambda channel: None)
+def unreachable(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the coordinator refuse the JVM."""
+    monkeypatch.setattr(registration.coordinators[spark.sparkContext]._questions, "_secret", b"another")
 
 
 def test_a_query_starts_no_planning_process(tables: Tables, storage: Storage, planners: list[object]) -> None:
@@ -63,29 +63,44 @@ def test_a_catalog_starts_no_planning_process(
     assert not planners
 
 
-@pytest.mark.usefixtures("silent")
-def test_without_an_answer_a_python_process_plans(tables: Tables, storage: Storage, planners: list[object]) -> None:
+@pytest.mark.usefixtures("unreachable")
+def test_without_the_coordinator_a_python_process_plans(
+    tables: Tables, storage: Storage, planners: list[object]
+) -> None:
     create_runs(storage, 10)
     assert tables.read("runs").where("started > 7").count() == 2
     assert planners
 
 
-@pytest.mark.parametrize("silent_coordinator", [False, True])
+@pytest.mark.parametrize("reachable", [True, False])
 def test_errors_of_planning_are_the_same(
-    request: pytest.FixtureRequest, tables: Tables, storage: Storage, silent_coordinator: bool
+    request: pytest.FixtureRequest, tables: Tables, storage: Storage, reachable: bool
 ) -> None:
     create_runs(storage, 10)
     frame = tables.read("runs")
     assert frame.count() == 10
     storage.admin.drop("runs")
-    if silent_coordinator:
-        request.getfixturevalue("silent")
+    if not reachable:
+        request.getfixturevalue("unreachable")
     with pytest.raises(AnalysisException) as caught:
         frame.collect()
     assert caught.value.getCondition() == "PYTHON_DATA_SOURCE_ERROR"
     assert "Failed to initialize Python data source reader" in str(caught.value)
     assert "TableNotFoundError: table 'runs' does not exist" in str(caught.value)
     assert "Traceback" not in str(caught.value)
+
+
+def test_a_lost_answer_is_an_error(
+    tables: Tables, storage: Storage, spark: SparkSession, planners: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked may have been done, so that nobody asks again."""
+    create_runs(storage, 10)
+    frame = tables.read("runs")
+    planners.clear()
+    monkeypatch.setattr(registration.coordinators[spark.sparkContext]._questions, "_serve", lambda channel: None)
+    with pytest.raises(AnalysisException, match="the coordinator in the driver ended before it answered"):
+        frame.collect()
+    assert not planners
 
 
 def test_a_task_carries_the_keys_of_a_filter_once(spark: SparkSession, tables: Tables, storage: Storage) -> None:
