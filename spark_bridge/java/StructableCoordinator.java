@@ -87,26 +87,22 @@ public final class StructableCoordinator {
 
   // Null if the coordinator cannot be reached, which a Python process reports.
   private SocketChannel channel() {
-    SocketChannel channel = null;
     try {
-      channel = SocketChannel.open(new InetSocketAddress(host, port));
-      channel.setOption(StandardSocketOptions.TCP_NODELAY, Boolean.TRUE);
-      shakeHands(new DataInputStream(Channels.newInputStream(channel)), Channels.newOutputStream(channel));
-      return channel;
+      return opened(SocketChannel.open(new InetSocketAddress(host, port)));
     } catch (IOException gone) {
-      close(channel);
-    } catch (GeneralSecurityException other) {
-      close(channel);
+      return null;
     }
-    return null;
   }
 
-  private static void close(SocketChannel channel) {
+  private SocketChannel opened(SocketChannel channel) throws IOException {
     try {
-      if (channel != null) channel.close();
-    } catch (IOException late) {
-      // Nothing was sent that could be lost.
+      channel.setOption(StandardSocketOptions.TCP_NODELAY, Boolean.TRUE);
+      shakeHands(new DataInputStream(Channels.newInputStream(channel)), Channels.newOutputStream(channel));
+    } catch (Exception stranger) {
+      channel.close();
+      throw new IOException(stranger);
     }
+    return channel;
   }
 
   private static List exchanged(SocketChannel channel, byte[] question) throws IOException {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -17,11 +17,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from structable.spark_bridge import register
+from structable.spark_bridge import driver_questions, register
+from structable.spark_bridge.coordinator_client import CoordinatorClient
 from structable.spark_bridge.format_lookup import format_hidden, session_active
 from structable.spark_bridge.reader import ChangeReader, StructableReader
 from structable.spark_bridge.registration import coordinator_of
-from structable.spark_bridge.source import bound_data_source
+from structable.spark_bridge.source import batch_reader, bound_data_source
 from structable.spark_bridge.writer import StagedMessage, StructableWriter
 from tests.spark.conftest import give_up_snapshots
 from tests.spark.support.faulty_tasks import executor
@@ -105,10 +106,15 @@ def _start(faults: Path) -> None:
     register(spark)
     plain = bound_data_source(coordinator_of(spark).client)
 
-    class Faulty(plain):  # type: ignore[misc, valid-type]
-        def reader(self, schema: StructType) -> StructableReader | ChangeReader:
-            return _FaultyReader(super().reader(schema), faults)
+    def reader(
+        coordinator: CoordinatorClient, given: Mapping[str, str], schema: StructType
+    ) -> StructableReader | ChangeReader:
+        made = batch_reader(coordinator, given, schema)
+        return _FaultyReader(made, faults) if isinstance(made, StructableReader) else made
 
+    driver_questions.batch_reader = reader  # type: ignore[attr-defined]
+
+    class Faulty(plain):  # type: ignore[misc, valid-type]
         def writer(self, schema: StructType, overwrite: bool) -> StructableWriter:
             return _FaultyWriter(super().writer(schema, overwrite), faults)
 
