@@ -235,11 +235,12 @@ def test_the_password_is_never_shown(spark: SparkSession, url: str, storage: Sto
         shown += [str(row) for row in rows(spark, f"SHOW CREATE TABLE {name}.runs")]
         shown += [frame._jdf.queryExecution().toString(), plan(frame), str(len(frame.collect()))]
         shown += [str(row) for row in rows(spark, f"EXPLAIN EXTENDED INSERT INTO {name}.runs VALUES ('a', 1, 'x', 1)")]
+        shown += [str(row) for row in rows(spark, f"EXPLAIN EXTENDED UPDATE {name}.runs SET cost = 1")]
         for statement in (
             "CREATE TABLE {}.t (k INT)",
             "INSERT INTO {}.runs VALUES (1)",
-            "UPDATE {}.runs SET cost = 1",
-            "DELETE FROM {}.runs WHERE upper(app) = 'x'",
+            "UPDATE {}.runs SET absent = 1",
+            "DELETE FROM {}.runs WHERE upper(absent) = 'x'",
             "SELECT * FROM {}.absent",
         ):
             with pytest.raises(AnalysisException) as caught:
