@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .admin import TableAdmin
+from .aggregates import AggregateExpression, Aggregation
 from .autocommit import AutoCommitTable
 from .backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
 from .bulk import CommitResult, PatchArm, ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
@@ -39,6 +40,7 @@ from .errors import (
     UnsupportedOperationError,
 )
 from .evaluation import compile_filter
+from .expressions import Expression
 from .feeds import ChangeFeed, ChangeIterator, ChangePlan
 from .fields import Field, FieldType
 from .filters import Column, Filter, col
@@ -47,6 +49,7 @@ from .merging import Merger
 from .positions import FeedPosition
 from .ranges import Range
 from .rows import Row, RowShape
+from .rules.aggregates import check_aggregation
 from .rules.changes import check_changes, check_row_changes
 from .rules.fields import check_columns
 from .rules.filters import bind_filter
@@ -70,9 +73,12 @@ from .values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Val
 
 if TYPE_CHECKING:
     from .arrow import arrow_schema, arrow_type, conform_batch, rows_to_batches
+    from .arrow_aggregates import aggregate_schema, partial_aggregates
 
 __all__ = [
     "COMMON_OPTIONS",
+    "AggregateExpression",
+    "Aggregation",
     "Backend",
     "BackendNotFoundError",
     "Change",
@@ -84,6 +90,7 @@ __all__ = [
     "CommitOutcomeUnknownError",
     "CommitResult",
     "DataCorruptionError",
+    "Expression",
     "FeedPosition",
     "Field",
     "FieldSizeLimitError",
@@ -150,9 +157,11 @@ __all__ = [
     "Merger",
     "RowShape",
     "SchemaChange",
+    "aggregate_schema",
     "arrow_schema",
     "arrow_type",
     "bind_filter",
+    "check_aggregation",
     "check_changes",
     "check_columns",
     "check_index_sizes",
@@ -166,6 +175,7 @@ __all__ = [
     "compile_filter",
     "conform_batch",
     "may_create",
+    "partial_aggregates",
     "plan_schema_change",
     "retry",
     "rows_to_batches",
@@ -174,6 +184,7 @@ __all__ = [
 
 __version__: str
 _ARROW = ("arrow_schema", "arrow_type", "conform_batch", "rows_to_batches")
+_ARROW_AGGREGATES = ("aggregate_schema", "partial_aggregates")
 
 
 def __getattr__(name: str) -> object:
@@ -186,4 +197,8 @@ def __getattr__(name: str) -> object:
         from . import arrow
 
         return getattr(arrow, name)
+    if name in _ARROW_AGGREGATES:
+        from . import arrow_aggregates
+
+        return getattr(arrow_aggregates, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

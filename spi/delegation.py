@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from .admin import TableAdmin
+from .aggregates import Aggregation
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
 from .changes import Change, RowKind
 from .diagnosis import Finding
@@ -229,6 +230,10 @@ class DelegatingStorage(Storage):
     def process_local(self) -> bool:
         return self._storage.process_local
 
+    @property
+    def aggregates(self) -> bool:
+        return self._storage.aggregates
+
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Transaction:
         return self._storage.transaction(isolation, read_only)
 
@@ -243,8 +248,11 @@ class DelegatingStorage(Storage):
         where: Filter | None = None,
         columns: Iterable[str] | None = None,
         splits: int = 1,
+        aggregate: Aggregation | None = None,
     ) -> ScanPlan:
-        return self._storage.plan_scan(table, range=range, where=where, columns=columns, splits=splits)
+        return self._storage.plan_scan(
+            table, range=range, where=where, columns=columns, splits=splits, aggregate=aggregate
+        )
 
     def share_snapshot(self) -> SharedSnapshot:
         return self._storage.share_snapshot()

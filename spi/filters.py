@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
+from .expressions import Expression, FieldValue
 from .values import Value
 
 __all__ = [
@@ -197,10 +198,10 @@ def _parts(where: Filter, kind: type[And] | type[Or]) -> tuple[Filter, ...]:
     return where.parts if isinstance(where, kind) else (where,)
 
 
-class Column:
-    """A column in a filter, made by `col`: compare it, or call one of its methods.
+class Column(Expression):
+    """A column, made by `col`: compare it, or call one of its methods, for a filter; calculate with it for a sum.
 
-    Values are checked when the filter is used with a table.
+    Values are checked when the filter or the expression is used with a table.
     """
 
     __slots__ = ("name",)
@@ -227,6 +228,14 @@ class Column:
     def __ge__(self, value: Value) -> Filter:
         return Comparison(self.name, Operator.GE, value)
 
+    def fields(self) -> Iterator[str]:
+        """Yield the field."""
+        yield self.name
+
+    def as_expression(self) -> Expression:
+        """Return the value of the field, which is compared as other values are."""
+        return FieldValue(self.name)
+
     def isin(self, values: Iterable[Value]) -> Filter:
         """True if the field equals one of `values`; with no values it is false everywhere, also for null."""
         return IsIn(self.name, tuple(values))
@@ -252,5 +261,5 @@ class Column:
 
 
 def col(name: str) -> Column:
-    """Return a column to build a filter from: `col("k2") > 100`."""
+    """Return a column to build a filter or an expression from: `col("k2") > 100`, `col("v") * 2`."""
     return Column(name)

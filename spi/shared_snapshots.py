@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
+from .aggregates import Aggregation
 from .bulk import ScanPlan
 from .filters import Filter
 from .ranges import Range
@@ -38,6 +39,7 @@ class SharedSnapshot(ABC):
         where: Filter | None = None,
         columns: Iterable[str] | None = None,
         splits: int = 1,
+        aggregate: Aggregation | None = None,
     ) -> ScanPlan:
         """Divide a scan of the snapshot, with the arguments and errors of `Storage.plan_scan`.
 

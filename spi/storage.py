@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from .admin import TableAdmin
+from .aggregates import Aggregation
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
@@ -51,6 +52,11 @@ class Storage(Transactional):
         """Whether the data lives in this process only: no other process can read splits or stage rows."""
         return False
 
+    @property
+    def aggregates(self) -> bool:
+        """Whether `plan_scan`, that of shared snapshots too, takes an `aggregate`."""
+        return False
+
     @abstractmethod
     def table(self, name: str) -> StructuredTable:
         """Return the auto-commit view of a table: each call is its own transaction and is retried as `run` does.
@@ -72,6 +78,7 @@ class Storage(Transactional):
         where: Filter | None = None,
         columns: Iterable[str] | None = None,
         splits: int = 1,
+        aggregate: Aggregation | None = None,
     ) -> ScanPlan:
         """Take a snapshot and divide a scan of it into about equal, picklable splits.
 
@@ -85,13 +92,19 @@ class Storage(Transactional):
             The columns of the batches: exactly these, in this order. All in the table's order, if not given.
         splits : int
             Approximate number of splits, at least 1; the plan may have fewer, never none.
+        aggregate : Aggregation, optional
+            What the batches have in place of the selected rows, and of `columns`: partial aggregates, under the names
+            of `Aggregation.columns`. A group may come in each split, and in several rows of one, all of which the
+            caller puts together: counts and sums by adding them, extremes by comparing. Without `group_by` each split
+            has at least one row; groups have no rows if no rows were selected.
 
         Raises
         ------
         TableNotFoundError, InvalidFieldError
-            If the table or a field does not exist, or a value does not fit.
+            If the table or a field does not exist, or a value does not fit; if the aggregate is not of this table, or
+            given together with columns.
         UnsupportedOperationError
-            If other processes cannot read the store.
+            If other processes cannot read the store, or the store does not aggregate.
         """
 
     @abstractmethod
@@ -104,6 +117,8 @@ class Storage(Transactional):
         ------
         TransactionClosedError
             If the plan's snapshot is no longer held; no other snapshot replaces it.
+        InvalidFieldError
+            If an expression of the plan's aggregate has a value of more than 38 digits.
         """
 
     def share_snapshot(self) -> SharedSnapshot:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from structable.spi import (
+    Aggregation,
     Filter,
     Range,
     ScanPlan,
@@ -15,26 +16,12 @@ from structable.spi import (
     SnapshotHold,
     TransactionClosedError,
 )
-from structable.spi.delegation import consumed
 
-__all__ = ["HeldSnapshot", "ScanArguments"]
+from .scan_arguments import ScanArguments
+
+__all__ = ["HeldSnapshot"]
 
 _ALL = Range()
-
-
-class ScanArguments:
-    """The arguments of `plan_scan`, to be used more than once."""
-
-    __slots__ = ("columns", "range", "splits", "table", "where")
-
-    def __init__(
-        self, table: str, range_: Range, where: Filter | None, columns: Iterable[str] | None, splits: int
-    ) -> None:
-        self.table = table
-        self.range = range_
-        self.where = where
-        self.columns = consumed(columns)
-        self.splits = splits
 
 
 class _Members:
@@ -95,9 +82,10 @@ class HeldSnapshot(SharedSnapshot):
         where: Filter | None = None,
         columns: Iterable[str] | None = None,
         splits: int = 1,
+        aggregate: Aggregation | None = None,
     ) -> ScanPlan:
         self._require_open()
-        arguments = ScanArguments(table, range, where, columns, splits)
+        arguments = ScanArguments(table, range, where, columns, splits, aggregate)
         with self._planning:
             # First, so that a state which is there now remains.
             leave = self._members.join()

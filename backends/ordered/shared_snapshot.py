@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from structable.backends.base.shared_snapshot import HeldSnapshot, ScanArguments
+from structable.backends.base.scan_arguments import ScanArguments
+from structable.backends.base.shared_snapshot import HeldSnapshot
 from structable.spi import ScanPlan, SnapshotHold, TableNotFoundError, TransactionConflictError
 
 from .engine import Engine, EngineSnapshot, SharedSplits, renewed
@@ -59,17 +60,7 @@ class OrderedSharedSnapshot(HeldSnapshot):
         hold: Callable[[Callable[[], None]], SnapshotHold],
     ) -> ScanPlan:
         binding = self._unchanged(shared.snapshot, arguments.table)
-        plan, _ = plan_table_scan(
-            self._engine,
-            binding,
-            shared.snapshot,
-            arguments.range,
-            arguments.where,
-            arguments.columns,
-            arguments.splits,
-            shared=shared,
-            hold=hold,
-        )
+        plan, _ = plan_table_scan(self._engine, binding, shared.snapshot, arguments, shared=shared, hold=hold)
         return plan
 
     def _unchanged(self, snapshot: EngineSnapshot, name: str) -> TableBinding:

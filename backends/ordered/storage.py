@@ -8,7 +8,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
 from structable.backends.base.feed_upkeep import FeedUpkeep
+from structable.backends.base.scan_arguments import ScanArguments
 from structable.spi import (
+    Aggregation,
     ChangeFeed,
     CommitResult,
     Filter,
@@ -36,7 +38,6 @@ from structable.spi import (
     WriteMode,
 )
 from structable.spi.autocommit import AutoCommitTable
-from structable.spi.delegation import consumed
 from structable.spi.rules.jobs import requested_job
 
 from .codec.source import NewerLayoutError
@@ -122,6 +123,10 @@ class OrderedStorage(Storage):
         return self.engine.process_local
 
     @property
+    def aggregates(self) -> bool:
+        return True
+
+    @property
     def closed(self) -> bool:
         return self.engine.closed
 
@@ -149,15 +154,16 @@ class OrderedStorage(Storage):
         where: Filter | None = None,
         columns: Iterable[str] | None = None,
         splits: int = 1,
+        aggregate: Aggregation | None = None,
     ) -> ScanPlan:
         self._require_open()
-        names = consumed(columns)
+        arguments = ScanArguments(table, range, where, columns, splits, aggregate)
 
         def planned() -> ScanPlan:
             with self.transaction(read_only=True) as transaction:
                 binding, snapshot = transaction.table(table).binding, transaction.snapshot
                 epoch = snapshot.epoch
-                plan, divided_at = plan_table_scan(self.engine, binding, snapshot, range, where, names, splits)
+                plan, divided_at = plan_table_scan(self.engine, binding, snapshot, arguments)
             if divided_at != epoch:
                 # Its snapshot is younger than the lookup of the table, which may have been dropped in between.
                 plan.close()

@@ -10,7 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from structable.backends.base.feed_upkeep import FeedUpkeep
+from structable.backends.base.scan_arguments import ScanArguments
 from structable.spi import (
+    Aggregation,
     ChangeFeed,
     CommitResult,
     Filter,
@@ -135,6 +137,10 @@ class PostgreSQLStorage(Storage):
                 f"the storage {self._url} was closed, or connected by the process that forked this one"
             )
 
+    @property
+    def aggregates(self) -> bool:
+        return True
+
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> PostgreSQLTransaction:
         if isolation.__class__ is not Isolation:
             raise ValueError(f"isolation is {isolation!r}; it must be an Isolation")
@@ -153,11 +159,11 @@ class PostgreSQLStorage(Storage):
         where: Filter | None = None,
         columns: Iterable[str] | None = None,
         splits: int = 1,
+        aggregate: Aggregation | None = None,
     ) -> ScanPlan:
         self._require_open()
-        plan, connection = plan_table_scan(
-            self.pool, self._catalog, self._feeds.gate, table, range, where, columns, splits
-        )
+        arguments = ScanArguments(table, range, where, columns, splits, aggregate)
+        plan, connection = plan_table_scan(self.pool, self._catalog, self._feeds.gate, arguments)
         self._plans[plan.hold] = connection
         return plan
 

@@ -39,6 +39,9 @@ class Capabilities:
     shared_snapshots : bool
         Plans of several tables can share a snapshot. Not declared, `share_snapshot` is refused with
         UnsupportedOperationError.
+    aggregates : bool
+        Scan plans can have aggregates in place of rows. Not declared, `Storage.aggregates` is false, and a plan of
+        them is refused with UnsupportedOperationError.
     """
 
     restartable: bool = True
@@ -50,6 +53,7 @@ class Capabilities:
     streams: bool = False
     statistics: bool = False
     shared_snapshots: bool = False
+    aggregates: bool = False
 
 
 _MEANINGS = {
@@ -62,6 +66,7 @@ _MEANINGS = {
     "streams": "write jobs may be batches of a stream, and of mode patch",
     "statistics": "the store tells how many rows a table has",
     "shared_snapshots": "plans of several tables can share a snapshot",
+    "aggregates": "scan plans can have aggregates in place of rows",
 }
 
 

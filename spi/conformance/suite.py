@@ -47,6 +47,7 @@ from .range_rules import RangeRules
 from .read_rules import ReadRules
 from .row_kind_rules import RowKindRules
 from .runner_rules import RunnerRules
+from .scan_aggregate_rules import ScanAggregateRules
 from .scan_rules import ScanRules
 from .schema_change_rules import SchemaChangeRules
 from .sequence_rules import SequenceRules
@@ -104,6 +105,7 @@ class BackendConformance(
     StatisticsRules,
     StoreRules,
     BulkScanRules,
+    ScanAggregateRules,
     SharedSnapshotRules,
     SharedPlanRules,
     JobModeRules,

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from structable.backends.base.scan_arguments import ScanArguments
 from structable.backends.ordered.engine import EngineSnapshot, Pair, SharedSplits, SplitSource, Upcalls
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import FeedPosition, Filter, Range, ScanPlan, ScanSplit, SnapshotHold
-from structable.spi.rules.fields import check_columns
+from structable.spi import Aggregation, FeedPosition, Filter, ScanPlan, ScanSplit, SnapshotHold
 from structable.spi.rules.scans import check_splits
 
 from .execution import entry_without_row
@@ -40,16 +40,14 @@ class _Divided:
     intervals: list[Interval]  # of raw row keys, or of raw entries of the index
     index: str | None  # the field whose index finds the rows
     within: list[Interval] | None  # the raw row keys that count among those that the index finds
+    aggregation: Aggregation | None  # what the split gives in place of its rows
 
 
 def plan_table_scan(
     engine: SplitSource,
     binding: TableBinding,
     snapshot: EngineSnapshot,
-    range_: Range,
-    where: Filter | None,
-    columns: Iterable[str] | None,
-    splits: int,
+    arguments: ScanArguments,
     *,
     shared: SharedSplits | None = None,
     hold: Callable[[Callable[[], None]], SnapshotHold] = SnapshotHold,
@@ -59,21 +57,23 @@ def plan_table_scan(
     The path is chosen by `snapshot`, an earlier one, or that of `shared`, which is divided instead. `hold` makes the
     plan's hold.
     """
-    splits = check_splits(splits)
-    names = check_columns(binding.spec, columns) or binding.spec.field_names
-    request = KeyedRequest.of(binding, (range_,), where)
+    splits = check_splits(arguments.splits)
+    columns = arguments.planned_columns(binding.spec)
+    request = KeyedRequest.of(binding, (arguments.range,), arguments.where)
     path, divided = divide_scan(engine, shared or engine, snapshot, binding, request, splits)
     index = None if path.index is None else path.index.field.name
-    common = _Divided(binding.raw_schema, names, path.residual, path.intervals, index, path.within)
+    common = _Divided(
+        binding.raw_schema, columns.read, path.residual, path.intervals, index, path.within, columns.aggregation
+    )
     states = [pickle.dumps((common, state)) for state in divided.states]
     # Entries of one value are in the order of the keys.
-    ordered = not binding.keyless and (index is None or path.sort_by is None)
+    ordered = columns.aggregation is None and not binding.keyless and (index is None or path.sort_by is None)
     feed, position = binding.schema.feed, None
     if feed is not None:
         assert divided.version is not None, "an engine with feeds gives its plans a version"
         position = FeedPosition(feed.token, divided.version)
     held = hold(divided.release)
-    plan = ScanPlan(binding.spec.name, names, states, held, ordered=ordered, position=position)
+    plan = ScanPlan(binding.spec.name, columns.names, states, held, ordered=ordered, position=position)
     return plan, divided.epoch
 
 
@@ -96,6 +96,7 @@ def read_table_split(engine: SplitSource, split: ScanSplit) -> Iterator[RecordBa
     """Yield the rows of a split as Arrow batches; see `Storage.read_split`."""
     split.require_open()
     from structable.backends.ordered.arrow.filtering import matching_batches
+    from structable.spi import partial_aggregates
 
     # A split is itself a pickle: its state is as trustworthy as the split.
     divided, state = pickle.loads(split.state)
@@ -103,7 +104,10 @@ def read_table_split(engine: SplitSource, split: ScanSplit) -> Iterator[RecordBa
     pairs = engine.read_split(state, divided.intervals)
     if divided.index is not None:
         pairs = _fetched(engine, binding, divided, state, pairs)
-    return _while_held(split, matching_batches(binding.schema, divided.columns, divided.residual, pairs))
+    batches = _while_held(split, matching_batches(binding.schema, divided.columns, divided.residual, pairs))
+    if divided.aggregation is None:
+        return batches
+    return _while_held(split, partial_aggregates(binding.spec, divided.aggregation, batches))
 
 
 def _fetched(

@@ -6,7 +6,8 @@ from collections.abc import Callable, MutableMapping
 from contextlib import AbstractContextManager
 from functools import partial
 
-from structable.backends.base.shared_snapshot import HeldSnapshot, ScanArguments
+from structable.backends.base.scan_arguments import ScanArguments
+from structable.backends.base.shared_snapshot import HeldSnapshot
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
@@ -15,7 +16,6 @@ from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.spi import FeedPosition, ScanPlan, SnapshotHold, TableNotFoundError, TransactionConflictError
-from structable.spi.rules.fields import check_columns
 from structable.spi.rules.scans import ScanRequest, check_splits
 
 from .split_planning import SIZES, PlanSnapshot, TablePlan, divided, feed_token, first_plan, release_snapshot
@@ -67,17 +67,7 @@ class SharedPlans(HeldSnapshot):
 
     def _plan(self, arguments: ScanArguments, hold: Callable[[Callable[[], None]], SnapshotHold]) -> ScanPlan:
         if self._snapshot is None:
-            planned, snapshot = first_plan(
-                self._pool,
-                self._catalog,
-                self._gate,
-                arguments.table,
-                arguments.range,
-                arguments.where,
-                arguments.columns,
-                arguments.splits,
-                for_feeds=True,
-            )
+            planned, snapshot = first_plan(self._pool, self._catalog, self._gate, arguments, for_feeds=True)
             self._members.hold(partial(release_snapshot, self._pool, snapshot.connection))
             self._snapshot = snapshot
         else:
@@ -97,16 +87,16 @@ class SharedPlans(HeldSnapshot):
         connection.pipeline((_SAVEPOINT,))
         try:
             binding = self._bound(connection, arguments.table)
-            names = check_columns(binding.spec, arguments.columns) or binding.spec.field_names
+            columns = arguments.planned_columns(binding.spec)
             request = ScanRequest.checked(binding.spec, (arguments.range,), arguments.where)
             sizes, position = self._locked(snapshot, binding)
-            states = divided(snapshot, binding, request, names, splits, sizes)
+            states = divided(snapshot, binding, request, columns, splits, sizes)
         except BaseException:
             if not connection.closed:
                 connection.pipeline((_UNDO, _RELEASE))
             raise
         connection.pipeline((_RELEASE,))
-        return TablePlan(binding.spec.name, names, states, position)
+        return TablePlan(binding.spec.name, columns.names, states, position)
 
     def _bound(self, connection: ServerConnection, name: str) -> TableBinding:
         """Return a table as the snapshot has it."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from structable.backends.base.scan_arguments import PlannedColumns, ScanArguments
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
@@ -20,13 +21,14 @@ from structable.backends.postgresql.driver.statement import Call, Statement, com
 from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.feeds.layout import FEEDS, GATE
 from structable.backends.postgresql.schema.catalog import Catalog
+from structable.backends.postgresql.sql.aggregates import aggregate_columns, group_clause
 from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
 from structable.backends.postgresql.sql.conditions import Conditions
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.backends.postgresql.sql.templates import templated
 from structable.spi import (
+    Aggregation,
     FeedPosition,
-    Filter,
     Range,
     ScanPlan,
     SnapshotHold,
@@ -34,10 +36,9 @@ from structable.spi import (
     StructableError,
     TransactionConflictError,
 )
-from structable.spi.rules.fields import check_columns
 from structable.spi.rules.scans import ScanRequest, check_splits
 
-from .split_state import PageRange, SplitState
+from .split_state import Grouping, PageRange, SplitState
 
 __all__ = [
     "SIZES",
@@ -55,6 +56,10 @@ _log = logging.getLogger("structable.postgresql")
 _ATTEMPTS = 5
 _LEAST_BYTES = 256 << 10
 """The minimum size of a split."""
+_LEAST_SHARE = 2
+"""Rows of a group on average, below which the server does not group them."""
+_FEW_ROWS = 1_000
+"""Rows that the server groups in any case."""
 _BEGIN = command("begin isolation level repeatable read read only")
 _TEXT = 25
 _SIZES = (
@@ -95,14 +100,10 @@ def plan_table_scan(
     pool: ServerPool,
     catalog: Catalog,
     gate: VersionGate,
-    table: str,
-    range_: Range,
-    where: Filter | None,
-    columns: Iterable[str] | None,
-    splits: int,
+    arguments: ScanArguments,
 ) -> tuple[ScanPlan, ServerConnection]:
     """Plan a divided scan, see `Storage.plan_scan`; return the plan and the connection that holds its snapshot."""
-    plan, snapshot = first_plan(pool, catalog, gate, table, range_, where, columns, splits)
+    plan, snapshot = first_plan(pool, catalog, gate, arguments)
     return plan.held(SnapshotHold(partial(release_snapshot, pool, snapshot.connection))), snapshot.connection
 
 
@@ -110,11 +111,7 @@ def first_plan(
     pool: ServerPool,
     catalog: Catalog,
     gate: VersionGate,
-    table: str,
-    range_: Range,
-    where: Filter | None,
-    columns: Iterable[str] | None,
-    splits: int,
+    arguments: ScanArguments,
     *,
     for_feeds: bool = False,
 ) -> tuple[TablePlan, PlanSnapshot]:
@@ -122,17 +119,16 @@ def first_plan(
 
     `for_feeds` makes the snapshot one that tables with a feed can be planned at, too, if there are any.
     """
-    splits = check_splits(splits)
-    given = None if columns is None else list(columns)
+    splits, table = check_splits(arguments.splits), arguments.table
     for attempt in range(1, _ATTEMPTS + 1):
         connection = pool.acquire()
         try:
             binding = _bound(connection, catalog, table)
-            names = check_columns(binding.spec, given) or binding.spec.field_names
-            request = ScanRequest.checked(binding.spec, (range_,), where)
+            columns = arguments.planned_columns(binding.spec)
+            request = ScanRequest.checked(binding.spec, (arguments.range,), arguments.where)
             snapshot, sizes, position = _begun(connection, gate, binding, for_feeds=for_feeds)
-            states = divided(snapshot, binding, request, names, splits, sizes)
-            return TablePlan(binding.spec.name, names, states, position), snapshot
+            states = divided(snapshot, binding, request, columns, splits, sizes)
+            return TablePlan(binding.spec.name, columns.names, states, position), snapshot
         except BaseException as error:
             release_snapshot(pool, connection)
             if isinstance(error, _NewerTableError) or (
@@ -219,14 +215,15 @@ def divided(
     snapshot: PlanSnapshot,
     binding: TableBinding,
     request: ScanRequest,
-    names: tuple[str, ...],
+    columns: PlannedColumns,
     splits: int,
     sizes: tuple[int, ...],
 ) -> list[bytes]:
     """Return the states of the splits of a table."""
     connection = snapshot.connection
     size, pages, elsewhere = sizes
-    query = rendered_query(connection, binding, request, names)
+    rows = sa.select(*(binding.core.c[name] for name in columns.read)).where(*_conditions(connection, binding, request))
+    query = _sql(rows)
     most = max(1, min(splits, pages, -(-size // _LEAST_BYTES)))
     conditional = request.where is not None or request.ranges != (Range(),)
     if conditional and size >= 2 * _LEAST_BYTES and _is_indexed(connection, binding, query, most):
@@ -234,26 +231,51 @@ def divided(
     else:
         bounds = [pages * place // most for place in range(most + 1)]
         parts = [PageRange(begin, end) for begin, end in pairwise(bounds)]
-    states = (SplitState(binding.spec, names, query, part, not elsewhere, snapshot.name) for part in parts)
+    grouping = None
+    if columns.aggregation is not None:
+        grouping = _grouping(connection, binding, columns.aggregation, rows, query)
+    states = (
+        SplitState(binding.spec, columns.read, query, part, not elsewhere, snapshot.name, columns.aggregation, grouping)
+        for part in parts
+    )
     return [pickle.dumps(tuple(state)) for state in states]
 
 
 def _is_indexed(connection: ServerConnection, binding: TableBinding, query: str, splits: int) -> bool:
     """Return whether an index finds the rows in less time than the pages of one of the splits take."""
-    everything = f"select * from {binding.qualified}"
-    results = connection.pipeline([command(f"explain (format json) {text}") for text in (query, everything)])
-    plans: list[dict[str, Any]] = []
-    for result in results:
-        found = connection.rows(result)[0][0]
-        plans.append((json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"])
-    wanted, whole = plans
+    wanted, whole = _plans(connection, (query, f"select * from {binding.qualified}"))
     return bool(wanted["Total Cost"] <= whole["Total Cost"] / splits)
 
 
-def rendered_query(
-    connection: ServerConnection, binding: TableBinding, request: ScanRequest, names: tuple[str, ...]
-) -> str:
-    """Return the SQL of a scan's rows, in no order, that ends with its conditions and has no parameters.
+def _plans(connection: ServerConnection, queries: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the server's plan of each query."""
+    for result in connection.pipeline([command(f"explain (format json) {text}") for text in queries]):
+        found = connection.rows(result)[0][0]
+        yield (json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"]
+
+
+def _sql(query: sa.Select[Any]) -> str:
+    return str(query.compile(dialect=DIALECT))
+
+
+def _grouping(
+    connection: ServerConnection, binding: TableBinding, aggregation: Aggregation, rows: sa.Select[Any], query: str
+) -> Grouping | None:
+    """Return how the server groups the rows of a query; None if it expects hardly fewer groups than rows."""
+    grouping = Grouping(
+        _sql(rows.with_only_columns(*aggregate_columns(binding, aggregation))), group_clause(aggregation)
+    )
+    if aggregation.group_by:
+        groups, read = _plans(connection, (grouping.query + grouping.clause, query))
+        if groups["Plan Rows"] * _LEAST_SHARE > read["Plan Rows"] > _FEW_ROWS:
+            return None
+    return grouping
+
+
+def _conditions(
+    connection: ServerConnection, binding: TableBinding, request: ScanRequest
+) -> list[sa.ColumnElement[bool]]:
+    """Return the SQL of a scan's conditions, at least one and without parameters.
 
     The server turns their values into literals: it reads its own quoting back as the same value.
     """
@@ -270,12 +292,7 @@ def rendered_query(
         render = Statement(f"select {', '.join(pieces)}", types, prepare=False)
         results = connection.pipeline((how, Call(render, chunk)))
         literals += map(str, connection.rows(results[1])[0])
-    query = (
-        sa.select(*(binding.core.c[name] for name in names))
-        .select_from(binding.core)
-        .where(*_Rendered(binding, literals).tests(template), binding.current)
-    )
-    return str(query.compile(dialect=DIALECT))
+    return [*_Rendered(binding, literals).tests(template), binding.current]
 
 
 _MOST_RENDERED = 1_000

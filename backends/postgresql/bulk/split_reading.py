@@ -16,7 +16,7 @@ from structable.backends.postgresql.driver.errors import PostgreSQLError, Statem
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import without_limits
 from structable.backends.postgresql.driver.statement import command
-from structable.spi import DataCorruptionError, ScanSplit, StorageUnavailableError, TransactionClosedError
+from structable.spi import Aggregation, DataCorruptionError, ScanSplit, StorageUnavailableError, TransactionClosedError
 
 from .split_state import PageRange, SplitState, refused
 
@@ -54,7 +54,7 @@ class SplitReader:
         from structable.spi.arrow import arrow_schema
 
         try:
-            for batch in self._batches(state, arrow_schema(state.spec, state.columns)):
+            for batch in self._results(state, arrow_schema(state.spec, state.columns)):
                 if self.pool.closed:
                     raise StorageUnavailableError("the storage was closed")
                 split.require_open()
@@ -67,6 +67,22 @@ class SplitReader:
             split.require_open()
             raise _with_cause(error, split, holder) from error
         split.require_open()
+
+    def _results(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
+        if state.aggregation is None:
+            return self._batches(state, schema)
+        if state.grouping is not None:
+            return self._by_groups(state, state.aggregation)
+        from structable.spi import partial_aggregates
+
+        return partial_aggregates(state.spec, state.aggregation, self._batches(state, schema))
+
+    def _by_groups(self, state: SplitState, aggregation: Aggregation) -> Iterator[RecordBatch]:
+        from .group_reading import read_groups
+        from .row_reading import UNSYNCHRONISED
+
+        with self._begun(state, UNSYNCHRONISED) as connection:
+            yield from read_groups(connection, state, aggregation)
 
     def _batches(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
         if state.pages is None or not state.inline or len(state.columns) > _MOST_COLUMNS:

@@ -6,13 +6,21 @@ import re
 from typing import NamedTuple
 
 from structable.backends.postgresql.driver.errors import STALE, StatementRefusedError, translated
-from structable.spi import StructableError, TableSpecification, TransactionClosedError, TransactionConflictError
+from structable.spi import (
+    Aggregation,
+    InvalidFieldError,
+    StructableError,
+    TableSpecification,
+    TransactionClosedError,
+    TransactionConflictError,
+)
 
-__all__ = ["PageRange", "SplitState", "next_size", "refused"]
+__all__ = ["Grouping", "PageRange", "SplitState", "next_size", "refused"]
 
 _SNAPSHOT = re.compile(r"[0-9A-Fa-f-]{1,64}\Z")
 # Depending on the server's version, the file of the snapshot is missing or its transaction is over.
 _GONE = frozenset({"22023", "55000", "42704"})
+_OUT_OF_RANGE = "22003"
 
 
 class PageRange(NamedTuple):
@@ -26,17 +34,30 @@ class PageRange(NamedTuple):
         return f" and ctid >= '({self.begin},0)'::tid and ctid < '({self.end},0)'::tid"
 
 
+class Grouping(NamedTuple):
+    """How the server computes partial aggregates in place of rows."""
+
+    query: str
+    """As that of a split, of the columns that `read_groups` reads."""
+    clause: str
+    """What follows its conditions."""
+
+
 class SplitState(NamedTuple):
     """The content of a split."""
 
     spec: TableSpecification  # when the plan was made
     columns: tuple[str, ...]
+    """Those of the query."""
     query: str
     """Without parameters, ending with a condition; the server rejects it once the table has changed."""
     pages: PageRange | None  # None if an index finds the rows
     inline: bool
     """Whether those pages hold all values, so that a run of pages never has many more bytes than its own."""
     snapshot: str
+    aggregation: Aggregation | None = None
+    grouping: Grouping | None = None
+    """None of an aggregation whose rows are sent, and grouped by the reader."""
 
     @property
     def beginning(self) -> tuple[str, str]:
@@ -47,8 +68,11 @@ class SplitState(NamedTuple):
 
     @property
     def whole_query(self) -> str:
-        """The SQL of the split's rows."""
-        return self.query if self.pages is None else self.query + self.pages.condition()
+        """The SQL of the split's rows, or of its groups."""
+        pages = "" if self.pages is None else self.pages.condition()
+        if self.grouping is None:
+            return self.query + pages
+        return self.grouping.query + pages + self.grouping.clause
 
 
 def next_size(size: int, received: int, wanted: int) -> int:
@@ -71,4 +95,8 @@ def refused(error: Exception, state: SplitState, *, importing: bool = False) -> 
             )
         if not importing and error.state in STALE:
             return TransactionConflictError(f"table {table!r} was changed or dropped since the scan was planned")
+        if state.grouping is not None and error.state == _OUT_OF_RANGE:
+            return InvalidFieldError(
+                table, "aggregate", f"an expression has a value of more than 38 digits: {error.message}"
+            )
     return translated(error, f"reading a split of table {table!r}")
