@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import cast
 
 from structable.spi import (
+    Aggregation,
     FeedPosition,
     Filter,
     ScanSplit,
@@ -91,6 +92,7 @@ class Coordinator:
         self._readers = Listener(bind, secret, self._serve_reader)
         self.client = CoordinatorClient(("127.0.0.1", self._planners.port), (host, self._readers.port), secret)
         self.operations: dict[str, Callable[..., object]] = {
+            "aggregates": self._aggregates,
             "describe": self._describe,
             "statistics": self._statistics,
             "plan": self._plan,
@@ -219,6 +221,10 @@ class Coordinator:
         with self.stores.using(store) as storage:
             return storage.admin.get_specification(table)
 
+    def _aggregates(self, store: StoreClient) -> bool:
+        with self.stores.using(store) as storage:
+            return storage.aggregates
+
     def _statistics(self, store: StoreClient, table: str) -> TableStatistics | None:
         with self.stores.using(store) as storage:
             try:
@@ -229,7 +235,7 @@ class Coordinator:
     def _plan(
         self,
         options: ReadOptions,
-        columns: tuple[str, ...],
+        columns: tuple[str, ...] | Aggregation,
         where: Filter | None,
         execution: int | None,
         digest: bytes | None = None,
@@ -241,7 +247,10 @@ class Coordinator:
         plan_id = uuid.uuid4().hex
         with self.stores.using(options.store, connection) as storage:
             state, connection = self._snapshots.of(execution, options.store, storage, connection)
-            plan = state.plan_scan(options.table, where=where, columns=columns, splits=splits)
+            if isinstance(columns, Aggregation):
+                plan = state.plan_scan(options.table, where=where, splits=splits, aggregate=columns)
+            else:
+                plan = state.plan_scan(options.table, where=where, columns=columns, splits=splits)
             self.stores.retain(options.store, connection)
             with self._lock:
                 held = self.held[plan_id] = HeldPlan(plan, options, connection, execution)

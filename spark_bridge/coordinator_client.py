@@ -12,6 +12,7 @@ from typing import cast
 from pyspark.sql.types import StructType
 
 from structable.spi import (
+    Aggregation,
     CommitResult,
     FeedPosition,
     Filter,
@@ -70,6 +71,10 @@ class CoordinatorClient:
     def describe(self, store: StoreClient, table: str) -> TableSpecification:
         return cast(TableSpecification, self._ask("describe", store, table))
 
+    def aggregates(self, store: StoreClient) -> bool:
+        """Return whether plans of a store take aggregates."""
+        return cast(bool, self._ask("aggregates", store))
+
     def statistics(self, store: StoreClient, table: str) -> TableStatistics | None:
         """Return the size of a table, or None if its store does not know it."""
         return cast("TableStatistics | None", self._ask("statistics", store, table))
@@ -77,7 +82,7 @@ class CoordinatorClient:
     def plan(
         self,
         options: ReadOptions,
-        columns: Sequence[str],
+        columns: tuple[str, ...] | Aggregation,
         where: Filter | None,
         execution: int | None = None,
         digest: bytes | None = None,
@@ -88,7 +93,7 @@ class CoordinatorClient:
         `options.grace` seconds, renewed by reading. With the `replanning.digest_of` a scan its tasks may have it
         `planned_again`.
         """
-        return cast(PlannedScan, self._ask("plan", options, tuple(columns), where, execution, digest))
+        return cast(PlannedScan, self._ask("plan", options, columns, where, execution, digest))
 
     def plan_changes(self, options: ReadOptions, columns: Sequence[str], zone: str | None) -> tuple[ScanSplit, ...]:
         """Divide the range of a table's change feed; it holds nothing. `zone` is that of times without an offset."""

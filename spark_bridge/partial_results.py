@@ -1,16 +1,16 @@
-"""What a split gives in place of all its rows, for Spark to do the rest: some of them, or one row of aggregates."""
+"""What a split gives in place of all its rows: some of them, of which Spark takes those of the scan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .scan_requests import Aggregate, ScanRequest, Top
+from .scan_requests import ScanRequest, Top
 
-__all__ = ["aggregated", "chosen"]
+__all__ = ["chosen"]
 
 
 def chosen(batches: Iterator[pa.RecordBatch], request: ScanRequest, *, ordered: bool) -> Iterator[pa.RecordBatch]:
@@ -60,27 +60,3 @@ def _best(kept: pa.Table | None, batches: list[pa.RecordBatch], limit: int, top:
         keys.append((f"null {name}", "descending" if top.nulls_first else "ascending"))
         keys.append((name, "descending" if top.descending else "ascending"))
     return rows.take(pc.sort_indices(pa.table(columns), keys).slice(0, limit)).combine_chunks()
-
-
-def aggregated(batches: Iterator[pa.RecordBatch], aggregates: Sequence[Aggregate], schema: pa.Schema) -> pa.RecordBatch:
-    """Return the one row of aggregates of a split: numbers, and extremes as Spark orders, null if there is none."""
-    results: list[pa.Array[Any]] = [
-        pa.array([0 if aggregate.function == "count" else None], field.type)
-        for aggregate, field in zip(aggregates, schema, strict=True)
-    ]
-    for batch in batches:
-        for place, aggregate in enumerate(aggregates):
-            if aggregate.function == "count":
-                nulls = 0 if aggregate.column is None else batch.column(aggregate.column).null_count
-                results[place] = pa.array([results[place][0].as_py() + batch.num_rows - nulls], pa.int64())
-            else:
-                assert aggregate.column is not None
-                found = _extreme(batch.column(aggregate.column), aggregate.function)
-                results[place] = _extreme(pa.concat_arrays([results[place], found]), aggregate.function)
-    return pa.RecordBatch.from_arrays(results, schema=schema)
-
-
-def _extreme(values: pa.Array[Any], function: str) -> pa.Array[Any]:
-    """Return the least or the greatest of values that are not null, as an array of one; of no floats, for their NaN."""
-    found: pa.Array[Any] = pa.array([pc.min_max(values)[function].as_py()], values.type)
-    return found

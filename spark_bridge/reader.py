@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import datasource as spark
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
-from structable.spi import InvalidFieldError, ScanSplit, TableSpecification
-from structable.spi.arrow import arrow_schema
+from structable.spi import (
+    Aggregation,
+    InvalidFieldError,
+    ScanSplit,
+    TableSpecification,
+    aggregate_schema,
+    arrow_schema,
+    check_aggregation,
+)
 
 from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors, quiet_when_abandoned
 from .garbage_collection import freeze_imports
 from .held_plans import Reader
 from .options import ReadOptions
-from .partial_results import aggregated, chosen
+from .partial_results import chosen
 from .planned_scan import PlannedScan
+from .pushed_aggregates import parse_aggregation, spark_batches
 from .pushed_conditions import parse_filter
 from .replanning import Rerun, digest_of, pickled_scan
-from .scan_requests import Aggregate, ScanRequest
-from .types import arrow_schema_of, check_feed_schema, check_read_schema, spark_schema
+from .scan_requests import ScanRequest
+from .types import arrow_schema_of, check_feed_schema, check_read_schema
 from .unscaled_decimals import unscaled_batch
 from .worker_sockets import acknowledge
 
@@ -56,13 +64,16 @@ class StructableReader(spark.DataSourceReader):
         self._coordinator = coordinator
         self._options = options
         request = ScanRequest.of(schema)
-        read = schema
-        if request.aggregates:
-            read = _aggregated_columns(spec, schema, request.aggregates)
-        elif request.scaled is not None:
-            read = request.scaled
-        self._columns = check_read_schema(spec, read)
-        self._stored = arrow_schema(spec, self._columns)
+        self._aggregation: Aggregation | None = None
+        if request.aggregates is not None:
+            self._aggregation = parse_aggregation(request.aggregates)
+            checked = check_aggregation(spec, self._aggregation)
+            assert checked is not None
+            self._columns: tuple[str, ...] | Aggregation = checked
+            self._stored = aggregate_schema(spec, checked)
+        else:
+            self._columns = check_read_schema(spec, request.scaled or schema)
+            self._stored = arrow_schema(spec, self._columns)
         self._given = arrow_schema_of(schema)
         self._where = None if request.where is None else parse_filter(spec, request.where)
         self._request = replace(request, where=None)
@@ -124,8 +135,9 @@ class StructableReader(spark.DataSourceReader):
     def _results(self, split: ScanSplit, request: ScanRequest, *, ordered: bool) -> Iterator[pa.RecordBatch]:
         schema = self._given
         batches = self._checked(_frozen(self._options.store.read_split(split)))
-        if request.aggregates:
-            yield aggregated(batches, request.aggregates, schema)
+        if self._aggregation is not None:
+            for batch in batches:
+                yield from spark_batches(self._aggregation, batch, schema)
             return
         for batch in chosen(batches, request, ordered=ordered):
             # The same buffers under Spark's own schema, which must match exactly, nullability too.
@@ -156,18 +168,6 @@ def _frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         freeze_imports()  # by the first batch everything is imported, the store's driver too
         yield batch
-
-
-def _aggregated_columns(spec: TableSpecification, schema: StructType, aggregates: Sequence[Aggregate]) -> StructType:
-    """Return the columns to read for aggregates, at least one; extremes are of the types that Spark expects."""
-    read: dict[str, StructField] = {}
-    for aggregate, result in zip(aggregates, schema.fields, strict=True):
-        name = aggregate.column
-        if name is not None and aggregate.function != "count":
-            read[name] = StructField(name, result.dataType)
-        elif name is not None and name not in read:
-            read[name] = spark_schema(spec, [name]).fields[0]
-    return StructType(list(read.values())) if read else spark_schema(spec, spec.field_names[:1])
 
 
 def _reader(split: ScanSplit) -> Reader:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
-from structable.spi import Filter
+from structable.spi import Aggregation, Filter
 
 from .held_plans import Executions
 from .options import ReadOptions
@@ -22,14 +22,14 @@ MOST_PLANS = 5_000
 MOST_EXECUTIONS = 1_000
 
 
-def pickled_scan(options: ReadOptions, columns: tuple[str, ...], where: Filter | None) -> bytes:
+def pickled_scan(options: ReadOptions, columns: tuple[str, ...] | Aggregation, where: Filter | None) -> bytes:
     """Return what tasks need to have a scan planned again."""
     return pickle.dumps((options, columns, where))
 
 
-def unpickled_scan(scan: bytes) -> tuple[ReadOptions, tuple[str, ...], Filter | None]:
+def unpickled_scan(scan: bytes) -> tuple[ReadOptions, tuple[str, ...] | Aggregation, Filter | None]:
     """Return the arguments of `pickled_scan`; only for a scan whose digest is known."""
-    return cast("tuple[ReadOptions, tuple[str, ...], Filter | None]", pickle.loads(scan))
+    return cast("tuple[ReadOptions, tuple[str, ...] | Aggregation, Filter | None]", pickle.loads(scan))
 
 
 def digest_of(scan: bytes) -> bytes:
@@ -78,7 +78,7 @@ class Replanning:
     def __init__(
         self,
         executions: Executions,
-        plan: Callable[[ReadOptions, tuple[str, ...], Filter | None, int], PlannedScan],
+        plan: Callable[[ReadOptions, tuple[str, ...] | Aggregation, Filter | None, int], PlannedScan],
     ) -> None:
         self._executions = executions
         self._plan = plan

@@ -43,6 +43,7 @@ _CLASSES = (
     _FILTER_RULE_CLASS,
     _DECIMAL_RULE_CLASS,
     "StructableSource",
+    "StructableAggregates",
     "StructableScanBuilder",
     "StructableScan",
     "StructableConditions",

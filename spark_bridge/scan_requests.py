@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
-__all__ = ["REQUEST_KEYS", "Aggregate", "ScanRequest", "Top"]
+__all__ = ["REQUEST_KEYS", "ScanRequest", "Top"]
 
 REQUEST_KEYS = {
     "EXECUTION": "structable.execution",
@@ -33,14 +33,6 @@ class Top:
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
-    """`count`, `min` or `max` of a column; `count` of none counts rows."""
-
-    function: str
-    column: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class ScanRequest:
     """What a scan reads beyond the columns of its schema."""
 
@@ -50,7 +42,7 @@ class ScanRequest:
     limit: int | None = None  # rows of each partition, at most
     whole: bool = False  # whether one partition gives all the rows of the limit
     top: Top | None = None  # which ones, if not any
-    aggregates: tuple[Aggregate, ...] = ()  # the columns of the one row that each split gives in place of its own
+    aggregates: str | None = None  # what the store gives in place of rows, for `pushed_aggregates.parse_aggregation`
     scaled: StructType | None = None  # the schema with the decimals of which some columns are the unscaled values
 
     @classmethod
@@ -66,6 +58,6 @@ class ScanRequest:
             given["LIMIT"],
             bool(given["WHOLE"]),
             None if top is None else Top(tuple(top[0]), *top[1:]),
-            tuple(Aggregate(function, column) for function, column in json.loads(given["AGGREGATES"] or "[]")),
+            given["AGGREGATES"],
             None if given["UNSCALED"] is None else StructType.fromJson(json.loads(given["UNSCALED"])),
         )

@@ -117,7 +117,7 @@ def answered_schema(coordinator: CoordinatorClient, given: MutableMapping[str, s
     if question is None:
         return (spark_schema if options.feed is None else feed_schema)(spec, options.columns)
     if question == "table":
-        return facts_schema(spec, options)
+        return facts_schema(spec, options, aggregates=coordinator.aggregates(options.store))
     measured = options.statistics and options.feed is None
     return size_schema(spec, options, coordinator.statistics(options.store, options.table) if measured else None)
 

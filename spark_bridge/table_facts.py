@@ -17,12 +17,15 @@ FACTS_OPTION = "structable.facts"
 """The option of a data source that has the JVM's question, `table` or `size`; its schema is then the answer."""
 
 
-def facts_schema(spec: TableSpecification, options: ReadOptions) -> StructType:
-    """Return all columns of a table, the first with its keys and indexes, and with what may be pushed down."""
+def facts_schema(spec: TableSpecification, options: ReadOptions, *, aggregates: bool) -> StructType:
+    """Return all columns of a table, the first with its keys and indexes, and with what may be pushed down.
+
+    `aggregates` says whether the store computes them.
+    """
     pushdown = Pushdown.NONE if options.feed is not None else options.pushdown
     # Spark takes a list without members for one of numbers.
     lists = {name: list(names) for name, names in (("key", spec.primary_key), ("indexes", spec.indexes)) if names}
-    return _answer(spec, {"pushdown": str(pushdown), **lists})
+    return _answer(spec, {"pushdown": str(pushdown), "aggregates": aggregates, **lists})
 
 
 def size_schema(spec: TableSpecification, options: ReadOptions, statistics: TableStatistics | None) -> StructType:

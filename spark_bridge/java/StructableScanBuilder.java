@@ -7,12 +7,7 @@ import org.apache.spark.sql.connector.expressions.Expression;
 import org.apache.spark.sql.connector.expressions.NullOrdering;
 import org.apache.spark.sql.connector.expressions.SortDirection;
 import org.apache.spark.sql.connector.expressions.SortOrder;
-import org.apache.spark.sql.connector.expressions.aggregate.AggregateFunc;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
-import org.apache.spark.sql.connector.expressions.aggregate.Count;
-import org.apache.spark.sql.connector.expressions.aggregate.CountStar;
-import org.apache.spark.sql.connector.expressions.aggregate.Max;
-import org.apache.spark.sql.connector.expressions.aggregate.Min;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
@@ -21,10 +16,8 @@ import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.connector.read.SupportsPushDownTopN;
 import org.apache.spark.sql.connector.read.SupportsPushDownV2Filters;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
-import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -41,9 +34,8 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
   private String where;  // the accepted conditions for Python
   private int limit = -1;
   private SortOrder[] orders;
-  private AggregateFunc[] functions;
-  private String aggregates;  // the functions for Python
-  private StructType results;  // the columns of the functions
+  private StructableAggregates aggregates;
+  private boolean averages = true;  // whether sums and counts are averages
 
   StructableScanBuilder(StructableSource source) {
     this.source = source;
@@ -79,14 +71,14 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
   private boolean isWhole() { return limit >= 0 && orders == null && limit <= MOST_ROWS_OF_ONE_TASK; }
 
   public boolean pushLimit(int rows) {
-    if (!source.pushesAll() || functions != null) return false;
+    if (!source.pushesAll() || aggregates != null) return false;
     limit = rows;
     return true;
   }
 
   // By the leading columns of the key, or by an indexed one.
   public boolean pushTopN(SortOrder[] wanted, int rows) {
-    if (!source.pushesAll() || functions != null || rows > MOST_TOP_ROWS) return false;
+    if (!source.pushesAll() || aggregates != null || rows > MOST_TOP_ROWS) return false;
     for (int i = 0; i < wanted.length; i++) {
       String column = StructableConditions.name(wanted[i].expression());
       if (!sorts(column) || wanted[i].direction() != wanted[0].direction()) return false;
@@ -114,41 +106,16 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
     return wanted.length > 0;
   }
 
-  public boolean supportCompletePushDown(Aggregation aggregation) { return false; }
+  // Spark asks about averages here only: then it asks for their sums and counts.
+  public boolean supportCompletePushDown(Aggregation aggregation) {
+    averages = averages && StructableAggregates.averagesAsSums(source.schema(), aggregation);
+    return false;
+  }
 
   public boolean pushAggregation(Aggregation aggregation) {
-    AggregateFunc[] wanted = aggregation.aggregateExpressions();
-    if (!source.pushesAll() || aggregation.groupByExpressions().length > 0 || wanted.length == 0) return false;
-    StringBuilder text = new StringBuilder("[");
-    StructField[] fields = new StructField[wanted.length];
-    for (int i = 0; i < wanted.length; i++) {
-      String function = function(wanted[i]);
-      if (function == null) return false;
-      text.append(i > 0 ? "," : "").append(function);
-      fields[i] = new StructField(wanted[i].toString(), typeOf(wanted[i]), true, Metadata.empty());
-    }
-    aggregates = text.append(']').toString();
-    results = new StructType(fields);
-    functions = wanted;
-    return true;
-  }
-
-  // As Python reads it; null for one that Spark computes.
-  private String function(AggregateFunc wanted) {
-    if (wanted instanceof CountStar) return "[\"count\",null]";
-    boolean counts = wanted instanceof Count;
-    if (!counts && !(wanted instanceof Min) && !(wanted instanceof Max) || counts && ((Count) wanted).isDistinct()) {
-      return null;
-    }
-    String column = StructableConditions.name(wanted.children()[0]);
-    if (column == null || !counts && !sorts(column)) return null;
-    String name = counts ? "count" : wanted instanceof Min ? "min" : "max";
-    return "[\"" + name + "\"," + StructableConditions.text(column) + "]";
-  }
-
-  private DataType typeOf(AggregateFunc wanted) {
-    if (wanted instanceof CountStar || wanted instanceof Count) return DataTypes.LongType;
-    return source.schema().apply(StructableConditions.name(wanted.children()[0])).dataType();
+    if (!source.aggregates() || !averages) return false;
+    aggregates = StructableAggregates.of(source.schema(), aggregation);
+    return aggregates != null;
   }
 
   public Scan build() {
@@ -157,12 +124,13 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
     if (limit >= 0) request.putLong("@LIMIT@", limit);
     if (isWhole()) request.putBoolean("@WHOLE@", true);
     if (orders != null) request.putString("@TOP@", top());
-    if (functions != null) request.putString("@AGGREGATES@", aggregates);
-    StructableScan scan = functions == null
-        ? new StructableScan(source, columns(), request, where, rowsAtMost())
-        : new StructableScan(source, results, request, where, 1L);
+    if (aggregates != null) request.putString("@AGGREGATES@", aggregates.json());
+    boolean total = aggregates != null && aggregates.groups.length == 0;
+    StructableScan scan = new StructableScan(
+        source, aggregates == null ? columns() : aggregates.columns(), request, where, total ? 1L : rowsAtMost());
     if (accepted.length > 0) scan.show("PushedFilters", shown(accepted));
-    if (functions != null) scan.show("PushedAggregates", shown(functions));
+    if (aggregates != null) scan.show("PushedAggregates", shown(aggregates.functions));
+    if (aggregates != null && !total) scan.show("PushedGroupBy", shown(aggregates.groups));
     if (orders != null) scan.show("PushedTopN", "ORDER BY " + shown(orders) + " LIMIT " + limit);
     else if (limit >= 0) scan.show("PushedLimit", "" + limit);
     return scan;

@@ -99,6 +99,8 @@ public final class StructableSource {
 
   boolean pushesAll() { return facts().getString("pushdown").equals("all"); }
 
+  boolean aggregates() { return pushesAll() && facts().getBoolean("aggregates"); }
+
   List key() { return names("key"); }
 
   boolean isIndexed(String column) { return names("indexes").contains(column); }

@@ -1,11 +1,19 @@
-import datetime as dt
 import random
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
-from structable.spark_bridge.partial_results import aggregated, chosen
-from structable.spark_bridge.scan_requests import Aggregate, ScanRequest, Top
+from structable.spark_bridge.partial_results import chosen
+from structable.spark_bridge.pushed_aggregates import parse_aggregation, spark_batches
+from structable.spark_bridge.scan_requests import ScanRequest, Top
+from structable.spi import Field, TableSpecification, check_aggregation, partial_aggregates, rows_to_batches
+
+SALES = TableSpecification(
+    "sales",
+    [Field.long("id"), Field.string("shop"), Field.long("n"), Field.decimal("price", 10, 2)],
+    primary_key=["id"],
+)
 
 
 def batches(values: list[object], kind: pa.DataType, size: int = 2) -> list[pa.RecordBatch]:
@@ -14,27 +22,50 @@ def batches(values: list[object], kind: pa.DataType, size: int = 2) -> list[pa.R
     return [pa.record_batch([pa.array(part, kind)], schema=schema) for part in parts]
 
 
-def results(values: list[object], kind: pa.DataType) -> list[object]:
-    functions = [Aggregate("count", None), Aggregate("count", "c"), Aggregate("min", "c"), Aggregate("max", "c")]
-    schema = pa.schema([("0", pa.int64()), ("1", pa.int64()), ("2", kind), ("3", kind)])
-    (row,) = aggregated(iter(batches(values, kind)), functions, schema).to_pylist()
-    return list(row.values())
+def schema_of(*kinds: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field(f"c{place}", kind) for place, kind in enumerate(kinds)])
 
 
-@pytest.mark.parametrize(
-    ("values", "kind", "expected"),
-    [
-        ([], pa.int32(), [0, 0, None, None]),
-        ([None, None, None], pa.string(), [3, 0, None, None]),
-        ([3, None, -(2**63), 2**63 - 1], pa.int64(), [4, 3, -(2**63), 2**63 - 1]),
-        ([True, None, False], pa.bool_(), [3, 2, False, True]),
-        (["b", "\uffff", "\U0001f600", ""], pa.string(), [4, 4, "", "\U0001f600"]),
-        ([b"\xff", b"\x00\xff", b""], pa.binary(), [3, 3, b"", b"\xff"]),
-        ([dt.date(1, 1, 1), None, dt.date(9999, 12, 31)], pa.date32(), [3, 2, dt.date(1, 1, 1), dt.date(9999, 12, 31)]),
-    ],
-)
-def test_aggregates(values: list[object], kind: pa.DataType, expected: list[object]) -> None:
-    assert results(values, kind) == expected
+def parts(text: str, rows: list[dict[str, object]], schema: pa.Schema) -> list[tuple[object, ...]]:
+    aggregation = parse_aggregation(text)
+    checked = check_aggregation(SALES, aggregation)
+    assert checked is not None
+    read = rows_to_batches(SALES, rows, checked.fields)  # type: ignore[arg-type]  # of values
+    found = [
+        one for batch in partial_aggregates(SALES, checked, read) for one in spark_batches(aggregation, batch, schema)
+    ]
+    assert all(batch.schema == schema for batch in found)
+    return [tuple(row.values()) for batch in found for row in batch.to_pylist()]
+
+
+def test_aggregates_of_the_jvm() -> None:
+    price, one = '["column", "price"]', '["number", "1.50"]'
+    text = (
+        '{"group_by": ["shop"], "functions": [["count"], ["count", ["column", "n"]], ["sum", ["column", "n"]],'
+        f' ["max", ["column", "n"]], ["sum", ["*", {price}, ["-", {one}, {price}]]], ["sum", {price}]]}}'
+    )
+    kinds = [pa.string(), *[pa.int64()] * 4, pa.decimal128(21, 6), pa.decimal128(10, 2)]
+    schema = schema_of(*kinds)
+    rows: list[dict[str, object]] = [
+        {"id": 1, "shop": "a", "n": 3, "price": Decimal("0.25")},
+        {"id": 2, "shop": "a", "n": None, "price": Decimal("2.00")},
+    ]
+    assert parts(text, rows, schema) == [("a", 2, 1, 3, 3, Decimal("-0.6875"), Decimal("2.25"))]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_beyond_the_types_of_spark_come_in_parts(sign: int) -> None:
+    """Spark adds them up in its own way: to an error, to null, or wrapped."""
+    text = '{"group_by": [], "functions": [["sum", ["column", "n"]], ["sum", ["column", "price"]], ["count"]]}'
+    schema = schema_of(pa.int64(), pa.decimal128(10, 2), pa.int64())
+    rows: list[dict[str, object]] = [
+        {"id": number, "n": sign * (2**63 - 1), "price": sign * Decimal("99999999.99")} for number in range(3)
+    ]
+    found = parts(text, rows, schema)
+    assert len(found) == 3
+    assert sum(row[0] for row in found) == sign * 3 * (2**63 - 1)  # type: ignore[misc]
+    assert sum(row[1] for row in found) == sign * Decimal("299999999.97")  # type: ignore[misc]
+    assert [row[2] for row in found] == [3, 0, 0]
 
 
 def limited(request: ScanRequest, values: list[object], *, ordered: bool) -> list[object]:
