@@ -136,13 +136,13 @@ class _Groups:
             key: rows[name] for key, name in zip(self._keys, self._aggregation.group_by, strict=True)
         }
         wanted: list[tuple[str, str]] = []
+        numbers = _Numbers(self._spec, rows)
         for name, one in self._functions:
             if one.argument is None:
                 columns[name] = pa.nulls(rows.num_rows)
                 wanted.append((name, "all"))
                 continue
-            values = self._values(rows, one)
-            columns[name] = values
+            columns[name] = self._values(numbers, one)
             wanted.append((name, str(one.function)))
         return self._aggregated(pa.table(columns) if columns else rows, wanted)
 
@@ -174,25 +174,24 @@ class _Groups:
         columns: dict[str, Any] = {
             key: rows[name] for key, name in zip(self._keys, self._aggregation.group_by, strict=True)
         }
+        numbers = _Numbers(self._spec, rows)
         for name, one in self._functions:
             if one.argument is None:
                 columns[name] = pa.repeat(1, rows.num_rows)
                 continue
-            values = self._values(rows, one)
+            values = self._values(numbers, one)
             columns[name] = pc.is_valid(values).cast(pa.int64()) if one.function is _COUNT else values
         return pa.table(columns)
 
-    def _values(self, rows: pa.Table, one: AggregateExpression) -> Array:
+    def _values(self, rows: _Numbers, one: AggregateExpression) -> Array:
         """Return the values of a function; numbers as such that their sum overflows nothing."""
-        assert one.argument is not None
+        argument = one.argument
+        assert argument is not None
         if one.function is not _SUM:
-            assert isinstance(one.argument, FieldValue)
-            return rows[one.argument.field]
-        numbers = _evaluated(self._spec, one.argument, rows)
-        if isinstance(numbers, pa.Scalar):
-            numbers = pa.repeat(numbers, rows.num_rows)  # type: ignore[call-overload]  # any scalar is repeated
+            return rows.table[argument.field] if isinstance(argument, FieldValue) else rows.of(argument)
+        numbers = rows.of(argument)
         kind = numbers.type
-        if kind.precision + len(str(rows.num_rows)) > MOST_DIGITS:
+        if kind.precision + len(str(len(numbers))) > MOST_DIGITS:
             return numbers.cast(pa.decimal256(MOST_DIGITS, kind.scale))
         return _of_digits(numbers, MOST_DIGITS)
 
@@ -201,24 +200,43 @@ class _Groups:
         yield from fitting_batches(self._aggregation, renamed, self._schema)
 
 
-def _evaluated(spec: TableSpecification, expression: Expression, rows: pa.Table) -> Array:
-    """Return the values of an expression, of a precision that their digits need; a scalar if it has no field."""
-    match expression:
-        case Constant(value):
-            return pa.scalar(decimal.Decimal(value), _kind(spec, expression))
-        case FieldValue(name):
-            column = rows[name].combine_chunks()
-            values = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
-            if not pa.types.is_decimal(values.type):
-                values = values.cast(_kind(spec, expression))
-            return _narrowed(values)
-        case Arithmetic(sign, left, right):
-            one, other = _evaluated(spec, left, rows), _evaluated(spec, right, rows)
-            if _precision(sign, one.type, other.type) <= MOST_DIGITS:
-                found = _ARROW[sign](one, other)
-                return found if isinstance(found, pa.Scalar) else _narrowed(found)
-            return _in_python(spec, expression, one, other, rows.num_rows)
-    raise TypeError(f"{expression!r} is not one of structable's expressions")
+class _Numbers:
+    """The values of expressions on some rows, each computed once."""
+
+    def __init__(self, spec: TableSpecification, table: pa.Table) -> None:
+        self.table = table
+        self._spec = spec
+        self._known: dict[Expression, Array] = {}
+
+    def of(self, expression: Expression) -> Array:
+        """Return an array of the values of an expression, of a precision that their digits need."""
+        found = self._evaluated(expression)
+        if isinstance(found, pa.Scalar):
+            return pa.repeat(found, self.table.num_rows)  # type: ignore[call-overload]  # any scalar is repeated
+        return found
+
+    def _evaluated(self, expression: Expression) -> Array:
+        if expression not in self._known:
+            self._known[expression] = self._computed(expression)
+        return self._known[expression]
+
+    def _computed(self, expression: Expression) -> Array:
+        """Return the values of an expression; a scalar if it has no field."""
+        match expression:
+            case Constant(value):
+                return pa.scalar(decimal.Decimal(value), _kind(self._spec, expression))
+            case FieldValue(name):
+                values: Array = pa.concat_arrays(self.table[name].chunks or [pa.array([], self.table[name].type)])
+                if not pa.types.is_decimal(values.type):
+                    values = values.cast(_kind(self._spec, expression))
+                return _narrowed(values)
+            case Arithmetic(sign, left, right):
+                one, other = self._evaluated(left), self._evaluated(right)
+                if _precision(sign, one.type, other.type) <= MOST_DIGITS:
+                    found = _ARROW[sign](one, other)
+                    return found if isinstance(found, pa.Scalar) else _narrowed(found)
+                return _in_python(self._spec, expression, one, other, self.table.num_rows)
+        raise TypeError(f"{expression!r} is not one of structable's expressions")
 
 
 def _kind(spec: TableSpecification, expression: Expression) -> pa.DataType:

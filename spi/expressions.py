@@ -67,11 +67,17 @@ class FieldValue(Expression):
         return self.field
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Constant(Expression):
-    """The same number for each row."""
+    """The same number for each row. Equal if it has the same digits: 1 is not 1.0."""
 
     value: int | Decimal
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
     def fields(self) -> Iterator[str]:
         """Yield nothing."""

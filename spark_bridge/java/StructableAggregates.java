@@ -91,9 +91,11 @@ final class StructableAggregates {
       return DataTypes.LongType;
     }
     if (wanted instanceof Count) {
+      if (((Count) wanted).isDistinct()) return null;
       String column = StructableConditions.name(wanted.children()[0]);
-      if (column == null || ((Count) wanted).isDistinct()) return null;
-      text.append("\"count\",").append(column(column));
+      text.append("\"count\",");
+      if (column == null) return number(wanted.children()[0], text) == null ? null : DataTypes.LongType;
+      text.append(column(column));
       return DataTypes.LongType;
     }
     if (wanted instanceof Min || wanted instanceof Max) {

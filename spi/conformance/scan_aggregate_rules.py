@@ -105,11 +105,13 @@ def modelled(rows: Iterable[Record], aggregation: Aggregation, values: dict[str,
 
 
 def _of_row(row: Record, one: AggregateExpression, values: dict[str, Any]) -> Any:  # noqa: ANN401 - values of any type
+    if one.argument is None:
+        return 1
     argument = str(one.argument)
-    if one.function is not AggregateFunction.COUNT:
-        value = values[argument](row) if argument in values else row[argument]
-        return Decimal(value) if one.function is AggregateFunction.SUM and value is not None else value
-    return 1 if one.argument is None or row[argument] is not None else 0
+    value = values[argument](row) if argument in values else row[argument]
+    if one.function is AggregateFunction.COUNT:
+        return 0 if value is None else 1
+    return Decimal(value) if one.function is AggregateFunction.SUM and value is not None else value
 
 
 class ScanAggregateRules(ConformanceCase):
@@ -255,7 +257,7 @@ class ScanAggregateRules(ConformanceCase):
             col("pieces") * col("pieces") * col("id"): lambda row: row["pieces"] and row["pieces"] ** 2 * row["id"],
             col("huge") - col("id"): lambda row: _EXACT.subtract(row["huge"], Decimal(row["id"])),
         }
-        aggregation = Aggregation(map(total, values), ["shop"])
+        aggregation = Aggregation([*map(total, values), *map(count, values)], ["shop"])
         model = modelled(rows, aggregation, {str(one): value for one, value in values.items()})
         assert self.found(aggregating, "sales", aggregation, splits=3) == model
         selected = [row for row in rows if row["price"] < 100]

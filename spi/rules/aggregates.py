@@ -81,13 +81,16 @@ def _check_function(spec: TableSpecification, one: object) -> None:
     argument = one.argument
     if argument is None and one.function is AggregateFunction.COUNT:
         return
-    if one.function is AggregateFunction.SUM:
+    counts = one.function is AggregateFunction.COUNT
+    if one.function is AggregateFunction.SUM or (counts and not isinstance(argument, FieldValue)):
         digits_of(spec, argument)
         return
     if not isinstance(argument, FieldValue):
-        raise InvalidFieldError(spec.name, _ARGUMENT, f"{one} is not of a field; only sums are of expressions")
+        raise InvalidFieldError(
+            spec.name, _ARGUMENT, f"{one} is not of a field; only counts and sums are of expressions"
+        )
     field = check_field(spec, argument.field)
-    if one.function is not AggregateFunction.COUNT and field.type in _UNORDERED:
+    if not counts and field.type in _UNORDERED:
         raise InvalidFieldError(
             spec.name, field.name, f"is a {field.type_text}, which has no {one.function} in a scan plan: read the field"
         )

@@ -44,7 +44,7 @@ def test_aggregates_of_the_jvm() -> None:
         '{"group_by": ["shop"], "functions": [["count"], ["count", ["column", "n"]], ["sum", ["column", "n"]],'
         f' ["max", ["column", "n"]], ["sum", ["*", {price}, ["-", {one}, {price}]]], ["sum", {price}]]}}'
     )
-    kinds = [pa.string(), *[pa.int64()] * 4, pa.decimal128(21, 6), pa.decimal128(10, 2)]
+    kinds: list[pa.DataType] = [pa.string(), *[pa.int64()] * 4, pa.decimal128(21, 6), pa.decimal128(10, 2)]
     schema = schema_of(*kinds)
     rows: list[dict[str, object]] = [
         {"id": 1, "shop": "a", "n": 3, "price": Decimal("0.25")},

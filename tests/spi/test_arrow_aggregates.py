@@ -114,12 +114,13 @@ def test_expressions_are_exact() -> None:
     rows[5]["price"] = None
     net = col("price") * (1 - col("discount"))
     functions = [total(net), total(net * (col("pieces") + 1)), total(net * net * 3), total(Decimal("0.5") - col("id"))]
+    functions += [count(net), total(Decimal("0.25")), count(col("pieces") * 2)]
     found = {row[0]: row[1:] for row in results(rows, functions, "shop")}
     for shop in "ab":
         own = [row for row in rows if row["shop"] == shop]
         nets = [row["price"] * (1 - row["discount"]) for row in own if row["price"] is not None]
         halves = sum(Decimal("0.5") - row["id"] for row in own)
-        assert found[shop] == (sum(nets), None, sum(3 * one * one for one in nets), halves)
+        assert found[shop] == (sum(nets), None, sum(3 * one * one for one in nets), halves, len(nets), 125, 0)
     assert str(functions[1]) == "sum((price * (1 - discount)) * (pieces + 1))"
 
 
@@ -182,6 +183,12 @@ def test_few_groups_are_kept_and_many_are_given_again(distinct: int) -> None:
 def test_what_does_not_fit_is_refused(aggregation: object, message: str) -> None:
     with pytest.raises(InvalidFieldError, match=message):
         check_aggregation(SALES, aggregation)
+
+
+def test_constants_differ_by_their_digits() -> None:
+    rows: list[dict[str, Value]] = [{"id": 1, "price": Decimal("2.50")}]
+    functions = [total(col("price") * 1), total(col("price") * Decimal("1.0")), total(col("price") * Decimal(1))]
+    assert [str(value) for value in results(rows, functions)[0]] == ["2.50", "2.500"]
 
 
 def test_columns_and_an_aggregate_exclude_each_other() -> None:

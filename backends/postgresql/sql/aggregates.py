@@ -40,8 +40,8 @@ def _function(binding: TableBinding, one: AggregateExpression) -> sa.ColumnEleme
             return sa.cast(sa.func.sum(_number(binding, argument)), sa.Text())
         case (AggregateFunction.MIN | AggregateFunction.MAX) as function, FieldValue(name):
             return _extreme(binding.spec.field(name), binding.core.c[name], str(function))
-        case AggregateFunction.COUNT, FieldValue(name):
-            return sa.func.count(binding.core.c[name])
+        case AggregateFunction.COUNT, Expression() as argument:
+            return sa.func.count(_number(binding, argument))
         case _:
             return sa.func.count()
 
@@ -58,6 +58,7 @@ def _extreme(field: Field, column: sa.ColumnElement[Any], function: str) -> sa.C
 
 
 def _number(binding: TableBinding, expression: Expression) -> sa.ColumnElement[Any]:
+    """Return an argument: the server adds the integers of a field faster than numbers of any digits."""
     if isinstance(expression, FieldValue):
         return binding.core.c[expression.field]
     return _exact(binding, expression)
