@@ -218,15 +218,6 @@ def test_a_store_without_aggregates_gives_rows(
 
 
 @pytest.mark.parametrize("url", ["leveldb", "postgresql"], indirect=True)
-def test_a_plan_of_aggregates_is_executed_again_on_newer_rows(tables: Tables, storage: Storage) -> None:
-    create_runs(storage, 100)
-    frame = query(tables, "select count(*), sum(started) from t", "all", "runs").coalesce(1)
-    assert frame.collect() == [(100, 4950)]
-    storage.table("runs").upsert({"app": "etl", "started": 100, "cost": 1.0})
-    assert frame.collect() == [(101, 5050)]
-
-
-@pytest.mark.parametrize("url", ["leveldb", "postgresql"], indirect=True)
 def test_keys_of_a_join_find_groups(tables: Tables, storage: Storage, sales: list[dict[str, Value]]) -> None:
     text = (
         "select /*+ broadcast(k) */ k.id, n from (select 7 as id union all select 9 union all select -1) k "

@@ -14,7 +14,15 @@ from structable.spark_bridge.options import ReadOptions
 from structable.spark_bridge.planned_scan import PlannedScan
 from structable.spark_bridge.replanning import Rerun, digest_of, pickled_scan
 from structable.spark_bridge.store_client import StoreClient
-from structable.spi import StorageUnavailableError, TableNotFoundError, TransactionClosedError, col, connect
+from structable.spi import (
+    AggregateExpression,
+    Aggregation,
+    StorageUnavailableError,
+    TableNotFoundError,
+    TransactionClosedError,
+    col,
+    connect,
+)
 from tests.spark.support.samples import create_runs, runs
 from tests.spark.test_coordinator import COLUMNS, Application, application, coordinator, options, reader, rows_of, store
 from tests.waiting import until
@@ -27,11 +35,17 @@ PARTS = 3
 class Scan:
     """A scan whose plan is executed by 1, and then again."""
 
-    def __init__(self, coordinator: Coordinator, asked: ReadOptions, execution: int | None = 1) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        asked: ReadOptions,
+        execution: int | None = 1,
+        columns: tuple[str, ...] | Aggregation = COLUMNS,
+    ) -> None:
         self.coordinator = coordinator
         self.asked = asked
-        self.pickled = pickled_scan(asked, COLUMNS, None)
-        self.first = coordinator.client.plan(asked, COLUMNS, None, execution, digest_of(self.pickled))
+        self.pickled = pickled_scan(asked, columns, None)
+        self.first = coordinator.client.plan(asked, columns, None, execution, digest_of(self.pickled))
 
     def task(self, execution: int, part: int = 0, *, parts: int = PARTS, outermost: bool = True) -> PlannedScan | None:
         rerun = Rerun(self.first.plan_id, part, parts, execution, outermost, 1)
@@ -56,6 +70,22 @@ def indexes(planned: PlannedScan | None) -> list[int]:
 def insert(store: StoreClient) -> None:
     with connect(store.url) as storage:
         storage.table("runs").upsert_many(runs(1, first=100))
+
+
+def test_aggregates_are_planned_again(coordinator: Coordinator, store: StoreClient, application: Application) -> None:
+    wanted = Aggregation([AggregateExpression.count()], ["app"])
+    scan = Scan(coordinator, options(store, splits=1), columns=wanted)
+    application.executions.discard(1)
+    insert(store)
+    with connect(store.url) as storage:
+        counts = [
+            row["count(*)"]
+            for planned in (scan.first, scan.all(2))
+            for split in planned.splits
+            for batch in storage.read_split(split)
+            for row in batch.to_pylist()
+        ]
+    assert counts[1] == counts[0] + 1
 
 
 def test_all_tasks_of_an_execution_read_one_new_plan(
