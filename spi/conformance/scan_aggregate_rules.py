@@ -166,6 +166,15 @@ class ScanAggregateRules(ConformanceCase):
             found = self.found(aggregating, "grid", aggregation, range=range_, where=where, splits=splits)
             assert found == wanted, (range_, where, group_by)
 
+    def test_rows_are_counted(self, aggregating: Storage) -> None:
+        """Rows are counted without a field, of the whole table, of a filter and of a key."""
+        aggregating.admin.create(ITEMS)
+        aggregation = Aggregation([count()])
+        for rows in (0, 100):
+            aggregating.table("items").upsert_many(item(number, n=number % 4) for number in range(rows))
+            for where, wanted in ((None, rows), (col("n") == 1, rows // 4), (col("id") == 7, int(rows > 7))):
+                assert self.found(aggregating, "items", aggregation, where=where, splits=3) == {(): [wanted]}
+
     def test_aggregates_of_no_rows(self, aggregating: Storage) -> None:
         """Without groups each split has a row of no values; with groups there are no rows."""
         aggregating.admin.create(ITEMS)

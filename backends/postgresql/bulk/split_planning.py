@@ -222,7 +222,8 @@ def divided(
     """Return the states of the splits of a table."""
     connection = snapshot.connection
     size, pages, elsewhere = sizes
-    rows = sa.select(*(binding.core.c[name] for name in columns.read)).where(*_conditions(connection, binding, request))
+    read = sa.select(*(binding.core.c[name] for name in columns.read)).select_from(binding.core)
+    rows = read.where(*_conditions(connection, binding, request))
     query = _sql(rows)
     most = max(1, min(splits, pages, -(-size // _LEAST_BYTES)))
     conditional = request.where is not None or request.ranges != (Range(),)
