@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Base64;
 import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.GeneralScalarExpression;
 import org.apache.spark.sql.connector.expressions.Literal;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -85,6 +86,7 @@ public final class StructableConditions {
       parts = new Expression[] {parts[1], parts[0]};
     }
     String column = parts.length > 0 ? name(parts[0]) : null;
+    if (column == null && (operator.equals("=") || operator.equals("IN"))) return starts(parts);
     if (column == null || !Arrays.asList(schema.fieldNames()).contains(column)) return null;
     if (operator.equals("IS_NULL")) return "[\"null\"," + text(column) + "]";
     if (operator.equals("IS_NOT_NULL")) return "[\"not\",[\"null\"," + text(column) + "]]";
@@ -96,6 +98,29 @@ public final class StructableConditions {
     if (operator.equals("<=>") && literal.value() == null) return "[\"null\"," + text(column) + "]";
     return Arrays.asList(OPERATORS).contains(operator) ? comparison(operator, column, literal) : null;
   }
+
+  // Whether `substring(column, 1, n)` is one of some texts: the column starts with one, or is it, if that is shorter.
+  private String starts(Expression[] parts) {
+    if (parts.length < 2 || !(parts[0] instanceof GeneralScalarExpression)) return null;
+    Expression[] piece = parts[0].children();
+    boolean leads = ((GeneralScalarExpression) parts[0]).name().equals("SUBSTRING") && piece.length == 3
+        && Integer.valueOf(1).equals(constant(piece[1])) && constant(piece[2]) instanceof Integer;
+    String column = leads ? name(piece[0]) : null;
+    if (column == null || !(schema.apply(column).dataType() instanceof StringType)) return null;
+    int length = ((Integer) constant(piece[2])).intValue();
+    StringBuilder text = new StringBuilder("[\"or\"");
+    for (int i = 1; i < parts.length; i++) {
+      Object value = constant(parts[i]);
+      int characters = value instanceof UTF8String ? ((UTF8String) value).numChars() : length + 1;
+      String written = characters > length ? null : string(((UTF8String) value).getBytes());
+      if (written == null) return null;
+      text.append(characters == length ? ",[\"starts\"," : ",[\"=\",").append(text(column)).append(',');
+      text.append(written).append(']');
+    }
+    return text.append(']').toString();
+  }
+
+  private static Object constant(Expression part) { return part instanceof Literal ? ((Literal) part).value() : null; }
 
   private static String mirrored(String operator) {
     if (operator.equals("<")) return ">";

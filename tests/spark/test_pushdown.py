@@ -49,6 +49,11 @@ def conditions(field: str) -> list[str]:
         made += [f"{field} is null", f"{field} <=> null", f"{field} is not null"]
     if field in ("name", "text"):
         made += [f"startswith({field}, {value})" for value in VALUES[field][1:]]
+        made += [f"substring({field}, 1, 5) = {value}" for value in VALUES[field][:3]]
+        made += [
+            f"substring({field}, 1, 1) = '\U0001f600'",
+            f"substring({field}, 1, 3) in ('a', 'z\u00e9', 'abc', 'abd')",
+        ]
     if field not in ("single", "wide", "flag"):
         made.append(f"{field} in ({', '.join(VALUES[field])})")
     return made + [f"not ({text})" for text in made]
@@ -167,6 +172,7 @@ def filters_itself(frame: DataFrame) -> bool:
         "status is null",
         "cost > 1.5",
         "status like 'O%'",
+        "substring(status, 1, 1) in ('O', 'P')",
         "started in (1, 2, 3)",
         "not (status <=> 'OK')",
         "status <> 'OK'",
@@ -183,7 +189,15 @@ def test_the_store_evaluates_accepted_filters(tables: Tables, storage: Storage, 
 
 @pytest.mark.parametrize(
     "condition",
-    ["status like '%K'", "cost + 1 > 2", "started = 1 or cost + 1 > 2", "cost in (1, 2)", "status > 'a\\u0000'"],
+    [
+        "substring(status, 2, 1) = 'K'",
+        "substring(status, 1, 1) in ('O', 'OK')",
+        "status like '%K'",
+        "cost + 1 > 2",
+        "started = 1 or cost + 1 > 2",
+        "cost in (1, 2)",
+        "status > 'a\\u0000'",
+    ],
 )
 def test_spark_evaluates_the_rest(tables: Tables, storage: Storage, condition: str) -> None:
     create_runs(storage, 10)
