@@ -312,6 +312,15 @@ class YoungerPlans(PlantedStorage):
         return Alone(shared)
 
 
+class ForgetfulAggregates(PlantedStorage):
+    """Aggregates are of all rows, whatever was selected."""
+
+    def plan_scan(self, table: str, **options: Any) -> Any:
+        if options.get("aggregate") is not None:
+            options.pop("where", None)
+        return self.inner.plan_scan(table, **options)
+
+
 class HalfClosed(PlantedStorage):
     """The end of the `with` block of a shared snapshot closes its plans."""
 
@@ -781,6 +790,7 @@ BUGS: dict[str, type[PlantedStorage]] = {
     "swallows-conflicts": SwallowsConflicts,
     "splits-of-now": SplitsOfNow,
     "younger-plans": YoungerPlans,
+    "forgetful-aggregates": ForgetfulAggregates,
     "half-closed": HalfClosed,
     "forgetful-jobs": ForgetfulJobs,
     "deaf-streams": DeafStreams,
