@@ -144,7 +144,7 @@ class _Groups:
                 continue
             columns[name] = self._values(numbers, one)
             wanted.append((name, str(one.function)))
-        return self._aggregated(pa.table(columns) if columns else rows, wanted)
+        return self._aggregated(pa.table(columns), wanted)
 
     def _merged(self) -> pa.Table:
         if len(self._kept) == 1:
