@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit, urlunsplit
@@ -10,6 +11,9 @@ import psycopg
 import pytest
 
 from structable.backends.postgresql.driver.commit_outcome import ask_until_known
+from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.statement import Call, Statement
+from structable.backends.postgresql.txn.receipts import Receipts
 from structable.spi import (
     CommitOutcomeUnknownError,
     Field,
@@ -307,8 +311,14 @@ def test_table_of_receipts_is_dropped(storage: Storage, proxy: Proxy, postgresql
     assert values(storage) == expected
 
 
+@pytest.mark.parametrize("made_again", [False, True])
 def test_table_of_receipts_is_dropped_and_the_answer_is_lost(
-    storage: Storage, proxy: Proxy, postgresql_schema: Schema, monkeypatch: pytest.MonkeyPatch
+    storage: Storage,
+    proxy: Proxy,
+    postgresql_url: str,
+    postgresql_schema: Schema,
+    monkeypatch: pytest.MonkeyPatch,
+    made_again: bool,
 ) -> None:
     """A commit whose receipt cannot be looked up any more is of unknown outcome."""
     original = proxy.trap(COMMIT, Cut.AFTER)
@@ -318,6 +328,10 @@ def test_table_of_receipts_is_dropped_and_the_answer_is_lost(
         original.wait()
         with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection:
             connection.execute(dropped)
+        if made_again:
+            with connect(postgresql_url) as other:
+                for _ in range(WARM_UP):
+                    other.table("t").upsert({"k": 3, "n": 0})
 
     def after_the_drop(*arguments: object) -> bool | None:
         drop()
@@ -326,6 +340,37 @@ def test_table_of_receipts_is_dropped_and_the_answer_is_lost(
     monkeypatch.setattr("structable.backends.postgresql.txn.receipts.ask_until_known", after_the_drop)
     with pytest.raises(CommitOutcomeUnknownError):
         storage.table("t").increment((1,), "n")
+    assert values(storage) == [0, 1, 0, 0, 0]
+
+
+def test_a_lack_of_receipts_is_judged_while_other_threads_commit() -> None:
+    """Threads that use a statement for the first time do not disturb one that has failed."""
+    receipts = Receipts("structable")
+    refused = StatementRefusedError("42P01", "there is no such table")
+    refused.call = Call(Statement("select 1"))
+    ended = threading.Event()
+
+    def join() -> None:
+        updates = []
+        while not ended.is_set():
+            updates.append(Statement("update t set n = 1"))
+            receipts.joined(updates[-1])
+
+    threads = [threading.Thread(target=join) for _ in range(2)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    for thread in threads:
+        thread.start()
+    try:
+        assert not any(receipts.lack(refused) for _ in range(2_000))
+    finally:
+        ended.set()
+        sys.setswitchinterval(interval)
+        for thread in threads:
+            thread.join()
+    update = Statement("update t set n = 1")
+    refused.call = Call(receipts.joined(update))
+    assert receipts.lack(refused)
 
 
 def test_role_without_rights_on_receipts(start_postgresql: StartServer) -> None:

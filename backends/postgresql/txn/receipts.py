@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Sequence
 from typing import Literal
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from structable.backends.postgresql.driver.commit_outcome import ask_until_known
 from structable.backends.postgresql.driver.connection import ServerConnection
@@ -49,8 +49,9 @@ _TERMINATE = Statement(
 class Receipt:
     """The receipt of one commit, on one connection."""
 
-    def __init__(self, receipts: Receipts, connection: ServerConnection) -> None:
+    def __init__(self, receipts: Receipts, connection: ServerConnection, table: int) -> None:
         connection.commits += 1
+        self._table = table
         self._receipts = receipts
         self._connection = connection
         self._number = connection.commits
@@ -90,7 +91,11 @@ class Receipt:
             try:
                 # The process may not have noticed that its client is gone.
                 connection.run(terminate)
-                return connection.pipeline(look)[3].get_value(0, 0) == b"\0"
+                refused, table = connection.rows(connection.pipeline(look)[3])[0]
+                if refused and table != self._table:
+                    receipts.renew()  # the table was made again since, and has no receipts of before
+                    return None
+                return not refused
             except StatementRefusedError as error:
                 found = translated(error, "looking a receipt up")
                 again = isinstance(found, (StorageUnavailableError, TransactionConflictError))
@@ -110,15 +115,19 @@ class Receipts:
     def __init__(self, schema: str) -> None:
         self._schema = schema
         self._name = name = qualified(schema, RECEIPTS)
-        self._usable: bool | None = None
+        self._table: int | None = None
         key = (_BIGINT, _BIGINT)
         self.insert = Statement(f"insert into {name} (connection, number) values ($1, $2)", key)
         self.delete = Statement(f"delete from {name} where connection = $1 and number < $2", key)
         self.refuse = Statement(
             f"insert into {name} (connection, number, refused) values ($1, $2, true) on conflict do nothing", key
         )
-        self.refused = Statement(f"select refused from {name} where connection = $1 and number = $2", key)
+        self.refused = Statement(
+            f"select refused, tableoid::bigint from {name} where connection = $1 and number = $2", key
+        )
         self._joined: WeakKeyDictionary[Statement, Statement] = WeakKeyDictionary()
+        self._own = WeakSet((self.insert, self.delete))
+        """All statements that insert or delete receipts; a set, which is asked while other threads add to it."""
 
     def next(self, connection: ServerConnection) -> Receipt | None:
         """Return the receipt of the next commit of a connection, which is in no transaction.
@@ -129,18 +138,20 @@ class Receipts:
         if not connection.commits:
             connection.commits = 1
             return None
-        if self._usable is None:
-            self._usable = self._prepare(connection)
-        return Receipt(self, connection) if self._usable else None
+        table = self._table
+        if table is None:
+            table = self._table = self._prepare(connection)
+        return Receipt(self, connection, table) if table else None
+
+    def renew(self) -> None:
+        """Look with the next commit whether there are receipts, and in which table."""
+        self._table = None
 
     def lack(self, error: StatementRefusedError) -> bool:
         """Tell whether a commit may have failed for want of its receipt; the next one looks whether there are any."""
-        if error.call is None or error.state not in _NOT_THERE:
+        if error.call is None or error.state not in _NOT_THERE or error.call.statement not in self._own:
             return False
-        statement = error.call.statement
-        if statement not in (self.insert, self.delete) and statement not in self._joined.values():
-            return False
-        self._usable = None
+        self.renew()
         return True
 
     def joined(self, update: Statement) -> Statement:
@@ -153,18 +164,21 @@ class Receipts:
                 f"select ${place}, ${place + 1} from _changed",
                 (*update.types, _BIGINT, _BIGINT),
             )
+            self._own.add(found)
             self._joined[update] = found
         return found
 
-    def _prepare(self, connection: ServerConnection) -> bool:
-        """Make the table if need be, and tell whether the role may use it."""
-        rights = command(
-            f"select to_regclass({literal(self._name)}) is not null, coalesce(bool_and(has_table_privilege("
-            f"to_regclass({literal(self._name)}), one)), true) from unnest(array['SELECT', 'INSERT', 'DELETE']) as one"
+    def _prepare(self, connection: ServerConnection) -> int:
+        """Make the table if need be, and return its number; 0 if the role may not use it."""
+        name = literal(self._name)
+        look = command(
+            f"select to_regclass({name})::oid::bigint, "
+            f"coalesce(bool_and(has_table_privilege(to_regclass({name}), one)), true) "
+            "from unnest(array['SELECT', 'INSERT', 'DELETE']) as one"
         )
-        there, permitted = connection.ask(rights)[0]
+        number, permitted = connection.ask(look)[0]
         try:
-            if not there:
+            if number is None:
                 make_late(
                     connection,
                     self._schema,
@@ -173,9 +187,10 @@ class Receipts:
                     "primary key (connection, number))",
                     "the receipts of commits",
                 )
+                number, permitted = connection.ask(look)[0]
             if permitted:
                 connection.run(command(f"delete from {self._name} where at < now() - interval '{_KEPT_FOR}'"))
         except StatementRefusedError as error:
             _log.info("commits of single calls take a second round trip: %s", error)
-            return False
-        return bool(permitted)
+            return 0
+        return int(number or 0) if permitted else 0
