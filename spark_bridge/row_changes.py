@@ -23,15 +23,16 @@ from structable.spi.bulk import PATCH_COLUMNS
 from .staging import typed_batches
 from .types import check_write_schema
 
-__all__ = ["BEFORE", "CHANGES_OPTION", "ChangedRows"]
+__all__ = ["BEFORE", "CHANGES_OPTION", "ORIGINAL", "ChangedRows"]
 
 CHANGES_OPTION = "structable.changes"
 """The option of a write of changed rows."""
 BEFORE = "_before"
 """The hidden column of a catalog's table that has the fields outside the key; in a changed row, as they were read."""
+ORIGINAL = "__original_row_id_"
+"""Begins the names of the columns with the key that a row had, of statements that assign key fields."""
 
 _OPERATION = "__row_operation"
-_ORIGINAL = "__original_row_id_"
 _DELETE, _UPDATE, _INSERT = 1, 2, 3
 
 
@@ -106,7 +107,7 @@ class ChangedRows:
         """Return the rows as they were read; where a row is inserted, its key and nulls."""
         names = batch.schema.names
         columns = {
-            name: batch.column(_ORIGINAL + name) if _ORIGINAL + name in names else new.column(name)
+            name: batch.column(ORIGINAL + name) if ORIGINAL + name in names else new.column(name)
             for name in self.spec.primary_key
         }
         if BEFORE in names:

@@ -7,7 +7,7 @@ after Spark has given a DELETE whose condition the store evaluates back to the t
 
 from __future__ import annotations
 
-from structable.spark_bridge.row_changes import CHANGES_OPTION
+from structable.spark_bridge.row_changes import CHANGES_OPTION, ORIGINAL
 
 __all__ = ["JAVA", "RULE_CLASS"]
 
@@ -16,11 +16,19 @@ JAVA = """
 package structable;
 
 import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import scala.collection.Iterator;
 import scala.runtime.AbstractFunction1;
 
 public final class CatalogChanges extends Rule {
@@ -33,7 +41,19 @@ public final class CatalogChanges extends Rule {
     Object target = ((WriteDelta) plan).originalTable();
     if (!CatalogReads.isOurs(target)) return plan;
     Object changed = CatalogReads.changed((DataSourceV2Relation) target, "@CHANGES@", "true");
-    return append(changed, plan.children().head());
+    return append(changed, eachKeyOnce((LogicalPlan) plan.children().head()));
+  }
+
+  // Spark gives the key that a row had once for each clause of a MERGE that assigns the key.
+  private static LogicalPlan eachKeyOnce(LogicalPlan query) {
+    List kept = new ArrayList();
+    Set names = new HashSet();
+    Iterator output = query.output().iterator();
+    while (output.hasNext()) {
+      AttributeReference column = (AttributeReference) output.next();
+      if (names.add(column.name()) || !column.name().startsWith("@ORIGINAL@")) kept.add(column);
+    }
+    return kept.size() == query.output().size() ? query : new Project(CatalogReads.sequence(kept), query);
   }
 
   // Its parameters are more in newer versions of Spark.
@@ -56,4 +76,4 @@ public final class CatalogChanges extends Rule {
     return null;
   }
 }
-""".replace("@CHANGES@", CHANGES_OPTION)
+""".replace("@CHANGES@", CHANGES_OPTION).replace("@ORIGINAL@", ORIGINAL)

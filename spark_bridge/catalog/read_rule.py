@@ -64,6 +64,8 @@ public final class CatalogReads extends Rule {
         + "change-log takes rows out by df.write.format(\\"structable\\") with the option mode of value changes");
   }
 
+  static Seq sequence(List items) { return CollectionConverters.asScala(items).toList(); }
+
   static boolean isOurs(Object node) { return node instanceof DataSourceV2Relation && tableOf(node) != null; }
 
   // The catalog's table of a relation, also of one that Spark has rewritten a statement to; or null.
@@ -150,8 +152,6 @@ public final class CatalogReads extends Rule {
       }
       return fields;
     }
-
-    private static Seq sequence(List items) { return CollectionConverters.asScala(items).toList(); }
   }
 }
 """.replace("@BEFORE@", BEFORE).replace("@INSERT@", WriteMode.INSERT)

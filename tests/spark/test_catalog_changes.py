@@ -134,6 +134,19 @@ def test_keys_are_updated(spark: SparkSession, pages: str, storage: Storage) -> 
     assert stored(storage) == [(1, "c", 0), (2, "b", 0), (4, "a", 1)]
 
 
+@both_stores
+def test_several_clauses_assign_the_key(spark: SparkSession, pages: str, storage: Storage) -> None:
+    spark.sql(f"""
+        MERGE INTO {pages} t USING {NEWS} ON t.k = s.k
+        WHEN MATCHED AND s.n < 0 THEN UPDATE SET *
+        WHEN MATCHED AND t.n = 2 THEN UPDATE SET k = 1, n = s.n
+        WHEN NOT MATCHED THEN INSERT *
+        WHEN NOT MATCHED BY SOURCE AND t.k = 1 THEN UPDATE SET k = 2
+        WHEN NOT MATCHED BY SOURCE THEN DELETE
+    """)
+    assert stored(storage) == [(1, "b", 20), (2, "a", 1), (9, "nine", 90)]
+
+
 STATEMENTS = {
     "update": "UPDATE {0} SET n = n + 1 WHERE upper(v) = 'B'",
     "delete": "DELETE FROM {0} WHERE upper(v) = 'B'",
