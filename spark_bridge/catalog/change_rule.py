@@ -22,6 +22,7 @@ import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.plans.logical.AppendData;
+import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
@@ -37,6 +38,9 @@ public final class CatalogChanges extends Rule {
   }
 
   public TreeNode apply(TreeNode plan) {
+    if (plan instanceof DeleteFromTable && !CatalogReads.isOurs(((DeleteFromTable) plan).table())) {
+      CatalogReads.refuse(plan, "DELETE");
+    }
     if (!(plan instanceof WriteDelta)) return plan;
     Object target = ((WriteDelta) plan).originalTable();
     if (!CatalogReads.isOurs(target)) return plan;

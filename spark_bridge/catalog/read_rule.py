@@ -1,7 +1,8 @@
 """The optimizer rule that makes tables of a catalog those of the format, before `scan_isolation` sees them.
 
 Thus a scan of a catalog's table is one of `format("structable")`. The same rule refuses UPDATE and MERGE of a table
-without a key and says what to do instead, and lets a MERGE that only inserts rows refuse keys that exist.
+without a key, or of a view, and says what to do instead, and lets a MERGE that only inserts rows refuse keys that
+exist.
 """
 
 from __future__ import annotations
@@ -53,15 +54,18 @@ public final class CatalogReads extends Rule {
     return (appends ? insertion(plan) : plan).transformDown(new Expose());
   }
 
-  private static void refuse(TreeNode plan, String statement) {
+  static void refuse(TreeNode plan, String statement) {
     Object target = ((Product) plan).productElement(0);
     while (!isOurs(target)) {
       if (!(target instanceof TreeNode) || ((TreeNode) target).children().size() != 1) return;
       target = ((TreeNode) target).children().head();
     }
-    CatalogCommand.refuse("there is no " + statement + " of a table without a primary key, and nothing was written to "
-        + ((DataSourceV2Relation) target).table().name() + ": INSERT INTO adds rows, and a table of write-mode "
-        + "change-log takes rows out by df.write.format(\\"structable\\") with the option mode of value changes");
+    String written = ", and nothing was written to " + ((DataSourceV2Relation) target).table().name() + ": ";
+    CatalogCommand.refuse(tableOf(target) instanceof KeyedTable || statement.equals("DELETE")
+        ? "there is no " + statement + " of a view" + written + "name the table itself"
+        : "there is no " + statement + " of a table without a primary key" + written + "INSERT INTO adds rows, and a "
+        + "table of write-mode change-log takes rows out by df.write.format(\\"structable\\") with the option mode of "
+        + "value changes");
   }
 
   static Seq sequence(List items) { return CollectionConverters.asScala(items).toList(); }

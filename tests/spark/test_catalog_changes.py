@@ -291,6 +291,24 @@ def test_tables_without_a_key_are_refused(spark: SparkSession, catalog: str, sto
     assert stored(storage, "t") == [("a",)]
 
 
+def test_views_are_refused(spark: SparkSession, pages: str, storage: Storage) -> None:
+    """A view's columns need not be those of the table."""
+    for number, query in enumerate((f"SELECT * FROM {pages}", f"SELECT n AS k, v, k AS n FROM {pages} WHERE n < 3")):
+        view = f"pages_{number}"
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {view} AS {query}")
+        try:
+            for statement, message in (
+                (f"UPDATE {view} SET n = 0", "no UPDATE of a view, and nothing was written to .*: name the table"),
+                (f"MERGE INTO {view} t USING {NEWS} ON t.k = s.k WHEN MATCHED THEN DELETE", "no MERGE of a view"),
+                (f"DELETE FROM {view} WHERE upper(v) = 'A'", "no DELETE of a view" if number else "Cannot delete"),
+            ):
+                with pytest.raises(AnalysisException, match=message):
+                    spark.sql(statement)
+        finally:
+            spark.catalog.dropTempView(view)
+    assert stored(storage) == BEFORE
+
+
 def test_values_that_do_not_fit_are_refused(spark: SparkSession, pages: str, storage: Storage) -> None:
     for statement, message in (
         ("UPDATE {} SET n = array(1)", "CANNOT_SAFELY_CAST|CAST"),
