@@ -29,6 +29,8 @@ final class StructableAggregates {
   private static final int MOST_DIGITS = 38;
   // Spark takes a partial sum of decimals for one of their own type, so that few of narrow ones fit.
   private static final int LEAST_DIGITS = 10;
+  // No number of rows exceeds Spark's sum of these, which has 10 digits more.
+  private static final int MOST_DIGITS_OF_AVERAGES = 28;
 
   private final StructType schema;
   final Expression[] groups;
@@ -49,13 +51,19 @@ final class StructableAggregates {
     return made.results.length > 0 && made.write() ? made : null;
   }
 
-  /** Whether the quotient of a sum and a count is what Spark's average is: it adds up long integers as doubles. */
+  /**
+   * Whether the quotient of a sum and a count is what Spark's average is: it adds up long integers as doubles, and the
+   * sum of a `try_avg` is not a `try_sum`, so that it must not overflow.
+   */
   static boolean averagesAsSums(StructType schema, Aggregation wanted) {
     AggregateFunc[] functions = wanted.aggregateExpressions();
     for (int i = 0; i < functions.length; i++) {
       if (!(functions[i] instanceof Avg)) continue;
-      String column = StructableConditions.name(functions[i].children()[0]);
+      Expression averaged = functions[i].children()[0];
+      String column = StructableConditions.name(averaged);
       if (column != null && schema.apply(column).dataType() instanceof LongType) return false;
+      DecimalType type = new StructableAggregates(schema, wanted).number(averaged, new StringBuilder());
+      if (type != null && type.precision() > MOST_DIGITS_OF_AVERAGES) return false;
     }
     return true;
   }

@@ -185,6 +185,21 @@ def test_sums_overflow_as_those_of_spark(tables: Tables, storage: Storage, ansi:
     assert "499999999.95" in found[5]
 
 
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_averages_of_many_digits_overflow_as_those_of_spark(tables: Tables, storage: Storage, ansi: str) -> None:
+    """What Spark asks a store for in place of `try_avg` is a sum that fails."""
+    tables.session.conf.set("spark.sql.ansi.enabled", ansi)
+    fields = [Field.long("id"), Field.decimal("most", 38, 0), Field.decimal("wide", 29, 0), Field.decimal("fit", 28, 0)]
+    storage.admin.create(TableSpecification("sales", fields, primary_key=["id"]))
+    storage.table("sales").upsert_many(
+        {"id": number, "most": Decimal(6 * 10**37), "wide": Decimal(9 * 10**28), "fit": Decimal(10**28 - 1)}
+        for number in range(2)
+    )
+    assert compared(tables, "select try_avg(most) from t", pushed=False) == "[\"{'try_avg(most)': None}\"]"
+    assert "90000000000000000000000000000.0000" in compared(tables, "select try_avg(wide) from t", pushed=False)
+    assert "9999999999999999999999999999.0000" in compared(tables, "select try_avg(fit) from t", pushed=True)
+
+
 @pytest.mark.parametrize("url", ["leveldb", "postgresql"], indirect=True)
 def test_an_expression_overflows_as_one_of_spark(tables: Tables, storage: Storage) -> None:
     storage.admin.create(SALES)
