@@ -37,6 +37,7 @@ final class StructableAggregates {
   final AggregateFunc[] functions;
   private final StructField[] results;
   private final StringBuilder text = new StringBuilder("{\"group_by\":[");
+  private boolean widened;  // whether a cast within the function added digits after the point, which the store leaves out
 
   private StructableAggregates(StructType schema, Aggregation wanted) {
     this.schema = schema;
@@ -94,6 +95,7 @@ final class StructableAggregates {
 
   // The type of the function's results; null for one that Spark computes.
   private DataType write(AggregateFunc wanted) {
+    widened = false;
     if (wanted instanceof CountStar) {
       text.append("\"count\"");
       return DataTypes.LongType;
@@ -172,6 +174,7 @@ final class StructableAggregates {
         ? left.precision() - left.scale() + right.precision() - right.scale() + 1
         : Math.max(left.precision() - left.scale(), right.precision() - right.scale()) + 1;
     if (before + scale <= MOST_DIGITS) return new DecimalType(before + scale, scale);
+    if (widened) return null;  // Spark's result overflows where the store's does not
     boolean rounds = Math.max(MOST_DIGITS - before, Math.min(scale, 6)) != scale;
     return rounds ? null : new DecimalType(MOST_DIGITS, scale);
   }
@@ -185,10 +188,12 @@ final class StructableAggregates {
     int digits = column == null ? 0 : digitsOfIntegers(schema.apply(column).dataType());
     if (digits > 0) {
       text.append(column(column));
+      widened = widened || type.scale() > 0;
       return before >= digits ? type : null;
     }
     DecimalType own = number(cast.expression(), text);
     if (own == null || type.scale() < own.scale() || before < own.precision() - own.scale()) return null;
+    widened = widened || type.scale() > own.scale();
     return type;
   }
 }

@@ -185,6 +185,21 @@ def test_sums_overflow_as_those_of_spark(tables: Tables, storage: Storage, ansi:
     assert "499999999.95" in found[5]
 
 
+def test_casts_to_more_digits_overflow_as_those_of_spark(tables: Tables, storage: Storage) -> None:
+    """The product has 35 digits before the point, and six places after it in Spark alone."""
+    fields = [Field.long("id"), Field.decimal("most", 20, 0), Field.long("serial")]
+    storage.admin.create(TableSpecification("sales", fields, primary_key=["id"]))
+    storage.table("sales").upsert_many(
+        {"id": number, "most": Decimal((-1) ** number * 10**17), "serial": 10**17} for number in range(2)
+    )
+    for function in ("sum", "count"):
+        for wide in ("cast(serial as decimal(38,3))", "cast(cast(serial as decimal(20,0)) as decimal(38,3))"):
+            text = f"select {function}(cast(most as decimal(38,3)) * {wide}) from t"
+            assert compared(tables, text, pushed=False) == "overflow"
+    text = "select sum(cast(most as decimal(20,0)) * serial), sum(cast(most as decimal(22,2))) from t"
+    assert "Decimal('0')" in compared(tables, text, pushed=True)
+
+
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_averages_of_many_digits_overflow_as_those_of_spark(tables: Tables, storage: Storage, ansi: str) -> None:
     """What Spark asks a store for in place of `try_avg` is a sum that fails."""
