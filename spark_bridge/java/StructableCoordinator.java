@@ -5,6 +5,7 @@ import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
 import java.nio.channels.Channels;
+import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
@@ -78,6 +79,7 @@ public final class StructableCoordinator {
       error = new String((byte[]) messages.get(0), StandardCharsets.UTF_8);
       if (error.length() == 0) return messages.subList(1, messages.size());
     } catch (IOException lost) {
+      throwIfInterrupted(lost);
       // It may have done what was asked: a Python process must not ask again.
       error = "StorageUnavailableError: the coordinator in the driver ended before it answered (" + lost + ")";
     }
@@ -90,8 +92,14 @@ public final class StructableCoordinator {
     try {
       return opened(SocketChannel.open(new InetSocketAddress(host, port)));
     } catch (IOException gone) {
+      throwIfInterrupted(gone);
       return null;
     }
+  }
+
+  // Spark stops a query by interrupting its threads, and must see that it did: no coordinator was lost.
+  private static void throwIfInterrupted(IOException error) {
+    if (error instanceof ClosedByInterruptException) new Failure(error).get();  // throws it
   }
 
   private SocketChannel opened(SocketChannel channel) throws IOException {
@@ -100,6 +108,7 @@ public final class StructableCoordinator {
       shakeHands(new DataInputStream(Channels.newInputStream(channel)), Channels.newOutputStream(channel));
     } catch (Exception stranger) {
       channel.close();
+      if (stranger instanceof ClosedByInterruptException) throw (ClosedByInterruptException) stranger;
       throw new IOException(stranger);
     }
     return channel;

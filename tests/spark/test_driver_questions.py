@@ -3,11 +3,13 @@
 import json
 import secrets
 import socket
+import threading
 from multiprocessing import AuthenticationError
 
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import col
 from pyspark.sql.types import StructField, StructType
 
 from structable.spark_bridge import registration
@@ -101,6 +103,29 @@ def test_a_lost_answer_is_an_error(
     with pytest.raises(AnalysisException, match="the coordinator in the driver ended before it answered"):
         frame.collect()
     assert not planners
+
+
+def test_a_stopped_stream_is_no_lost_coordinator(
+    tables: Tables, storage: Storage, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark interrupts the thread that plans, and must see that it did."""
+    create_runs(storage, 10)
+    joined = spark.readStream.format("rate").load().join(tables.read("runs"), col("value") == col("started"))
+    asked, over = threading.Event(), threading.Event()
+
+    def slow(channel: Channel) -> None:
+        asked.set()
+        over.wait(60)
+
+    monkeypatch.setattr(registration.coordinators[spark.sparkContext]._questions, "_serve", slow)
+    query = joined.writeStream.format("noop").start()
+    try:
+        assert asked.wait(60)
+        query.stop()
+        assert query.exception() is None
+    finally:
+        over.set()
+        query.stop()
 
 
 def test_a_task_carries_the_keys_of_a_filter_once(spark: SparkSession, tables: Tables, storage: Storage) -> None:
