@@ -369,7 +369,7 @@ def test_a_lack_of_receipts_is_judged_while_other_threads_commit() -> None:
         for thread in threads:
             thread.join()
     update = Statement("update t set n = 1")
-    refused.call = Call(receipts.joined(update))
+    refused.call = Call(receipts.joined(update, if_changed=True))
     assert receipts.lack(refused)
 
 

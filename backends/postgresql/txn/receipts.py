@@ -38,6 +38,7 @@ _KNOWN_FOR = 86_400.0
 """Seconds after which a receipt that is not there is taken for one that was deleted."""
 _NOT_THERE = frozenset({"42P01", "42703", "42501"})
 """The table of the receipts, or one of its columns, was dropped, or the right to use it was revoked."""
+_WITH = "with "
 _LIMIT = command("set local lock_timeout = 1000")
 _TERMINATE = Statement(
     "select pg_terminate_backend(pid) from pg_stat_activity "
@@ -59,19 +60,16 @@ class Receipt:
         self._sent = time.monotonic(), time.time()
 
     def calls(self, calls: Sequence[Call], *, if_changed: bool) -> list[Call]:
-        """Return the calls of a transaction with that of the receipt.
+        """Return the calls of a transaction with that of the receipt, which is part of a single prepared statement.
 
-        The receipt comes first, so that another one that is looked up waits for the end of the transaction. If it
-        depends on whether the only call, an UPDATE, changes a row, both are one.
+        If it is for one `if_changed`, that statement is an UPDATE, and there is a receipt if it changes a row.
         """
-        found = (
-            [Call(self._receipts.joined(calls[0].statement), (*calls[0].parameters, *self._given))]
-            if if_changed
-            else [
-                Call(self._receipts.insert, self._given),
-                *calls,
-            ]
-        )
+        first, *others = calls
+        if others or not first.statement.name:
+            found = [Call(self._receipts.insert, self._given), *calls]
+        else:
+            joined = self._receipts.joined(first.statement, if_changed=if_changed)
+            found = [Call(joined, (*first.parameters, *self._given))]
         if self._number % _KEPT == 0:
             found.append(Call(self._receipts.delete, self._given))
         return found
@@ -125,7 +123,7 @@ class Receipts:
         self.refused = Statement(
             f"select refused, tableoid::bigint from {name} where connection = $1 and number = $2", key
         )
-        self._joined: WeakKeyDictionary[Statement, Statement] = WeakKeyDictionary()
+        self._joined: tuple[WeakKeyDictionary[Statement, Statement], ...] = WeakKeyDictionary(), WeakKeyDictionary()
         self._own = WeakSet((self.insert, self.delete))
         """All statements that insert or delete receipts; a set, which is asked while other threads add to it."""
 
@@ -154,18 +152,24 @@ class Receipts:
         self.renew()
         return True
 
-    def joined(self, update: Statement) -> Statement:
-        """Return the statement that runs an UPDATE, and inserts a receipt if it changes a row; its key comes last."""
-        found = self._joined.get(update)
+    def joined(self, write: Statement, *, if_changed: bool) -> Statement:
+        """Return the statement that also inserts a receipt, whose key comes last.
+
+        One statement takes the server a twentieth less of a small transaction than two.
+        """
+        found = self._joined[if_changed].get(write)
         if found is None:
-            place = len(update.types) + 1
-            found = Statement(
-                f"with _changed as ({update.text.decode()} returning 1) insert into {self._name} (connection, number) "
-                f"select ${place}, ${place + 1} from _changed",
-                (*update.types, _BIGINT, _BIGINT),
-            )
+            text, place = write.text.decode(), len(write.types) + 1
+            insert, key = f"insert into {self._name} (connection, number)", f"${place}, ${place + 1}"
+            if if_changed:
+                joined = f"with _changed as ({text} returning 1) {insert} select {key} from _changed"
+            else:
+                others = text[len(_WITH) :] if text[: len(_WITH)].lower() == _WITH else None
+                receipt = f"{_WITH}_receipt as ({insert} values ({key}))"
+                joined = f"{receipt} {text}" if others is None else f"{receipt}, {others}"
+            found = Statement(joined, (*write.types, _BIGINT, _BIGINT), is_small=write.is_small)
             self._own.add(found)
-            self._joined[update] = found
+            self._joined[if_changed][write] = found
         return found
 
     def _prepare(self, connection: ServerConnection) -> int:

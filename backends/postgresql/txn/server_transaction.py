@@ -310,7 +310,7 @@ class ServerTransaction(TransactionLifecycle):
             if self._receipts.lack(error):
                 self._release()
                 return self._attempt(calls, ends=False, if_changed=False)
-            if if_changed and error.call is with_receipt[0]:
+            if error.call is with_receipt[0] and len(calls) == 1:
                 error.call = calls[0]
             raise
         except BrokenConnectionError as loss:
