@@ -354,7 +354,7 @@ def test_a_lack_of_receipts_is_judged_while_other_threads_commit() -> None:
         updates = []
         while not ended.is_set():
             updates.append(Statement("update t set n = 1"))
-            receipts.joined(updates[-1])
+            receipts.joined(updates[-1], if_changed=True)
 
     threads = [threading.Thread(target=join) for _ in range(2)]
     interval = sys.getswitchinterval()
