@@ -15,11 +15,13 @@ from typing import Any
 import pyarrow as pa
 
 from structable.spi import AggregateExpression, Aggregation, Expression, col
-from structable.spi.expressions import Constant
+from structable.spi.expressions import Constant, FieldValue
 from structable.spi.fitting_sums import fitting_batches
 from structable.spi.table_options import AggregateFunction
 
-__all__ = ["parse_aggregation", "spark_batches"]
+from .types import field_changed
+
+__all__ = ["parse_aggregation", "require_unchanged", "spark_batches"]
 
 _OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
@@ -43,6 +45,27 @@ def _expression(argument: list[Any]) -> Expression:
     left, right = map(_expression, parts)
     made: Expression = _OPERATORS[kind](left, right)
     return made
+
+
+def require_unchanged(table: str, aggregation: Aggregation, given: pa.Schema, stored: pa.Schema) -> None:
+    """Check that a store's aggregates are of the types that Spark's plan has.
+
+    Raises
+    ------
+    InvalidFieldError
+        If a field has another type, or a decimal more digits after the point, than when Spark made the plan.
+    """
+    functions: list[AggregateExpression | None] = [*[None] * len(aggregation.group_by), *aggregation.functions]
+    for one, was, now in zip(functions, given, stored, strict=True):
+        if one is not None and one.function is AggregateFunction.COUNT:
+            continue
+        if one is not None and one.function is AggregateFunction.SUM:
+            changed = now.type.scale > (was.type.scale if pa.types.is_decimal(was.type) else 0)
+        else:
+            changed = now.type != was.type
+        if changed:
+            field = one.argument if one is not None else None
+            raise field_changed(table, field.field if isinstance(field, FieldValue) else now.name, was, now)
 
 
 def spark_batches(aggregation: Aggregation, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 
 from structable.spi import (
     Aggregation,
-    InvalidFieldError,
     ScanSplit,
     TableSpecification,
     aggregate_schema,
@@ -29,11 +28,11 @@ from .held_plans import Reader
 from .options import ReadOptions
 from .partial_results import chosen
 from .planned_scan import PlannedScan
-from .pushed_aggregates import parse_aggregation, spark_batches
+from .pushed_aggregates import parse_aggregation, require_unchanged, spark_batches
 from .pushed_conditions import parse_filter
 from .replanning import Rerun, digest_of, pickled_scan
 from .scan_requests import ScanRequest
-from .types import arrow_schema_of, check_feed_schema, check_read_schema
+from .types import arrow_schema_of, check_feed_schema, check_read_schema, field_changed
 from .unscaled_decimals import unscaled_batch
 from .worker_sockets import acknowledge
 
@@ -75,6 +74,8 @@ class StructableReader(spark.DataSourceReader):
             self._columns = check_read_schema(spec, request.scaled or schema)
             self._stored = arrow_schema(spec, self._columns)
         self._given = arrow_schema_of(schema)
+        if self._aggregation is not None:
+            require_unchanged(options.table, self._aggregation, self._given, self._stored)
         self._where = None if request.where is None else parse_filter(spec, request.where)
         self._request = replace(request, where=None)
         if request.whole:
@@ -151,17 +152,8 @@ class StructableReader(spark.DataSourceReader):
                 continue
             for was, now in zip(self._stored, batch.schema, strict=True):
                 if now.type != was.type or now.nullable > was.nullable:
-                    change = f"from {_shown(was)} to {_shown(now)}"
-                    raise InvalidFieldError(
-                        self._options.table,
-                        was.name,
-                        f"has changed since this DataFrame was loaded, {change}; load it again",
-                    )
+                    raise field_changed(self._options.table, was.name, was, now)
             yield batch
-
-
-def _shown(field: pa.Field[Any]) -> str:
-    return f"{field.type}{'' if field.nullable else ' not null'}"
 
 
 def _frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -21,8 +21,10 @@ from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors
 from .micro_batches import require_streaming
 from .options import ReadOptions, WriteOptions
+from .pushed_aggregates import parse_aggregation
 from .reader import ChangeReader, StructableReader
 from .row_changes import CHANGES_OPTION, ChangedRows
+from .scan_requests import ScanRequest
 from .staging import typed_batches
 from .stream_writer import StructableStreamWriter
 from .table_facts import FACTS_OPTION, facts_schema, size_schema
@@ -133,11 +135,13 @@ def batch_reader(
 
 
 def _check_columns(options: ReadOptions, schema: StructType) -> None:
-    own = set(schema.fieldNames()) - (set() if options.feed is None else set(FEED_COLUMNS))
+    aggregates = ScanRequest.of(schema).aggregates
+    names = schema.fieldNames() if aggregates is None else parse_aggregation(aggregates).fields
+    own = set(names) - (set() if options.feed is None else set(FEED_COLUMNS))
     if options.columns is not None and not own <= set(options.columns):
         raise ValueError(
             f"the option columns names {', '.join(options.columns)}, and the schema names "
-            f"{', '.join(schema.fieldNames())}; give only one of the two"
+            f"{', '.join(names)}; give only one of the two"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as spark
@@ -21,6 +22,7 @@ __all__ = [
     "check_read_schema",
     "check_write_schema",
     "feed_schema",
+    "field_changed",
     "refuse",
     "spark_schema",
     "spark_type",
@@ -62,6 +64,13 @@ def spark_schema(spec: TableSpecification, columns: Iterable[str] | None = None)
 def arrow_schema_of(schema: spark.StructType) -> pa.Schema:
     """Return the Arrow schema in which Spark takes columns of tables; PySpark's own has other parameters in 4.1."""
     return pa.schema([pa.field(one.name, _arrow_type(one.dataType), one.nullable) for one in schema.fields])
+
+
+def field_changed(table: str, name: str, was: pa.Field[Any], now: pa.Field[Any]) -> InvalidFieldError:
+    """Return the error of a field of another type than when Spark planned."""
+    shown = [f"{one.type}{'' if one.nullable else ' not null'}" for one in (was, now)]
+    reason = f"has changed since this DataFrame was loaded, from {shown[0]} to {shown[1]}; load it again"
+    return InvalidFieldError(table, name, reason)
 
 
 def _arrow_type(kind: spark.DataType) -> pa.DataType:

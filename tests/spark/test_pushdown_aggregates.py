@@ -255,3 +255,11 @@ def test_keys_of_a_join_find_groups(tables: Tables, storage: Storage, sales: lis
     )
     assert len(query(tables, text, "all").collect()) == 2
     compared(tables, text, pushed=True)
+
+
+def test_aggregates_of_the_columns_of_an_option(tables: Tables, sales: list[dict[str, Value]]) -> None:
+    """The option `columns` names what a frame has; aggregates of them go to the store all the same."""
+    frame = tables.read("sales", columns="serial,shop")
+    wanted = sum(int(str(row["serial"])) for row in sales)
+    assert frame.selectExpr("sum(serial)", "count(*)").collect() == [(wanted, COUNT)]
+    assert frame.groupBy("shop").count().count() == 4

@@ -8,7 +8,9 @@ from structable.spi.conformance import BackendConformance, Capabilities
 
 
 class TestSQLite(BackendConformance):
-    capabilities = Capabilities(writes_never_wait=True, streams=True, statistics=True, shared_snapshots=True)
+    capabilities = Capabilities(
+        writes_never_wait=True, streams=True, statistics=True, shared_snapshots=True, aggregates=True
+    )
     # Enough for each change; the defaults try more.
     max_examples = 15
     max_steps = 25
