@@ -34,6 +34,9 @@ class Lingering(Generic[Key, Resource]):
     def __init__(self, close: Callable[[Resource], None], abandon: Callable[[Resource], None]) -> None:
         self._close = close
         self._abandon = abandon
+        self._begin()
+
+    def _begin(self) -> None:
         # The garbage collector may drop a resource in a thread that holds the lock.
         self._lock = threading.RLock()
         self._open: dict[Key, _Entry[Resource]] = {}
@@ -67,7 +70,7 @@ class Lingering(Generic[Key, Resource]):
     def after_fork(self) -> None:
         for entry in self._open.values():
             self._abandon(entry.resource)
-        self.__init__(self._close, self._abandon)  # type: ignore[misc]
+        self._begin()  # the lock and the timer belong to threads of the parent
 
     def _wake_up(self) -> None:
         if sys.is_finalizing():

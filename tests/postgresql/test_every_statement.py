@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,6 @@ from structable.spi import (
 from structable.spi.arrow import arrow_schema
 
 from .support.proxy import Cut, Message, Proxy
-from .support.shared import Schema
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.int("n"), Field.string("s")], ["k"], ["s"])
 CHANGED = TableSpecification(
@@ -182,12 +181,6 @@ OPERATIONS = {
 EVERY = os.environ.get("STRUCTABLE_TEST_EVERY_STATEMENT") == "1"
 STEPS = {Cut.BEFORE: (0, 1 if EVERY else 3), Cut.AFTER: (0 if EVERY else 1, 1 if EVERY else 3)}
 """Which statements: from the first number, at a distance of the second."""
-
-
-@pytest.fixture
-def proxy(postgresql_schema: Schema) -> Iterator[Proxy]:
-    with Proxy(postgresql_schema.conninfo) as proxy:
-        yield proxy
 
 
 def at_statement(number: int) -> Callable[[Message], bool]:

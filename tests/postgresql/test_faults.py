@@ -35,12 +35,6 @@ INDEXED = TableSpecification("t", [*TABLE.fields, Field.int("added")], ["k"], ["
 
 
 @pytest.fixture
-def proxy(postgresql_schema: Schema) -> Iterator[Proxy]:
-    with Proxy(postgresql_schema.conninfo) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def direct(postgresql_url: str) -> Iterator[Storage]:
     """Connect past the proxy."""
     with connect(postgresql_url) as storage:

@@ -16,12 +16,6 @@ TABLE = TableSpecification("t", [Field.int("k"), Field.long("n")], ["k"])
 
 
 @pytest.fixture
-def proxy(postgresql_schema: Schema) -> Iterator[Proxy]:
-    with Proxy(postgresql_schema.conninfo) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def storage(postgresql_url: str, proxy: Proxy, caplog: pytest.LogCaptureFixture) -> Iterator[Storage]:
     with connect(proxy.url(postgresql_url)) as storage:
         storage.admin.create(TABLE)

@@ -58,12 +58,6 @@ def direct(postgresql_url: str) -> Iterator[Storage]:
 
 
 @pytest.fixture
-def proxy(postgresql_schema: Schema) -> Iterator[Proxy]:
-    with Proxy(postgresql_schema.conninfo) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def storage(postgresql_url: str, proxy: Proxy, direct: Storage) -> Iterator[Storage]:
     with connect(proxy.url(postgresql_url)) as storage:
         assert storage.table("t").count() == 1

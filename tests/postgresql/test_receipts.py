@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 
 from structable.backends.postgresql.driver.commit_outcome import ask_until_known
+from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.backends.postgresql.txn.receipts import Receipts
 from structable.spi import (
@@ -22,9 +25,9 @@ from structable.spi import (
     RecordNotFoundError,
     RowKind,
     Storage,
-    StorageUnavailableError,
-    StructuredTable,
     TableSpecification,
+    Transaction,
+    Value,
     connect,
 )
 from structable.spi.values import MAX_ROW_SIZE
@@ -50,12 +53,6 @@ Write = Callable[[Storage], object]
 
 
 @pytest.fixture
-def proxy(postgresql_schema: Schema) -> Iterator[Proxy]:
-    with Proxy(postgresql_schema.conninfo) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def direct(postgresql_url: str) -> Iterator[Storage]:
     """Connect past the proxy."""
     with connect(postgresql_url) as storage:
@@ -75,8 +72,8 @@ def warm_up(storage: Storage) -> None:
     storage.run(reset)
 
 
-def reset(transaction: object) -> None:
-    table: Callable[[str], StructuredTable] = transaction.table  # type: ignore[attr-defined]
+def reset(transaction: Transaction) -> None:
+    table = transaction.table
     for name in ("t", "sums"):
         for row in list(table(name).scan()):
             table(name).delete(row.key)
@@ -91,9 +88,8 @@ def storage(postgresql_url: str, proxy: Proxy, direct: Storage) -> Iterator[Stor
         yield storage
 
 
-def values(storage: Storage) -> list[int]:
-    found = [row for name in ("t", "sums", "log") for row in storage.table(name).scan()]
-    return [row["n"] for row in found]  # type: ignore[misc]
+def values(storage: Storage) -> list[Value]:
+    return [row["n"] for name in ("t", "sums", "log") for row in storage.table(name).scan()]
 
 
 WRITES: dict[str, tuple[Write, list[int]]] = {
@@ -333,9 +329,11 @@ def test_table_of_receipts_is_dropped_and_the_answer_is_lost(
                 for _ in range(WARM_UP):
                     other.table("t").upsert({"k": 3, "n": 0})
 
-    def after_the_drop(*arguments: object) -> bool | None:
+    def after_the_drop(
+        pool: ServerPool, what: str, question: Callable[[ServerConnection], bool | Literal["open"] | None]
+    ) -> bool | None:
         drop()
-        return ask_until_known(*arguments)  # type: ignore[arg-type]
+        return ask_until_known(pool, what, question)
 
     monkeypatch.setattr("structable.backends.postgresql.txn.receipts.ask_until_known", after_the_drop)
     with pytest.raises(CommitOutcomeUnknownError):
@@ -395,13 +393,3 @@ def test_role_without_rights_on_receipts(start_postgresql: StartServer) -> None:
                     writer.table("t").increment((1,), "n")
                     writer.table("t").update({"k": 1, "s": str(number)})
         assert storage.table("t").read((1,)) == {"k": 1, "n": 8, "s": "4"}
-
-
-def test_failure_of_a_write_that_waits_for_the_server(storage: Storage, direct: Storage, proxy: Proxy) -> None:
-    """A lost connection before the commit is reported to a transaction, which cannot be repeated by the view."""
-    transaction = storage.transaction()
-    transaction.table("t").upsert({"k": 1, "n": 5})
-    proxy.trap(COMMIT, Cut.BEFORE)
-    with pytest.raises(StorageUnavailableError):
-        transaction.commit()
-    assert values(direct) == [0, 0, 0, 0, 0]

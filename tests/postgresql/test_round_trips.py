@@ -124,12 +124,6 @@ def fill_tables(transaction: Transaction) -> None:
 
 
 @pytest.fixture
-def proxy(postgresql_schema: Schema) -> Iterator[Proxy]:
-    with Proxy(postgresql_schema.conninfo) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 def storage(postgresql_schema: Schema, proxy: Proxy) -> Iterator[Storage]:
     with connect(postgresql_schema.url) as storage:
         fill(storage)

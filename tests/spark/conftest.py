@@ -16,6 +16,7 @@ from structable.spark_bridge.types import spark_schema
 from structable.spi import Storage, TableSpecification, connect
 from structable.spi.arrow import arrow_schema
 from structable.spi.values import Value
+from tests.spark.support.catalogs import catalog_of
 
 HERE = Path(__file__).parent
 
@@ -146,3 +147,10 @@ def rows_of(frame: DataFrame, spec: TableSpecification) -> list[dict[str, Value]
 def _in_utc(value: Value) -> Value:
     # Arrow's own spelling of UTC is not equal as text.
     return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) and value.tzinfo else value
+
+
+@pytest.fixture
+def catalog(spark: SparkSession, url: str, storage: Storage) -> Iterator[str]:
+    """Yield the name of a catalog over the store."""
+    with catalog_of(spark, url) as name:
+        yield name

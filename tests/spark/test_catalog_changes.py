@@ -1,15 +1,15 @@
 """UPDATE, MERGE and DELETE of rows that a query finds: each is one job, which refuses rows that changed meanwhile."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from structable.spi import Field, Storage, TableSpecification
-from structable.spi.values import Value
 from tests.spark.conftest import Tables, complete, every_store
-from tests.spark.support.catalogs import both_stores, catalog_of, rows
+from tests.spark.support.catalogs import both_stores, rows, stored
 from tests.spark.support.plans import planned_scans
 from tests.spark.support.samples import EVERYTHING, ROWS
 
@@ -26,21 +26,11 @@ NEWS = source("(2L, 'new', 20), (9L, 'nine', 90)", "k, v, n")
 
 
 @pytest.fixture
-def catalog(spark: SparkSession, url: str, storage: Storage) -> Iterator[str]:
-    with catalog_of(spark, url) as name:
-        yield name
-
-
-@pytest.fixture
 def pages(catalog: str, storage: Storage) -> str:
     """Return the name of a table of three rows."""
     storage.admin.create(PAGES)
     storage.table("pages").upsert_many({"k": k, "v": v, "n": n} for k, v, n in BEFORE)
     return f"{catalog}.pages"
-
-
-def stored(storage: Storage, table: str = "pages") -> list[tuple[Value, ...]]:
-    return [row.astuple() for row in storage.table(table).scan()]
 
 
 @every_store
@@ -156,6 +146,11 @@ STATEMENTS = {
 }
 
 
+def act_once(pending: list[Callable[[], object]]) -> None:
+    if pending:
+        pending.pop()()
+
+
 @every_store
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_a_row_that_changed_meanwhile_is_refused(
@@ -173,7 +168,7 @@ def test_a_row_that_changed_meanwhile_is_refused(
     for change, message in changes:
         pending = [change]
         with (
-            planned_scans(spark, lambda: pending and pending.pop()()),  # noqa: B023
+            planned_scans(spark, partial(act_once, pending)),
             pytest.raises(AnalysisException, match=message),
         ):
             spark.sql(text)

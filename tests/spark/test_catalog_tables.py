@@ -1,6 +1,5 @@
 """The catalog structable.Catalog: statements list, describe, read, create, alter and drop its tables."""
 
-from collections.abc import Iterator
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
@@ -14,12 +13,6 @@ from tests.spark.conftest import Tables, complete, every_store, give_up_snapshot
 from tests.spark.support.catalogs import both_stores, catalog_of, rows
 from tests.spark.support.samples import EVERYTHING, ROWS, RUNS, create_runs
 from tests.spark.test_pushdown import filters_itself
-
-
-@pytest.fixture
-def catalog(spark: SparkSession, url: str, storage: Storage) -> Iterator[str]:
-    with catalog_of(spark, url) as name:
-        yield name
 
 
 @every_store

@@ -1,7 +1,7 @@
 """Writes to tables of the catalog structable.Catalog: each is one job, or one transaction, or nothing."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -10,16 +10,10 @@ from pyspark.sql import SparkSession
 from structable.spi import Field, Storage, TableSpecification
 from structable.spi.values import Value
 from tests.spark.conftest import Tables, complete, every_store
-from tests.spark.support.catalogs import both_stores, catalog_of, rows
+from tests.spark.support.catalogs import both_stores, rows, stored
 from tests.spark.support.samples import EVERYTHING, ROWS
 
 PAGES = TableSpecification("pages", [Field.long("k"), Field.string("v"), Field.int("n")], ["k"])
-
-
-@pytest.fixture
-def catalog(spark: SparkSession, url: str, storage: Storage) -> Iterator[str]:
-    with catalog_of(spark, url) as name:
-        yield name
 
 
 @pytest.fixture
@@ -28,10 +22,6 @@ def pages(catalog: str, storage: Storage) -> str:
     storage.admin.create(PAGES)
     storage.table("pages").upsert_many([{"k": 1, "v": "a", "n": 1}, {"k": 2, "v": "b", "n": 2}])
     return f"{catalog}.pages"
-
-
-def stored(storage: Storage, table: str = "pages") -> list[tuple[Value, ...]]:
-    return [row.astuple() for row in storage.table(table).scan()]
 
 
 @every_store

@@ -95,7 +95,7 @@ def test_errors_of_planning_are_the_same(
 def test_a_lost_answer_is_an_error(
     tables: Tables, storage: Storage, spark: SparkSession, planners: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was asked may have been done, so that nobody asks again."""
+    """A question is not asked again after its answer was lost: the coordinator may have done what it asks for."""
     create_runs(storage, 10)
     frame = tables.read("runs")
     planners.clear()

@@ -13,6 +13,7 @@ from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Field, Storage, connect
 from structable.spi.values import Value
 from tests.spark.conftest import every_store
+from tests.spark.support.catalogs import stored
 from tests.spark.support.cluster_queries import (
     COUNT,
     ITEMS,
@@ -31,7 +32,6 @@ from tests.spark.support.cluster_queries import (
 )
 from tests.spark.support.clusters import CallFailedError, Cluster, give_up, held
 from tests.spark.support.samples import create_runs
-from tests.spark.test_catalog_writes import stored
 from tests.spark.test_killed_drivers import staging_tables
 from tests.spark.test_query_snapshots import LEFT, RIGHT, move
 from tests.waiting import until

@@ -1,9 +1,9 @@
 """Receipts: rows that tell whether a transaction was committed which began and ended in one round trip.
 
 The number of such a transaction is not known before its commit is sent, so that a commit whose answer is lost could not
-be looked up. Its receipt is: a key of the client's choice, which the transaction inserts into the table
-`_structable_receipts`. Whoever looks it up inserts the same key, as refused, so that a transaction that has not yet
-committed never can. A connection deletes its older receipts now and then; those of lost ones go after a week.
+be looked up. Its receipt can: a key of the client's choice, which the transaction inserts into the table
+`_structable_receipts`. A look-up inserts the same key, marked as refused, so that a transaction which has not committed
+by then never can. A connection deletes its older receipts now and then; those of lost ones go after a week.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _KEPT = 20
 _KEPT_FOR = "7 days"
 _KNOWN_FOR = 86_400.0
 """Seconds after which a receipt that is not there is taken for one that was deleted."""
-_NOT_THERE = frozenset({"42P01", "42703", "42501"})
+_DENIED = "42501"
+_NOT_THERE = frozenset({"42P01", "42703", _DENIED})
 """The table of the receipts, or one of its columns, was dropped, or the right to use it was revoked."""
 _WITH = "with "
 _LIMIT = command("set local lock_timeout = 1000")
@@ -172,8 +173,8 @@ class Receipts:
             self._joined[if_changed][write] = found
         return found
 
-    def _prepare(self, connection: ServerConnection) -> int:
-        """Make the table if need be, and return its number; 0 if the role may not use it."""
+    def _prepare(self, connection: ServerConnection) -> int | None:
+        """Make the table if need be, and return its number; 0 if the role may not use it, None if that failed."""
         name = literal(self._name)
         look = command(
             f"select to_regclass({name})::oid::bigint, "
@@ -196,5 +197,5 @@ class Receipts:
                 connection.run(command(f"delete from {self._name} where at < now() - interval '{_KEPT_FOR}'"))
         except StatementRefusedError as error:
             _log.info("commits of single calls take a second round trip: %s", error)
-            return 0
+            return 0 if error.state == _DENIED else None
         return int(number or 0) if permitted else 0

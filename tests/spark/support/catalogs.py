@@ -7,6 +7,9 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
+from structable.spi import Storage
+from structable.spi.values import Value
+
 both_stores = pytest.mark.parametrize("url", ["leveldb", "postgresql"], indirect=True)
 
 
@@ -30,3 +33,8 @@ def catalog_of(spark: SparkSession, url: str, **options: object) -> Iterator[str
 
 def rows(spark: SparkSession, statement: str) -> list[tuple[object, ...]]:
     return [tuple(row) for row in spark.sql(statement).collect()]
+
+
+def stored(storage: Storage, table: str = "pages") -> list[tuple[Value, ...]]:
+    """Return the rows of a table in the order of their keys."""
+    return [row.astuple() for row in storage.table(table).scan()]

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from structable.spark_bridge.registration import coordinator_of
-from structable.spi import Filter
+from structable.spi import Aggregation, Filter
 
 __all__ = ["Planned", "planned_scans"]
 
 
 class Planned(NamedTuple):
-    """The columns and the filter of a scan, and the execution in which it was planned."""
+    """What a scan gives, its filter, and the execution in which it was planned."""
 
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] | Aggregation
     where: Filter | None
     execution: int | None
 
