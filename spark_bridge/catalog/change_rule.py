@@ -45,7 +45,7 @@ public final class CatalogChanges extends Rule {
     Object target = ((WriteDelta) plan).originalTable();
     if (!CatalogReads.isOurs(target)) return plan;
     Object changed = CatalogReads.changed((DataSourceV2Relation) target, "@CHANGES@", "true");
-    return append(changed, eachKeyOnce((LogicalPlan) plan.children().head()));
+    return appended(plan, changed, eachKeyOnce((LogicalPlan) plan.children().head()));
   }
 
   // Spark gives the key that a row had once for each clause of a MERGE that assigns the key.
@@ -60,8 +60,8 @@ public final class CatalogChanges extends Rule {
     return kept.size() == query.output().size() ? query : new Project(CatalogReads.sequence(kept), query);
   }
 
-  // Its parameters are more in newer versions of Spark.
-  private static TreeNode append(Object relation, Object query) {
+  // Its parameters are more in newer versions of Spark. Without it the table refuses the statement.
+  private static TreeNode appended(TreeNode plan, Object relation, Object query) {
     Method[] methods = AppendData.class.getMethods();
     for (int i = 0; i < methods.length; i++) {
       if (!methods[i].getName().equals("byName")) continue;
@@ -77,7 +77,7 @@ public final class CatalogChanges extends Rule {
         CatalogCommand.raise(error);
       }
     }
-    return null;
+    return plan;
   }
 }
 """.replace("@CHANGES@", CHANGES_OPTION).replace("@ORIGINAL@", ORIGINAL)
