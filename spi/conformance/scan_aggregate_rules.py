@@ -128,7 +128,13 @@ class ScanAggregateRules(ConformanceCase):
         splits = pickle.loads(pickle.dumps(plan.splits)) if self.capabilities.multi_process else plan.splits
         return [row for split in splits for part in storage.read_split(split) for row in part.to_pylist()]
 
-    def found(self, storage: Storage, table: str, aggregation: Aggregation, **arguments: Any) -> Groups:  # noqa: ANN401
+    def found(
+        self,
+        storage: Storage,
+        table: str,
+        aggregation: Aggregation,
+        **arguments: Any,  # noqa: ANN401 - those of `plan_scan`
+    ) -> Groups:
         """Return the aggregates of a plan."""
         with storage.plan_scan(table, aggregate=aggregation, **arguments) as plan:
             assert plan.columns == aggregation.columns
