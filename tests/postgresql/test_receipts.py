@@ -25,6 +25,7 @@ from structable.spi import (
     RecordNotFoundError,
     RowKind,
     Storage,
+    StructableError,
     TableSpecification,
     Transaction,
     Value,
@@ -34,7 +35,7 @@ from structable.spi.values import MAX_ROW_SIZE
 from tests.waiting import until
 
 from .support.fixtures import StartServer
-from .support.proxy import COMMIT, Cut, Proxy, statement
+from .support.proxy import COMMIT, Cut, Message, Proxy, statement
 from .support.shared import Schema
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.string("s")], ["k"])
@@ -150,7 +151,7 @@ def test_update_of_a_missing_row(storage: Storage, proxy: Proxy) -> None:
         with pytest.raises(RecordNotFoundError):
             storage.table("t").update({"k": 7, "n": 5})
 
-    assert trips(proxy, update) == 1
+    assert trips(proxy, update) == 2  # the second try looks from a snapshot
     assert storage.table("t").read((7,)) is None
     storage.table("t").update({"k": 7, "n": 5}, default={"s": "new"})
     assert storage.table("t").read((7,)) == {"k": 7, "n": 5, "s": "new"}
@@ -175,17 +176,27 @@ PLACES = {
     "write": r"^(update|with|insert into (?!.*receipts)|delete from (?!.*receipts))",
     "commit": r"^commit",
 }
+ALONE = ["upsert", "update", "increment", "merge"]
+"""Writes whose statement is a transaction of its own."""
 
 
-@pytest.mark.parametrize("name", ["update", "increment", "upsert_many", "merge", "merges", "append"])
+def END(message: Message) -> bool:
+    """Take the end of a batch of messages, which commits a statement that is a transaction of its own."""
+    return message.kind == b"S"
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [(name, PLACES[place]) for name in ("upsert_many", "merges", "append") for place in PLACES]
+    + [(name, place) for name in ALONE for place in (PLACES["write"], "")],
+)
 @pytest.mark.parametrize("cut", Cut)
-@pytest.mark.parametrize("place", PLACES)
 def test_connection_lost_in_the_round_trip(
     storage: Storage, direct: Storage, proxy: Proxy, cut: Cut, place: str, name: str
 ) -> None:
     """Wherever the connection is lost, the write is done once."""
     write, expected = WRITES[name]
-    trap = proxy.trap(statement(PLACES[place]), cut)
+    trap = proxy.trap(statement(place) if place else END, cut)
     write(storage)
     trap.wait()
     assert values(direct) == expected
@@ -206,7 +217,7 @@ def test_outcome_that_cannot_be_looked_up(
 ) -> None:
     """If the server does not answer, the outcome is unknown, and the write is not repeated."""
     monkeypatch.setattr("structable.backends.postgresql.driver.commit_outcome._SECONDS", 0.5)
-    trap = proxy.trap(COMMIT, Cut.AFTER)
+    trap = proxy.trap(END, Cut.AFTER)
     proxy.refuse()
     with pytest.raises(CommitOutcomeUnknownError):
         storage.table("t").increment((1,), "n")
@@ -220,9 +231,83 @@ def test_outcome_that_cannot_be_looked_up(
 def test_receipt_that_is_too_old(storage: Storage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit sent so long ago that its receipt may have been deleted is of unknown outcome."""
     monkeypatch.setattr("structable.backends.postgresql.txn.receipts._KNOWN_FOR", -1.0)
-    proxy.trap(COMMIT, Cut.AFTER)
+    proxy.trap(END, Cut.AFTER)
     with pytest.raises(CommitOutcomeUnknownError):
         storage.table("t").increment((1,), "n")
+
+
+OTHERS = {
+    "changes": ("update {} set n = 70 where k = 1", 70),
+    "makes again": ("with gone as (delete from {} where k = 1) select; insert into {} (k, n) values (1, 70)", 70),
+    "deletes": ("delete from {} where k = 1", None),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("other", OTHERS)
+def test_write_that_waits_for_another(storage: Storage, postgresql_schema: Schema, other: str, name: str) -> None:
+    """A statement that waits for another transaction on its row takes effect after that one."""
+    table = "sums" if name == "merge" else "t"
+    storage.table(table).upsert({"k": 1, "n": 3})
+    write, (sql, left) = WRITES[name][0], OTHERS[other]
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            write(storage)
+        except RecordNotFoundError as error:
+            failures.append(error)
+
+    with (
+        psycopg.connect(postgresql_schema.conninfo) as holder,
+        psycopg.connect(postgresql_schema.conninfo, autocommit=True) as watch,
+    ):
+        for one in sql.replace("{}", f'"{postgresql_schema.name}".{table}').split("; "):
+            holder.execute(one)
+        thread = threading.Thread(target=work)
+        thread.start()
+        until(lambda: _waits_for(watch, holder))
+        holder.commit()
+        thread.join()
+    added = {"increment": 2, "merge": 5}.get(name)
+    expected = 5 if added is None else (left or 0) + added
+    if name == "update" and left is None:
+        assert len(failures) == 1
+        assert storage.table(table).read((1,)) is None
+    else:
+        assert not failures
+        assert storage.table(table).read((1,), ["n"]) == {"k": 1, "n": expected}
+
+
+def _waits_for(watch: psycopg.Connection, holder: psycopg.Connection) -> bool:
+    row = watch.execute(
+        "select exists (select from pg_stat_activity where %s = any(pg_blocking_pids(pid)))", [holder.info.backend_pid]
+    ).fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_commit_that_the_server_refuses(storage: Storage, postgresql_schema: Schema, name: str) -> None:
+    """A failure after the statement, as it is committed, is a failure: nothing is written, and the next write works."""
+    table = "sums" if name == "merge" else "t"
+    storage.table(table).upsert({"k": 1, "n": 3})
+    schema = f'"{postgresql_schema.name}"'
+    with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection:
+        connection.execute(
+            f"create function {schema}.refuse() returns trigger language plpgsql as "
+            "$$ begin raise exception 'not today' using errcode = '22003'; end $$"
+        )
+        connection.execute(
+            f"create constraint trigger late after insert or update on {schema}.{table} "
+            f"deferrable initially deferred for each row execute function {schema}.refuse()"
+        )
+        with pytest.raises(StructableError, match="not today"):
+            WRITES[name][0](storage)
+        assert storage.table(table).read((1,), ["n"]) == {"k": 1, "n": 3}
+        connection.execute(f"drop trigger late on {schema}.{table}")
+    WRITES[name][0](storage)
+    assert storage.table(table).read((1,), ["n"]) != {"k": 1, "n": 3}
 
 
 def test_write_that_still_waits_when_it_is_looked_up(
@@ -317,7 +402,7 @@ def test_table_of_receipts_is_dropped_and_the_answer_is_lost(
     made_again: bool,
 ) -> None:
     """A commit whose receipt cannot be looked up any more is of unknown outcome."""
-    original = proxy.trap(COMMIT, Cut.AFTER)
+    original = proxy.trap(END, Cut.AFTER)
     dropped = f'drop table "{postgresql_schema.name}".{RECEIPTS}'
 
     def drop() -> None:

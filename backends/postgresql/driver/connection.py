@@ -18,7 +18,7 @@ from structable.spi import DataCorruptionError
 
 from .copying import Copying
 from .errors import BrokenConnectionError, PostgreSQLError, StatementRefusedError, server_error
-from .statement import Call, Values, command, require_sendable
+from .statement import Call, Statement, Values, command, require_sendable
 from .tally import ServerTally
 
 __all__ = ["ServerConnection"]
@@ -105,8 +105,13 @@ class ServerConnection(PooledConnection):
         try:
             return self._checked(results[-1])
         except StatementRefusedError as error:
-            error.call = call
+            if len(results) == 1:  # otherwise the statement succeeded, and its transaction could not be committed
+                error.call = call
             raise
+
+    def has_prepared(self, statement: Statement) -> bool:
+        """Tell whether the server has prepared a statement."""
+        return statement.name in self._prepared
 
     def send(self, call: Call) -> None:
         """Send a statement that is used once; the next call must be `receive`."""

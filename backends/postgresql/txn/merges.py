@@ -47,7 +47,8 @@ def merge_one(tx: ServerTransaction, table: BoundTable, row: Given, names: tuple
     """Merge an upsert of a checked row; `names` and `pieces` are in the order of statements."""
     _require_size(table.binding, row, pieces)
     _defer_single(tx, table, Effect.ADD, names, (row, pieces))
-    _note(table, Effect.ADD, pieces)
+    if not tx.has_one_call:  # otherwise no later write asks
+        _note(table, Effect.ADD, pieces)
 
 
 def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tuple[RowKind, Given]]) -> None:

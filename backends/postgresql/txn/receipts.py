@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from typing import Literal
 from weakref import WeakKeyDictionary, WeakSet
 
+from psycopg import pq
+
 from structable.backends.postgresql.driver.commit_outcome import ask_until_known
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError, translated
@@ -23,7 +25,7 @@ from structable.backends.postgresql.schema.late_tables import make_late
 from structable.backends.postgresql.sql.names import RECEIPTS, literal, qualified
 from structable.spi import StorageUnavailableError, TransactionConflictError
 
-from .boundaries import BEGIN_WAITING, COMMIT
+from .boundaries import BEGIN_WAITING, COMMIT, require_commit
 
 __all__ = ["Receipt", "Receipts"]
 
@@ -60,11 +62,40 @@ class Receipt:
         self._given = (connection.token, self._number.to_bytes(8, "big"))
         self._sent = time.monotonic(), time.time()
 
-    def calls(self, calls: Sequence[Call], *, if_changed: bool) -> list[Call]:
-        """Return the calls of a transaction with that of the receipt, which is part of a single prepared statement.
+    def commit(
+        self, begin: Call, calls: Sequence[Call], *, of_one_row: bool, if_changed: bool, waits: bool
+    ) -> pq.abc.PGresult | None:
+        """Begin, run statements and commit, in one round trip; return the result of the first.
 
-        If it is for one `if_changed`, that statement is an UPDATE, and there is a receipt if it changes a row.
+        None if that failed for want of the receipt.
+
+        If it is for one `if_changed`, that is an UPDATE, and there is a receipt if it changes a row.
+
+        A prepared statement `of_one_row` can be a transaction of its own, which spares the server two commands. Its
+        level is then READ COMMITTED, where it takes effect on the newest version of the row, as if it had begun after
+        other writers. Only a row that another transaction deleted and inserted goes unnoticed: an upsert then fails
+        because of the key, as it does in a snapshot; an UPDATE finds no row, and is run again in a snapshot.
         """
+        connection = self._connection
+        found = self._calls(calls, if_changed)
+        try:
+            alone = of_one_row and (waits or if_changed or _begins_with(calls[0].statement))
+            if alone and len(found) == 1 and connection.has_prepared(found[0].statement):
+                result = connection.run(found[0])
+                if result.command_tuples or not if_changed:
+                    return result
+            results = connection.pipeline([begin, *found, COMMIT])
+            require_commit(results[-1])
+        except StatementRefusedError as error:
+            if self._receipts.lack(error):
+                return None
+            if error.call is found[0] and len(calls) == 1:
+                error.call = calls[0]
+            raise
+        return results[1]
+
+    def _calls(self, calls: Sequence[Call], if_changed: bool) -> list[Call]:
+        """Return the calls with that of the receipt, which is part of a single prepared statement."""
         first, *others = calls
         if others or not first.statement.name:
             found = [Call(self._receipts.insert, self._given), *calls]
@@ -165,9 +196,8 @@ class Receipts:
             if if_changed:
                 joined = f"with _changed as ({text} returning 1) {insert} select {key} from _changed"
             else:
-                others = text[len(_WITH) :] if text[: len(_WITH)].lower() == _WITH else None
                 receipt = f"{_WITH}_receipt as ({insert} values ({key}))"
-                joined = f"{receipt} {text}" if others is None else f"{receipt}, {others}"
+                joined = f"{receipt}, {text[len(_WITH) :]}" if _begins_with(write) else f"{receipt} {text}"
             found = Statement(joined, (*write.types, _BIGINT, _BIGINT), is_small=write.is_small)
             self._own.add(found)
             self._joined[if_changed][write] = found
@@ -199,3 +229,8 @@ class Receipts:
             _log.info("commits of single calls take a second round trip: %s", error)
             return 0 if error.state == _DENIED else None
         return int(number or 0) if permitted else 0
+
+
+def _begins_with(write: Statement) -> bool:
+    """Tell whether a statement begins with WITH, as an upsert does: its UPDATE, and the INSERT if that finds no row."""
+    return write.text[: len(_WITH)].lower() == _WITH.encode()

@@ -75,7 +75,7 @@ class ServerTransaction(TransactionLifecycle):
         self._identify = SNAPSHOT if read_only else NUMBER_AND_SNAPSHOT
         self.waits = waits
         self.read_only = read_only
-        self._has_one_call = has_one_call
+        self.has_one_call = has_one_call
         self.begun = False
         self._answered = False
         self.position: int | None = None
@@ -156,14 +156,14 @@ class ServerTransaction(TransactionLifecycle):
         If the server refuses it and `refusal` has an error for that, the statement raises it, and all writes stay
         deferred; the commit fails.
         """
-        if not self.begun and not self._has_one_call:
+        if not self.begun and not self.has_one_call:
             self.flush()
         self.precede(table, build, key, refusal)
 
     @property
     def begins(self) -> bool:
         """Whether the only call has sent and deferred nothing yet."""
-        return self._has_one_call and not (self.begun or self.writes.works)
+        return self.has_one_call and not (self.begun or self.writes.works)
 
     def change(
         self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces, refusal: Refusal, *, ends: bool
@@ -302,25 +302,23 @@ class ServerTransaction(TransactionLifecycle):
         self, connection: ServerConnection, receipt: Receipt, calls: list[Call], if_changed: bool
     ) -> pq.abc.PGresult | None:
         """Begin, run statements and commit. The bindings, which were looked up before the snapshot, are in it."""
-        with_receipt = receipt.calls(calls, if_changed=if_changed)
+        works = self.writes.works
+        of_one_row = len(works) == 1 and works[0].key is not None
         try:
-            results = connection.pipeline([self._begin, *with_receipt, COMMIT])
-            require_commit(results[-1])
-        except StatementRefusedError as error:
-            if self._receipts.lack(error):
-                self._release()
-                return self._attempt(calls, ends=False, if_changed=False)
-            if error.call is with_receipt[0] and len(calls) == 1:
-                error.call = calls[0]
-            raise
+            result = receipt.commit(self._begin, calls, of_one_row=of_one_row, if_changed=if_changed, waits=self.waits)
         except BrokenConnectionError as loss:
             self._settle(str(receipt), lambda: receipt.is_there(self._pool), loss)
             return None
+        except StatementRefusedError:
+            raise
         except BaseException:
             self._end()
             raise
+        if result is None:
+            self._release()
+            return self._attempt(calls, ends=False, if_changed=False)
         self._end()
-        return results[1]
+        return result
 
     def _note_begun(self, identified: pq.abc.PGresult) -> None:
         number, snapshot = identified.get_value(0, 0), identified.get_value(0, 1)
