@@ -53,12 +53,16 @@ def ensure_rule(
     The class `name` has a nested class `Builder`, a function from a session to the rule. Janino, which Spark brings for
     its code generation, compiles its source `java`; it knows no generics. The class `pre_cbo` in it is a rule that runs
     once, when the others are done, before sources take their filters; `last`, which has no builder, is one for the end.
-    `prepare` gets the class loader of the rules before they are added.
+    `prepare` gets the class loader of the rules, also of those that were there.
     """
     try:
         if not has_rule(spark, name):
-            add_rule(spark, name, java, pre_cbo=pre_cbo, last=last, prepare=prepare)
-        return None if has_rule(spark, name) else "its optimizer takes no further rules"
+            add_rule(spark, name, java, pre_cbo=pre_cbo, last=last)
+        if not has_rule(spark, name):
+            return "its optimizer takes no further rules"
+        if prepare is not None:
+            prepare(_loader_of(spark, name))
+        return None
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
         return reason_of(error)
 
@@ -83,7 +87,6 @@ def add_rule(
     *,
     pre_cbo: str | None = None,
     last: str | None = None,
-    prepare: Callable[[JavaObject], None] | None = None,
 ) -> None:
     """Add a rule to a session's optimizer, as `ensure_rule` describes it."""
     gateway = spark.sparkContext._gateway
@@ -93,8 +96,6 @@ def add_rule(
     compiler.setParentClassLoader(spark._jsparkSession.getClass().getClassLoader())
     compiler.cook(java)
     loader = compiler.getClassLoader()
-    if prepare is not None:
-        prepare(loader)
     inject_rule(spark, name, loader)
     if pre_cbo is not None:
         inject_pre_cbo_rule(spark, pre_cbo, loader)
@@ -112,6 +113,17 @@ def inject_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
 def inject_pre_cbo_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
     """Add such a rule that runs once, when the others are done, before sources take their filters."""
     spark._jsparkSession.extensions().injectPreCBORule(instance_of(spark, f"{name}$Builder", loader))
+
+
+def _loader_of(spark: SparkSession, name: str) -> JavaObject:
+    """Return the class loader of a rule that a session's optimizer has."""
+    session = spark._jsparkSession
+    rules = session.extensions().buildOptimizerRules(session)
+    for place in range(rules.size()):
+        kind = rules.apply(place).getClass()
+        if kind.getName() == name:
+            return kind.getClassLoader()
+    raise TypeError(f"its optimizer has no rule {name}")
 
 
 def instance_of(spark: SparkSession, name: str, loader: JavaObject) -> JavaObject:

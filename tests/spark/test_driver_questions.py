@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.types import StructField, StructType
 
-from structable.spark_bridge import registration
+from structable.spark_bridge import register, registration
 from structable.spark_bridge.channel import Channel, open_channel
 from structable.spark_bridge.coordinator import Coordinator
 from structable.spark_bridge.scan_requests import REQUEST_KEYS
@@ -29,6 +29,10 @@ KEYS = 2_000
 @pytest.fixture
 def planners(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Return the requests of Python processes, as they come."""
+    return watched(spark, monkeypatch)
+
+
+def watched(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     asked: list[object] = []
     listener = registration.coordinators[spark.sparkContext]._planners
     serve = listener._serve
@@ -61,6 +65,20 @@ def test_a_catalog_starts_no_planning_process(
 ) -> None:
     create_runs(storage, 10)
     with catalog_of(spark, url) as name:
+        assert spark.sql(f"select count(*) from {name}.runs where started > 7").collect()[0][0] == 2
+    assert not planners
+
+
+def test_a_coordinator_that_replaces_another_plans(
+    tables: Tables, storage: Storage, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_runs(storage, 10)
+    registration.coordinators[spark.sparkContext].close()
+    register(spark)
+    frame = tables.read("runs")
+    planners = watched(spark, monkeypatch)
+    assert frame.where("started > 3").join(frame.where("status = 'OK'"), ["app", "started"]).count() == 4
+    with catalog_of(spark, tables.url) as name:
         assert spark.sql(f"select count(*) from {name}.runs where started > 7").collect()[0][0] == 2
     assert not planners
 
