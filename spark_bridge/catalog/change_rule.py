@@ -38,7 +38,7 @@ public final class CatalogChanges extends Rule {
   }
 
   public TreeNode apply(TreeNode plan) {
-    if (plan instanceof DeleteFromTable && !CatalogReads.isOurs(((DeleteFromTable) plan).table())) {
+    if (plan instanceof DeleteFromTable && !CatalogReads.deletesItself((DeleteFromTable) plan)) {
       CatalogReads.refuse(plan, "DELETE");
     }
     if (!(plan instanceof WriteDelta)) return plan;

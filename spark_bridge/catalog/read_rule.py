@@ -17,17 +17,23 @@ JAVA = """
 package structable;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
+import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Strategy$;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -68,6 +74,17 @@ public final class CatalogReads extends Rule {
         + "value changes");
   }
 
+  // Spark has made a query of each DELETE by another condition, but that of a view.
+  static boolean deletesItself(DeleteFromTable delete) {
+    if (!isOurs(delete.table())) return false;
+    CatalogTable table = tableOf(delete.table());
+    if (!(table instanceof KeyedTable)) return true;  // which refuses it by itself
+    Seq written = DataSourceStrategy$.MODULE$.normalizeExprs(
+        sequence(Collections.singletonList(delete.condition())), ((LogicalPlan) delete.table()).output());
+    Option predicate = DataSourceV2Strategy$.MODULE$.translateFilterV2((Expression) written.head());
+    return predicate.isDefined() && table.canDeleteWhere(new Predicate[] {(Predicate) predicate.get()});
+  }
+
   static Seq sequence(List items) { return CollectionConverters.asScala(items).toList(); }
 
   static boolean isOurs(Object node) { return node instanceof DataSourceV2Relation && tableOf(node) != null; }
@@ -83,14 +100,24 @@ public final class CatalogReads extends Rule {
   }
 
   // Spark rewrites a MERGE that only inserts to an append of what joins no row of the very relation appended to; since
-  // 4.2 the append has a name of its own.
+  // 4.2 the append has a name of its own. The optimizer takes out a join whose condition is never true.
   private static TreeNode insertion(TreeNode append) {
     Object target = ((Product) append).productElement(0);
     if (!isOurs(target) || !(tableOf(target) instanceof KeyedTable)) return append;
-    if (!reads((TreeNode) append.children().head(), (DataSourceV2Relation) target)) return append;
+    if (!reads(analyzed(append), (DataSourceV2Relation) target)) return append;
     Object[] parts = parts((Product) append);
     parts[0] = changed((DataSourceV2Relation) target, "mode", "@INSERT@");
     return append.makeCopy(parts);
+  }
+
+  // The query of an append before it was optimized, if this version of Spark keeps that.
+  private static TreeNode analyzed(TreeNode append) {
+    Object[] parts = parts((Product) append);
+    for (int i = 0; i < parts.length; i++) {
+      Object kept = parts[i] instanceof Option && ((Option) parts[i]).isDefined() ? ((Option) parts[i]).get() : null;
+      if (kept instanceof LogicalPlan) return (TreeNode) kept;
+    }
+    return (TreeNode) append.children().head();
   }
 
   private static boolean reads(TreeNode plan, DataSourceV2Relation target) {

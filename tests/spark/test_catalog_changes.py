@@ -295,13 +295,21 @@ def test_views_are_refused(spark: SparkSession, pages: str, storage: Storage) ->
             for statement, message in (
                 (f"UPDATE {view} SET n = 0", "no UPDATE of a view, and nothing was written to .*: name the table"),
                 (f"MERGE INTO {view} t USING {NEWS} ON t.k = s.k WHEN MATCHED THEN DELETE", "no MERGE of a view"),
-                (f"DELETE FROM {view} WHERE upper(v) = 'A'", "no DELETE of a view" if number else "Cannot delete"),
+                (
+                    f"DELETE FROM {view} WHERE upper(v) = 'A'",
+                    "no DELETE of a view, and nothing was written to .*: name",
+                ),
+                (f"DELETE FROM {view} WHERE K IN (SELECT 1L)", "no DELETE of a view"),
             ):
                 with pytest.raises(AnalysisException, match=message):
                     spark.sql(statement)
+            assert stored(storage) == BEFORE
+            if number == 0:
+                spark.sql(f"DELETE FROM {view} WHERE K = 1 AND (V = 'a' OR n > 5)")
+                assert stored(storage) == BEFORE[1:]
+                storage.table("pages").insert({"k": 1, "v": "a", "n": 1})
         finally:
             spark.catalog.dropTempView(view)
-    assert stored(storage) == BEFORE
 
 
 def test_values_that_do_not_fit_are_refused(spark: SparkSession, pages: str, storage: Storage) -> None:
@@ -390,9 +398,3 @@ def test_a_cached_table_is_read_anew_after_an_update(spark: SparkSession, pages:
         assert rows(spark, f"SELECT sum(n) FROM {pages}") == [(3,)]
     finally:
         spark.sql(f"UNCACHE TABLE {pages}")
-
-
-def test_the_hidden_column(spark: SparkSession, pages: str) -> None:
-    """It is the fields outside the key, and no column of the table."""
-    assert spark.table(pages).columns == ["k", "v", "n"]
-    assert rows(spark, f"SELECT k, _before.v FROM {pages} WHERE k = 1") == [(1, "a")]
