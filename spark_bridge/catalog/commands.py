@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Mapping
 
@@ -25,6 +26,8 @@ from .requests import NOT_READ, ONLY_READ, CatalogRequest
 from .table_properties import check_properties, properties_of, specification_of
 
 __all__ = ["CatalogCommands"]
+
+_log = logging.getLogger("structable.spark")
 
 
 class CatalogCommands:
@@ -101,11 +104,20 @@ def _drop(storage: Storage, request: CatalogRequest) -> StructType:
 
 
 def _drop_empty(storage: Storage, request: CatalogRequest) -> StructType:
-    """Drop a table that a failed statement made, unless others have written to it."""
-    with storage.table(request.table).scan(limit=1) as rows:
-        empty = next(rows, None) is None
+    """Drop a table that a failed statement made, unless there are rows in it.
+
+    These are of others, who wrote to it meanwhile; or of the statement, whose job was committed although Spark reports
+    a failure, as where the answer to the commit was lost.
+    """
+    try:
+        with storage.table(request.table).scan(limit=1) as rows:
+            empty = next(rows, None) is None
+    except TableNotFoundError:
+        return _answer("absent")
     if empty:
         storage.admin.drop(request.table)
+    else:
+        _log.warning("table %r was made by a statement that failed, and stays, for there are rows in it", request.table)
     return _answer("done")
 
 

@@ -11,6 +11,7 @@ from structable.spi import Field, Storage, TableSpecification
 from structable.spi.values import Value
 from tests.spark.conftest import Tables, complete, every_store
 from tests.spark.support.catalogs import both_stores, rows, stored
+from tests.spark.support.plans import planned_scans
 from tests.spark.support.samples import EVERYTHING, ROWS
 
 PAGES = TableSpecification("pages", [Field.long("k"), Field.string("v"), Field.int("n")], ["k"])
@@ -144,6 +145,31 @@ def test_a_table_whose_rows_cannot_be_made_is_none(spark: SparkSession, catalog:
         failing.writeTo(f"{catalog}.t").replace()
     assert caught.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
     assert storage.admin.list() == []
+
+
+@every_store
+def test_a_new_table_with_rows_of_others_stays(
+    spark: SparkSession, catalog: str, storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own rows are not there, but what others have committed to it is not dropped."""
+    storage.admin.create(PAGES)
+    storage.table("pages").upsert({"k": 7})
+    failing = spark.table(f"{catalog}.pages").selectExpr("if(k = 7, raise_error('broken'), k) AS k", "v")
+    write = failing.writeTo(f"{catalog}.t").tableProperty("primary-key", "k")
+    with (
+        planned_scans(spark, lambda: storage.table("t").insert({"k": 1, "v": "theirs"})),
+        pytest.raises(Exception, match="broken"),
+    ):
+        write.create()
+    assert stored(storage, "t") == [(1, "theirs")]
+    assert "table 't' was made by a statement that failed, and stays" in caplog.text
+    storage.admin.drop("t")
+    with (
+        planned_scans(spark, lambda: storage.admin.drop("t")),
+        pytest.raises(AnalysisException, match="table 't' does not exist"),
+    ):
+        write.create()
+    assert storage.admin.list() == ["pages"]
 
 
 @pytest.mark.parametrize(
