@@ -1,4 +1,4 @@
-"""Adds structable's rules to the optimizer of a Spark session, from their source in Java."""
+"""Adds structable's rules to the optimizer and the analyzer of a Spark session, from their source in Java."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ __all__ = [
     "add_rule",
     "ensure_rule",
     "has_rule",
+    "inject_early_rule",
     "inject_pre_cbo_rule",
     "inject_rule",
     "instance_of",
@@ -113,6 +114,38 @@ def inject_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
 def inject_pre_cbo_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
     """Add such a rule that runs once, when the others are done, before sources take their filters."""
     spark._jsparkSession.extensions().injectPreCBORule(instance_of(spark, f"{name}$Builder", loader))
+
+
+def inject_early_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
+    """Add a rule to the analyzer of a session and those derived from it, unless it is there.
+
+    It sees statements before their names are resolved. TypeError if the analyzer takes no further rules.
+    """
+    session = spark._jsparkSession
+    extensions, builder = session.extensions(), instance_of(spark, f"{name}$Builder", loader)
+    if name not in str(extensions.buildHintResolutionRules(session).mkString()):
+        extensions.injectHintResolutionRule(builder)
+    analyzer = session.sessionState().analyzer()
+    if not _has_early_rule(analyzer, name):  # it was made, with the rules of then, by a query before
+        field = _field(analyzer.getClass(), "hintResolutionRules")
+        field.setAccessible(True)
+        field.set(analyzer, analyzer.hintResolutionRules().appended(builder.apply(session)))
+    if not _has_early_rule(analyzer, name):
+        raise TypeError("its analyzer takes no further rules")
+
+
+def _has_early_rule(analyzer: JavaObject, name: str) -> bool:
+    return name in str(analyzer.batches().mkString())
+
+
+def _field(declaring: JavaObject, name: str) -> JavaObject:
+    """Return a field of a class, or of that which it extends."""
+    while declaring is not None:
+        for field in declaring.getDeclaredFields():
+            if field.getName() == name:
+                return field
+        declaring = declaring.getSuperclass()
+    raise TypeError(f"its analyzer has no {name}")
 
 
 def _loader_of(spark: SparkSession, name: str) -> JavaObject:

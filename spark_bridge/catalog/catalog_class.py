@@ -53,6 +53,20 @@ public final class Catalog implements StagingTableCatalog {
     return KeyedTable.of(name, options, ident.name(), answer);
   }
 
+  public Table loadTable(Identifier ident, String version) throws NoSuchTableException {
+    return refuseEarlier(ident);
+  }
+
+  public Table loadTable(Identifier ident, long timestamp) throws NoSuchTableException { return refuseEarlier(ident); }
+
+  private Table refuseEarlier(Identifier ident) throws NoSuchTableException {
+    String shown = loadTable(ident).name();
+    CatalogCommand.refuse("there is no VERSION AS OF or TIMESTAMP AS OF: " + shown + " keeps its newest rows only; "
+        + "what changed in a table with a change feed is read by format(\\"structable\\") with the option "
+        + "readChangeFeed");
+    return null;
+  }
+
   public Table createTable(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     check(ident, partitions);
@@ -131,6 +145,9 @@ public final class Catalog implements StagingTableCatalog {
       TableChange.AddColumn column = (TableChange.AddColumn) changes[i];
       String shown = String.join(".", column.fieldNames());
       if (column.comment() != null) noComment("column " + shown);
+      if (column.defaultValue() != null) {
+        CatalogCommand.refuse("structable keeps no defaults, and changed nothing: leave out that of column " + shown);
+      }
       if (!column.isNullable() || column.position() != null || column.fieldNames().length > 1) {
         CatalogCommand.refuse("ALTER TABLE adds columns at the end that may be null, and changed nothing: leave out "
             + "NOT NULL, FIRST and AFTER of column " + shown);

@@ -11,6 +11,7 @@ from structable.spark_bridge.coordinator import Coordinator
 from structable.spark_bridge.format_lookup import class_loader, define_classes
 from structable.spark_bridge.optimizer_rules import (
     has_rule,
+    inject_early_rule,
     inject_pre_cbo_rule,
     inject_rule,
     instance_of,
@@ -19,7 +20,16 @@ from structable.spark_bridge.optimizer_rules import (
 )
 from structable.spark_bridge.scan_isolation import COORDINATOR_CLASS
 
-from . import catalog_class, change_rule, command_class, keyed_table_class, read_rule, staging_class, table_class
+from . import (
+    catalog_class,
+    change_rule,
+    command_class,
+    keyed_table_class,
+    read_rule,
+    staging_class,
+    statement_rule,
+    table_class,
+)
 from .commands import CatalogCommands
 
 __all__ = ["offer_catalog"]
@@ -36,6 +46,7 @@ _CLASSES = {
     "structable.Catalog": catalog_class.JAVA,
     read_rule.RULE_CLASS: read_rule.JAVA,
     change_rule.RULE_CLASS: change_rule.JAVA,
+    statement_rule.RULE_CLASS: statement_rule.JAVA,
 }
 """Each may name those before it."""
 
@@ -56,6 +67,7 @@ def offer_catalog(spark: SparkSession, coordinator: Coordinator) -> None:
                 inject(spark, rule, loader)
                 if not has_rule(spark, rule):
                     raise TypeError("its optimizer takes no further rules")
+        inject_early_rule(spark, statement_rule.RULE_CLASS, loader)
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
         warnings.warn(
             f"Spark {spark.version} takes no catalog of structable ({reason_of(error)}): spark.sql.catalog.NAME "

@@ -182,6 +182,7 @@ def test_what_no_table_can_have_is_refused(
         ("ALTER TABLE {}.runs SET TBLPROPERTIES ('a' = 'b')", r"storage.admin.create_or_update"),
         ("ALTER TABLE {}.runs ADD COLUMN n INT FIRST", "leave out NOT NULL, FIRST and AFTER of column n"),
         ("ALTER TABLE {}.runs ADD COLUMN n INT NOT NULL", "leave out NOT NULL, FIRST and AFTER of column n"),
+        ("ALTER TABLE {}.runs ADD COLUMN n INT DEFAULT 5", "keeps no defaults, and changed nothing: .* column n"),
         ("ALTER TABLE {}.runs RENAME TO other", "renames no table, and changed nothing: create other"),
         ("CREATE OR REPLACE TABLE {}.runs (k INT)", "replaces no table by an empty one.*TRUNCATE TABLE"),
     ],

@@ -1,0 +1,125 @@
+"""The analyzer rule that sees UPDATE and MERGE as they are written, before Spark makes queries of changed rows of them.
+
+Spark leaves out of these queries, without a word, what a statement assigns to the hidden column, and the columns that
+WITH SCHEMA EVOLUTION would add: both are refused. Where the source of a MERGE names the hidden column, Spark would use
+the source before it is resolved, so that the rule has it resolved.
+"""
+
+from __future__ import annotations
+
+from structable.spark_bridge.row_changes import BEFORE
+
+__all__ = ["JAVA", "RULE_CLASS"]
+
+RULE_CLASS = "structable.CatalogStatements"
+JAVA = """
+package structable;
+
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
+import org.apache.spark.sql.catalyst.plans.logical.Assignment;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.catalyst.plans.logical.UpdateTable;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.catalog.CatalogManager;
+import scala.Function1;
+import scala.Product;
+import scala.collection.Iterator;
+import scala.collection.immutable.Seq;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.AbstractPartialFunction;
+
+public final class CatalogStatements extends Rule {
+  private static final String HIDDEN = "@BEFORE@";
+
+  public static final class Builder extends AbstractFunction1 {
+    public Object apply(Object session) { return new CatalogStatements((SparkSession) session); }
+  }
+
+  private final SparkSession session;
+
+  public CatalogStatements(SparkSession session) { this.session = session; }
+
+  public TreeNode apply(TreeNode plan) { return ((LogicalPlan) plan).resolveOperatorsDown(new Checked(session)); }
+
+  static final class Checked extends AbstractPartialFunction {
+    private final SparkSession session;
+
+    Checked(SparkSession session) { this.session = session; }
+
+    public boolean isDefinedAt(Object node) {
+      return (node instanceof UpdateTable || node instanceof MergeIntoTable) && target((TreeNode) node) != null;
+    }
+
+    public Object applyOrElse(Object node, Function1 otherwise) {
+      if (!isDefinedAt(node)) return otherwise.apply(node);
+      LogicalPlan statement = (LogicalPlan) node;
+      String shown = target(statement).multipartIdentifier().mkString(".");
+      Iterator expressions = statement.expressions().iterator();
+      while (expressions.hasNext()) {
+        if (assigns((TreeNode) expressions.next())) {
+          CatalogCommand.refuse("the statement assigns the hidden column " + HIDDEN + ", which is read only, and "
+              + "nothing was written to " + shown + ": assign the columns that it consists of");
+        }
+      }
+      if (!(node instanceof MergeIntoTable)) return node;
+      MergeIntoTable merge = (MergeIntoTable) node;
+      if (merge.withSchemaEvolution()) {
+        CatalogCommand.refuse("there is no MERGE WITH SCHEMA EVOLUTION, and nothing was written to " + shown
+            + ": add the columns by ALTER TABLE .. ADD COLUMNS, and MERGE without it");
+      }
+      if (!reads(merge.sourceTable())) return node;
+      Object[] parts = new Object[merge.productArity()];
+      for (int i = 0; i < parts.length; i++) {
+        parts[i] = merge.productElement(i);
+        if (parts[i] == merge.sourceTable()) {
+          parts[i] = session.sessionState().analyzer().execute(merge.sourceTable());
+        }
+      }
+      return merge.makeCopy(parts);
+    }
+
+    // The table that a statement names, if a catalog of structable's has it; or null.
+    private UnresolvedRelation target(TreeNode statement) {
+      Object named = ((Product) statement).productElement(0);
+      while (named instanceof SubqueryAlias) named = ((SubqueryAlias) named).child();
+      if (!(named instanceof UnresolvedRelation)) return null;
+      Seq parts = ((UnresolvedRelation) named).multipartIdentifier();
+      CatalogManager catalogs = session.sessionState().catalogManager();
+      String first = (String) parts.head();
+      boolean full = parts.size() > 1 && catalogs.isCatalogRegistered(first);
+      Object catalog = full ? catalogs.catalog(first) : catalogs.currentCatalog();
+      return catalog instanceof Catalog ? (UnresolvedRelation) named : null;
+    }
+
+    private static boolean assigns(TreeNode expression) {
+      if (expression instanceof Assignment) return isHidden(((Assignment) expression).key());
+      Iterator children = expression.children().iterator();
+      while (children.hasNext()) if (assigns((TreeNode) children.next())) return true;
+      return false;
+    }
+
+    private static boolean reads(TreeNode node) {
+      if (isHidden(node)) return true;
+      if (node instanceof LogicalPlan) {
+        Iterator expressions = ((LogicalPlan) node).expressions().iterator();
+        while (expressions.hasNext()) if (reads((TreeNode) expressions.next())) return true;
+      }
+      Iterator children = node.children().iterator();
+      while (children.hasNext()) if (reads((TreeNode) children.next())) return true;
+      return false;
+    }
+
+    private static boolean isHidden(Object expression) {
+      if (!(expression instanceof UnresolvedAttribute)) return false;
+      Iterator parts = ((UnresolvedAttribute) expression).nameParts().iterator();
+      while (parts.hasNext()) if (HIDDEN.equalsIgnoreCase((String) parts.next())) return true;
+      return false;
+    }
+  }
+}
+""".replace("@BEFORE@", BEFORE)
