@@ -392,38 +392,43 @@ def test_table_of_receipts_is_dropped(storage: Storage, proxy: Proxy, postgresql
     assert values(storage) == expected
 
 
-@pytest.mark.parametrize("made_again", [False, True])
-def test_table_of_receipts_is_dropped_and_the_answer_is_lost(
+@pytest.mark.parametrize("loss", ["dropped", "dropped and made again", "emptied"])
+def test_receipts_are_lost_with_the_answer(
     storage: Storage,
     proxy: Proxy,
     postgresql_url: str,
     postgresql_schema: Schema,
     monkeypatch: pytest.MonkeyPatch,
-    made_again: bool,
+    loss: str,
 ) -> None:
     """A commit whose receipt cannot be looked up any more is of unknown outcome."""
     original = proxy.trap(END, Cut.AFTER)
-    dropped = f'drop table "{postgresql_schema.name}".{RECEIPTS}'
+    lose = "truncate" if loss == "emptied" else "drop table"
 
-    def drop() -> None:
+    def lost() -> None:
         original.wait()
         with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection:
-            connection.execute(dropped)
-        if made_again:
+            connection.execute(f'{lose} "{postgresql_schema.name}".{RECEIPTS}')
+        if loss == "dropped and made again":
             with connect(postgresql_url) as other:
                 for _ in range(WARM_UP):
                     other.table("t").upsert({"k": 3, "n": 0})
 
-    def after_the_drop(
+    def after_the_loss(
         pool: ServerPool, what: str, question: Callable[[ServerConnection], bool | Literal["open"] | None]
     ) -> bool | None:
-        drop()
+        lost()
         return ask_until_known(pool, what, question)
 
-    monkeypatch.setattr("structable.backends.postgresql.txn.receipts.ask_until_known", after_the_drop)
-    with pytest.raises(CommitOutcomeUnknownError):
-        storage.table("t").increment((1,), "n")
+    with monkeypatch.context() as patched:
+        patched.setattr("structable.backends.postgresql.txn.receipts.ask_until_known", after_the_loss)
+        with pytest.raises(CommitOutcomeUnknownError):
+            storage.table("t").increment((1,), "n")
     assert values(storage) == [0, 1, 0, 0, 0]
+    for count in range(2, 5):
+        proxy.trap(END, Cut.AFTER)
+        storage.table("t").increment((1,), "n")
+        assert values(storage) == [0, count, 0, 0, 0]
 
 
 def test_a_lack_of_receipts_is_judged_while_other_threads_commit() -> None:

@@ -123,7 +123,7 @@ class Receipt:
                 connection.run(terminate)
                 refused, table = connection.rows(connection.pipeline(look)[3])[0]
                 if refused and table != self._table:
-                    receipts.renew()  # the table was made again since, and has no receipts of before
+                    receipts.renew()  # the table was made again or emptied since, and has no receipts of before
                     return None
                 return not refused
             except StatementRefusedError as error:
@@ -153,7 +153,8 @@ class Receipts:
             f"insert into {name} (connection, number, refused) values ($1, $2, true) on conflict do nothing", key
         )
         self.refused = Statement(
-            f"select refused, tableoid::bigint from {name} where connection = $1 and number = $2", key
+            f"select refused, pg_relation_filenode(tableoid)::bigint from {name} where connection = $1 and number = $2",
+            key,
         )
         self._joined: tuple[WeakKeyDictionary[Statement, Statement], ...] = WeakKeyDictionary(), WeakKeyDictionary()
         self._own = WeakSet((self.insert, self.delete))
@@ -204,10 +205,13 @@ class Receipts:
         return found
 
     def _prepare(self, connection: ServerConnection) -> int | None:
-        """Make the table if need be, and return its number; 0 if the role may not use it, None if that failed."""
+        """Make the table if need be, and return the number of its file, which TRUNCATE changes.
+
+        0 if the role may not use it, None if that failed.
+        """
         name = literal(self._name)
         look = command(
-            f"select to_regclass({name})::oid::bigint, "
+            f"select pg_relation_filenode(to_regclass({name}))::bigint, "
             f"coalesce(bool_and(has_table_privilege(to_regclass({name}), one)), true) "
             "from unnest(array['SELECT', 'INSERT', 'DELETE']) as one"
         )
