@@ -35,7 +35,7 @@ from structable.spi.values import MAX_ROW_SIZE
 from tests.waiting import until
 
 from .support.fixtures import StartServer
-from .support.proxy import COMMIT, Cut, Message, Proxy, statement
+from .support.proxy import COMMIT, Cut, Message, Pooler, Proxy, statement
 from .support.shared import Schema
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.string("s")], ["k"])
@@ -310,11 +310,16 @@ def test_commit_that_the_server_refuses(storage: Storage, postgresql_schema: Sch
     assert storage.table(table).read((1,), ["n"]) != {"k": 1, "n": 3}
 
 
+@pytest.mark.parametrize("pooled", [False, True])
 def test_write_that_still_waits_when_it_is_looked_up(
-    postgresql_url: str, postgresql_schema: Schema, direct: Storage, proxy: Proxy
+    postgresql_url: str, postgresql_schema: Schema, direct: Storage, pooled: bool
 ) -> None:
-    """A transaction whose client is gone, and which waits for another one, is ended: it must not commit later."""
+    """A transaction whose client is gone, and which waits for another one, is ended: it must not commit later.
+
+    A pooler tells its clients numbers of processes that the server does not have.
+    """
     with (
+        (Pooler if pooled else Proxy)(postgresql_schema.conninfo) as proxy,
         connect(f"{proxy.url(postgresql_url)}&application_name=waiting") as storage,
         psycopg.connect(postgresql_schema.conninfo) as holder,
         psycopg.connect(postgresql_schema.conninfo, autocommit=True) as watch,

@@ -42,13 +42,16 @@ class ServerConnection(PooledConnection):
     the server rejects.
 
     `server` are processes that a server has from its start, or its recovery from a crash, to its end; `plan_freely`
-    gives a transaction the session's settings for plans; `started` is when the process that serves it began, in the
-    server's seconds. `token` names the connection among all that ever were.
+    gives a transaction the session's settings for plans; `process` is the server's process that serves it, and
+    `started` when that began, in the server's seconds. `token` names the connection among all that ever were.
     """
 
-    def __init__(self, connection: psycopg.Connection, server: frozenset[int], plan_freely: Call, started: str) -> None:
+    def __init__(
+        self, connection: psycopg.Connection, server: frozenset[int], plan_freely: Call, process: int, started: str
+    ) -> None:
         self.server = server
         self.plan_freely = plan_freely
+        self.process = process
         self.started = started
         self.token = os.urandom(8)
         self.commits = 0
@@ -56,7 +59,6 @@ class ServerConnection(PooledConnection):
         self.tally: ServerTally = ServerTally()
         self._psycopg = connection
         self._pg = connection.pgconn
-        self.process = self._pg.backend_pid  # the server's process; a closed connection no longer has it
         self._client = os.getpid()
         self._wait = connection.wait
         self._poll = select.poll()

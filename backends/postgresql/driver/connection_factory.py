@@ -27,6 +27,8 @@ _OLDEST = 140_000
 # names are looked up, and functions and operators found there run with the rights of this role. SET looks nothing up.
 # In the start-up packet the setting would come no earlier than libpq's first query, and poolers reject it there.
 _SAFE = "set search_path = pg_catalog"
+# What libpq knows of the server's process may be a pooler's invention.
+_PROCESS = "pg_backend_pid()"
 _STARTED = "(select extract(epoch from backend_start)::text from pg_stat_get_activity(pg_backend_pid()))"
 # A role or a database may turn it off. Other values, such as remote_apply, promise more than `on`.
 _DURABLE = """, set_config('synchronous_commit', coalesce(
@@ -71,7 +73,7 @@ class ConnectionFactory:
         answers.nextset()
         found = answers.fetchone()
         assert found is not None
-        return ServerConnection(connection, frozenset(found[0]), plan_freely(found[1]), found[2])
+        return ServerConnection(connection, frozenset(found[0]), plan_freely(found[1]), *found[2:4])
 
     @property
     def _first(self) -> str:
@@ -81,7 +83,7 @@ class ConnectionFactory:
         )
         asked = "select array(select pid from pg_stat_activity where datid is null and usesysid is null)"
         durable = "" if "synchronous_commit" in self.settings else _DURABLE
-        return f"{_SAFE}; {', '.join([asked, CURRENT, _STARTED, *settings])}{durable}; {BY_INDEX}"
+        return f"{_SAFE}; {', '.join([asked, CURRENT, _PROCESS, _STARTED, *settings])}{durable}; {BY_INDEX}"
 
 
 class _UtcLoader(Loader):

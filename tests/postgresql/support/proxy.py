@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from tests.servers.proxy import ForwardingProxy, Link
 
-__all__ = ["ANYTHING", "COMMIT", "Cut", "Message", "Proxy", "Trap", "statement"]
+__all__ = ["ANYTHING", "COMMIT", "Cut", "Message", "Pooler", "Proxy", "Trap", "statement"]
 
 _TIMEOUT = 60
 _LENGTH = struct.Struct("!I")
@@ -123,6 +123,13 @@ class Proxy(ForwardingProxy):
         return None
 
 
+class Pooler(Proxy):
+    """Gives clients other numbers of the server's processes than they have, as a pooler of sessions does."""
+
+    def _link(self, client: socket.socket, server: socket.socket) -> Link:
+        return _PooledLink(client, server, self._spring)
+
+
 class _Link(Link):
     """One connection, with a thread for each direction."""
 
@@ -146,9 +153,12 @@ class _Link(Link):
         with suppress(OSError):
             while block := self._server.recv(_BLOCK):
                 if not self._swallow.is_set():
-                    self._client.sendall(block)
+                    self._client.sendall(self._answer(block))
         if not self._swallow.is_set():
             self.cut()
+
+    def _answer(self, block: bytes) -> bytes:
+        return block
 
     def _requests(self) -> None:
         with self._client.makefile("rb") as stream:
@@ -191,6 +201,19 @@ class _Link(Link):
         elif kind == b"E":
             return self._portals.get(first, "")
         return ""
+
+
+class _PooledLink(_Link):
+    """A connection whose first answers name another process."""
+
+    _PROCESS = re.compile(rb"(K\0\0\0\x0c)....", re.DOTALL)
+    _renamed = False
+
+    def _answer(self, block: bytes) -> bytes:
+        if not self._renamed:
+            block, count = self._PROCESS.subn(b"\\g<1>\x7f\0\0\x01", block, 1)
+            self._renamed = bool(count)
+        return block
 
 
 def _exactly(stream: BufferedReader, size: int) -> bytes:
