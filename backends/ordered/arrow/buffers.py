@@ -32,12 +32,15 @@ Numbers: TypeAlias = npt.NDArray[Any]
 """Numbers or records of any dtype."""
 Integers: TypeAlias = npt.NDArray[np.int64]
 
+_ALIGNMENT = 8
 _NOTHING = pa.py_buffer(b"")
 
 
 def buffer_of(numbers: Numbers) -> pa.Buffer:
-    """Return the memory of a NumPy array, copied only if it is not contiguous."""
-    return pa.py_buffer(cast(Any, np.ascontiguousarray(numbers)))
+    """Return the memory of a NumPy array, copied only if it is not contiguous, or not aligned for Arrow."""
+    whole = np.ascontiguousarray(numbers)
+    # A single record is contiguous wherever it lies.
+    return pa.py_buffer(cast(Any, whole.copy() if whole.ctypes.data % _ALIGNMENT else whole))
 
 
 def bits(flags: npt.NDArray[np.bool_]) -> pa.Buffer:
