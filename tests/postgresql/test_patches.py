@@ -15,10 +15,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from structable.backends.postgresql.bulk.staged_patch import StagedPatch
 from structable.spi import (
     CommitResult,
     Field,
     InvalidFieldError,
+    RecordChangedError,
     RecordExistsError,
     RecordNotFoundError,
     RowKind,
@@ -121,6 +123,32 @@ def test_row_inserted_while_a_patch_waits(storage: Storage, postgresql_schema: S
         (2, "new", 7),
         (3, "new", 7),
     ]
+
+
+def test_expected_row_that_comes_back(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that is written again while its patch is judged, and so was not locked, is locked before it is changed."""
+    table = storage.table("items")
+    row = {"id": 1, "note": "old"}
+    job = begin(storage, 1)
+    staged = stage(storage, job, ("expect", row), ("present", {"id": 1, "note": "old, and new"}))
+    ask = StagedPatch._ask
+    done: list[str] = []
+
+    def interrupted(patch: StagedPatch, text: str) -> list[tuple[object, ...]]:
+        found = ask(patch, text)
+        if not done and "for update" in text:
+            table.insert(row)
+            done.append("inserted")
+        elif done == ["inserted"]:
+            table.update({"id": 1, "note": "newer"})
+            done.append("updated")
+        return found
+
+    monkeypatch.setattr(StagedPatch, "_ask", interrupted)
+    with pytest.raises(RecordChangedError):
+        storage.commit_write(job, [staged])
+    assert done == ["inserted", "updated"]
+    assert table.read((1,), ["note"]) == {"id": 1, "note": "newer"}
 
 
 def test_patches_among_other_writers(postgresql_url: str) -> None:

@@ -137,11 +137,18 @@ class StagedPatch:
                 )
         if not parts:
             return
-        self._ask(f"with locked as ({self._rows_of_keys('1', 'k.expected')}) select count(*) from locked")
         changed = f"({' union '.join(parts)}) c"
-        count = int(str(self._ask(f"select count(*) from {changed}")[0][0]))
-        if count:
-            raise RecordChangedError(self._binding.spec.name, self._first(changed), count)
+        is_locked = False
+        while not is_locked:
+            is_locked = self._lock_expected()
+            count = int(str(self._ask(f"select count(*) from {changed}")[0][0]))
+            if count:
+                raise RecordChangedError(self._binding.spec.name, self._first(changed), count)
+
+    def _lock_expected(self) -> bool:
+        """Lock the rows that are expected, and tell whether all are there: others may come, which are not locked."""
+        locked = f"with locked as ({self._rows_of_keys('1', 'k.expected')}) select count(*)"
+        return bool(self._ask(f"{locked} = (select count(*) from {self._keys} where expected) from locked")[0][0])
 
     def _refuse_existing(self) -> None:
         """Refuse the job if there is a row of a key that it inserts, and does not delete."""
