@@ -87,10 +87,17 @@ final class StructableAggregates {
       DataType type = write(functions[i]);
       if (type == null) return false;
       text.append(']');
-      results[groups.length + i] = new StructField(functions[i].toString(), type, true, Metadata.empty());
+      results[groups.length + i] = new StructField(resultName(groups.length + i, functions[i]), type, true, Metadata.empty());
     }
     text.append("]}");
     return true;
+  }
+
+  // Spark names a `sum` and a `try_sum` alike, and confuses columns of one name when it reads them.
+  private String resultName(int place, AggregateFunc function) {
+    String name = function.toString();
+    for (int i = 0; i < place; i++) if (results[i].name().equals(name)) return name + " " + place;
+    return name;
   }
 
   // The type of the function's results; null for one that Spark computes.
