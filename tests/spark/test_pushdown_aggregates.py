@@ -144,7 +144,10 @@ def test_groups_are_added_up_where_the_rows_are(
         ("select shop, count(*) from t where price + 1 > 3 group by shop", False),
         ("select shop, sum(price), sum(price) + 1, sum(cast(price as decimal(15,2))) from t group by shop", True),
         ("select shop, sum(price), try_sum(price), sum(cast(price as decimal(20,2))) from t group by shop", True),
-        ("select count(*), sum(serial), count(price), try_sum(serial), count(cast(price as decimal(20,2))) from t", True),
+        (
+            "select count(*), sum(serial), count(price), try_sum(serial), count(cast(price as decimal(20,2))) from t",
+            True,
+        ),
         ("select distinct shop, paid from t", True),
         ("select shop, sum(price) from t group by shop having count(*) > 1010", True),
         ("select sum(price) from t group by shop order by sum(price) limit 2", True),
