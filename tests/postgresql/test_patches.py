@@ -128,7 +128,7 @@ def test_row_inserted_while_a_patch_waits(storage: Storage, postgresql_schema: S
 def test_expected_row_that_comes_back(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that is written again while its patch is judged, and so was not locked, is locked before it is changed."""
     table = storage.table("items")
-    row = {"id": 1, "note": "old"}
+    row: dict[str, Any] = {"id": 1, "note": "old"}
     job = begin(storage, 1)
     staged = stage(storage, job, ("expect", row), ("present", {"id": 1, "note": "old, and new"}))
     ask = StagedPatch._ask
