@@ -430,10 +430,11 @@ def test_receipts_are_lost_with_the_answer(
         with pytest.raises(CommitOutcomeUnknownError):
             storage.table("t").increment((1,), "n")
     assert values(storage) == [0, 1, 0, 0, 0]
-    for count in range(2, 5):
-        proxy.trap(END, Cut.AFTER)
+    for _ in range(WARM_UP):
         storage.table("t").increment((1,), "n")
-        assert values(storage) == [0, count, 0, 0, 0]
+    proxy.trap(END, Cut.AFTER)
+    storage.table("t").increment((1,), "n")
+    assert values(storage) == [0, 2 + WARM_UP, 0, 0, 0]
 
 
 def test_a_lack_of_receipts_is_judged_while_other_threads_commit() -> None:
