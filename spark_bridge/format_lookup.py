@@ -48,11 +48,12 @@ def session_active(spark: SparkSession) -> Iterator[None]:
 @contextmanager
 def format_hidden(spark: SparkSession) -> Iterator[None]:
     """Hide the class from this thread: Spark does not register a data source whose name it finds elsewhere."""
-    thread = _gateway(spark).jvm.java.lang.Thread.currentThread()
-    loader = thread.getContextClassLoader()
-    if not _is_known(loader):
+    gateway = _gateway(spark)
+    if not _is_known(gateway):
         yield
         return
+    thread = gateway.jvm.java.lang.Thread.currentThread()
+    loader = thread.getContextClassLoader()
     thread.setContextClassLoader(loader.getParent())
     try:
         yield
@@ -80,15 +81,19 @@ def define_classes(spark: SparkSession, name: str, java: str) -> None:
     knows no generics and no lambdas. Py4JError or TypeError if Janino, Spark or Java refuses it.
     """
     gateway, loader = _gateway(spark), class_loader(spark)
-    if _is_known(loader, name):
+    if _is_known(gateway, name):
         return
     compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
     compiler.setTargetVersion(8)  # static methods of interfaces
     compiler.cook(java)
     codes = compiler.getBytecodes()
-    for made in sorted(codes):  # a nested class after its outer one
-        _define(gateway, loader, made, codes[made])
+    define = _definer(gateway)
+    for made in sorted(codes.keySet().toArray()):  # a nested class after its outer one
+        code = codes[made]
+        arguments = gateway.new_array(gateway.jvm.java.lang.Object, 4)
+        arguments[0], arguments[1], arguments[2], arguments[3] = made, code, 0, len(code)
+        define.invoke(loader, arguments)
 
 
 def class_loader(spark: SparkSession) -> JavaObject:
@@ -96,25 +101,20 @@ def class_loader(spark: SparkSession) -> JavaObject:
     return _gateway(spark).jvm.java.lang.Thread.currentThread().getContextClassLoader()
 
 
-def _define(gateway: JavaGateway, loader: JavaObject, name: str, code: bytes) -> None:
-    # The method is protected, and Spark opens its package to itself.
+def _definer(gateway: JavaGateway) -> JavaObject:
+    """Return the method by which a class loader defines a class; it is protected, and Spark has its package opened."""
     lang = gateway.jvm.java.lang
     kinds = gateway.new_array(lang.Class, 4)
     kinds[0], kinds[1] = lang.Class.forName("java.lang.String"), lang.Class.forName("[B")
     kinds[2] = kinds[3] = lang.Integer.TYPE
     method = lang.Class.forName("java.lang.ClassLoader").getDeclaredMethod("defineClass", kinds)
     method.setAccessible(True)
-    arguments = gateway.new_array(lang.Object, 4)
-    arguments[0], arguments[1], arguments[2], arguments[3] = name, code, 0, len(code)
-    method.invoke(loader, arguments)
+    return method
 
 
-def _is_known(loader: JavaObject, name: str = _CLASS) -> bool:
-    try:
-        loader.loadClass(name)
-    except Py4JError:
-        return False
-    return True
+def _is_known(gateway: JavaGateway, name: str = _CLASS) -> bool:
+    """Tell whether this thread finds a class, without the many messages that an exception from Java takes."""
+    return bool(gateway.jvm.org.apache.spark.util.Utils.classIsLoadable(name))
 
 
 def _gateway(spark: SparkSession) -> JavaGateway:
