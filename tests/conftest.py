@@ -19,6 +19,7 @@ from tests.postgresql.support.fixtures import (  # noqa: F401
     postgresql_url,
     start_postgresql,
 )
+from tests.variants import keep_some_variants
 
 # The suite's assertions explain themselves like those of a test module.
 pytest.register_assert_rewrite("structable.spi.conformance")
@@ -39,11 +40,12 @@ if examples := os.environ.get("STRUCTABLE_TEST_EXAMPLES"):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the group of a test to its id, from which `--dist=loadgroup` learns it.
+    """Leave out variants, and add the group of a test to its id, from which `--dist=loadgroup` learns it.
 
     pytest-xdist 3.8 sets an attribute for that purpose which pytest 9.2 does not read; without the id, each process
     would start Spark.
     """
+    keep_some_variants(config, items)
     if not getattr(config.option, "loadgroup", False):
         return
     for item in items:

@@ -72,7 +72,7 @@ class FeedRetentionRules(FeedCase):
         assert feed.expire() == feed.earliest() == start
         assert read_between(fed, "items") == everything
         fed.admin.create_or_update(with_feed(ITEMS, producer, **BRIEF))
-        while read_between(fed, "items"):
+        while _has_changes(fed):
             assert feed.expire() == feed.earliest() >= start
         with pytest.raises(ChangesLostError):
             feed.read(start)
@@ -83,7 +83,7 @@ class FeedRetentionRules(FeedCase):
         """Of a table at rest in a busy store no position is lost that nothing was dropped after, however old."""
         feed, positions = self.commits(fed, "lookup", **BRIEF)
         fed.admin.create(with_feed(ITEMS, "lookup").evolve(name="other"))
-        while read_between(fed, "items"):
+        while _has_changes(fed):
             feed.expire()
         after_all = [positions[-1]]
         for number in range(3):
@@ -212,3 +212,11 @@ class FeedRetentionRules(FeedCase):
                 with pytest.raises(UnsupportedOperationError):
                     storage.changes("items").expire(until)
         assert len(everything) > 0
+
+
+def _has_changes(storage: Storage) -> bool:
+    """Tell whether a feed has changes, or had until they expired while they were read."""
+    try:
+        return bool(read_between(storage, "items"))
+    except ChangesLostError:
+        return True

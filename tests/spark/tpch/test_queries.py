@@ -95,6 +95,7 @@ def expected(parquet: Source) -> Callable[[int], Answer]:
     return cache(parquet.answer)
 
 
+@pytest.mark.every_variant
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_query_gives_the_same_on_parquet_and_on_a_store(
     number: int, expected: Callable[[int], Answer], store: Source
