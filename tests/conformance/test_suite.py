@@ -200,6 +200,7 @@ def planted_outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]
     return outcomes
 
 
+@pytest.mark.every_variant
 @pytest.mark.xdist_group("planted")
 @pytest.mark.parametrize(("bug", "name"), [(bug, name) for bug, names in CAUGHT.items() for name in names])
 def test_planted_bug_is_caught(planted_outcomes: dict[str, str], bug: str, name: str) -> None:
@@ -207,6 +208,7 @@ def test_planted_bug_is_caught(planted_outcomes: dict[str, str], bug: str, name:
     assert planted_outcomes[f"Test_{bug}::{name}"].startswith("failure")
 
 
+@pytest.mark.every_variant
 @pytest.mark.xdist_group("planted")
 @pytest.mark.parametrize(("store", "name"), [(store, name) for store, names in ALLOWED.items() for name in names])
 def test_allowed_behaviour_passes(planted_outcomes: dict[str, str], store: str, name: str) -> None:

@@ -310,7 +310,7 @@ class ServerTransaction(TransactionLifecycle):
             self._settle(str(receipt), lambda: receipt.is_there(self._pool), loss)
             return None
         except StatementRefusedError:
-            raise
+            raise  # the table may have changed: the caller tries again
         except BaseException:
             self._end()
             raise
