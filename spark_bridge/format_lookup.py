@@ -113,8 +113,15 @@ def _definer(gateway: JavaGateway) -> JavaObject:
 
 
 def _is_known(gateway: JavaGateway, name: str = _CLASS) -> bool:
-    """Tell whether this thread finds a class, without the many messages that an exception from Java takes."""
-    return bool(gateway.jvm.org.apache.spark.util.Utils.classIsLoadable(name))
+    """Tell whether this thread finds a class; an exception from Java takes many messages, so Spark is asked first."""
+    try:
+        return bool(gateway.jvm.org.apache.spark.util.Utils.classIsLoadable(name))
+    except (Py4JError, TypeError):  # this Spark has no such method
+        try:
+            gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+        except Py4JError:
+            return False
+        return True
 
 
 def _gateway(spark: SparkSession) -> JavaGateway:

@@ -19,6 +19,7 @@ from tests.postgresql.support.fixtures import (  # noqa: F401
     postgresql_url,
     start_postgresql,
 )
+from tests.quick_java import QUICK_JAVA
 from tests.variants import keep_some_variants
 
 # The suite's assertions explain themselves like those of a test module.
@@ -27,6 +28,7 @@ pytest.register_assert_rewrite("structable.spi.conformance")
 # Spark's workers use the Python of the tests; this machine's name need not resolve.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(QUICK_JAVA))
 
 # One slow example on a busy machine is no failure; a whole test has `timeout`. CI has Hypothesis's own profile.
 settings.register_profile("structable", deadline=None, print_blob=True)

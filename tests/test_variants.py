@@ -11,6 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 WIDE = "tests/conformance/test_memory.py"
 NARROW = "tests/ordered/test_key_codec.py"
+FAULTS = "tests/hbase/test_faults.py"
+SPARK = "tests/spark/test_casts.py"
+QUERIES = "tests/spark/tpch/test_queries.py"
 
 
 def collected(*names: str, most: str = "") -> list[str]:
@@ -20,14 +23,28 @@ def collected(*names: str, most: str = "") -> list[str]:
     return [line for line in run.stdout.splitlines() if "::" in line]
 
 
+def functions(names: list[str]) -> Counter[str]:
+    return Counter(name.partition("[")[0] for name in names)
+
+
 def test_some_variants_of_wide_tests() -> None:
-    every, some = collected(WIDE, NARROW), collected(WIDE, NARROW, most="2")
+    every, some = collected(WIDE, NARROW, FAULTS), collected(WIDE, NARROW, FAULTS, most="2")
     assert set(some) < set(every)
-    before, after = (Counter(name.partition("[")[0] for name in names) for names in (every, some))
+    before, after = functions(every), functions(some)
     assert before.keys() == after.keys()
     for name, count in before.items():
-        assert after[name] == (min(count, 2) if name.startswith(WIDE) else count)
-    assert collected(WIDE, NARROW, most="2") == some
+        assert after[name] == min(count, 2 if name.startswith(WIDE) else 8 if name.startswith(FAULTS) else count)
+    assert collected(WIDE, NARROW, FAULTS, most="2") == some
+
+
+def test_each_variant_of_spark_on_one_store() -> None:
+    every, some = collected(SPARK, QUERIES), collected(SPARK, QUERIES, most="2")
+    before, after = functions(every), functions(some)
+    assert before.keys() == after.keys()
+    assert all(after[name] <= 2 for name in after if name.startswith(SPARK))
+    assert sum(after[name] for name in after if name.startswith(QUERIES)) == 22
+    used = {store for store in ("leveldb", "postgresql", "hbase") if any(store in name for name in some)}
+    assert len(used) == 3
 
 
 def test_named_tests_are_all_run() -> None:

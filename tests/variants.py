@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from zlib import crc32
+from collections.abc import Callable, Hashable, Iterable
+from hashlib import sha256
 
 import pytest
 
@@ -13,29 +14,57 @@ __all__ = ["keep_some_variants"]
 
 _VARIABLE = "STRUCTABLE_TEST_VARIANTS"
 _WIDE = ("tests/access/", "tests/cli/", "tests/conformance/", "tests/datasets/", "tests/spark/")
-"""Where one test has many parameters, on every store. What tests of one store vary are mostly faults: these stay."""
+"""Where one test has many parameters, on every store."""
+_FAULTS = ("tests/differential/", "tests/hbase/")
+"""Where parameters are mostly faults of the slowest store: four times as many stay. All stay in other folders."""
+_ON_ONE_STORE = ("tests/spark/",)
+"""Tests of one process, which takes longer than all others together: each variant is run on one store only."""
 _STORES = {"memory", "leveldb", "postgresql", "hbase"}
 
 
 def keep_some_variants(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out variants of wide tests, if the environment asks for it: of each on each store as many as it says stay.
 
-    They are the same ones in each run. All are kept of tests that are named, and of those marked `every_variant`.
+    They are the same ones in each run. All are kept of tests that are named, and of those marked `every_variant`, these
+    of Spark on one store.
     """
     most = os.environ.get(_VARIABLE)
     if not most or any("::" in name for name in config.args):
         return
-    variants: dict[tuple[str, ...], list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        if item.nodeid.startswith(_WIDE) and item.get_closest_marker("every_variant") is None:
-            function, _, variant = item.nodeid.partition("[")
-            named = _STORES & set(re.findall(r"\w+", variant))
-            variants[function, *sorted(named)].append(item)
-    left_out = {
-        item
-        for found in variants.values()
-        for item in sorted(found, key=lambda item: crc32(item.nodeid.encode()))[int(most) :]
-    }
+    left_out = _all_but(1, [item for item in items if item.nodeid.startswith(_ON_ONE_STORE)], _variant)
+    several = [item for item in items if item not in left_out and item.get_closest_marker("every_variant") is None]
+    for folders, times in ((_WIDE, 1), (_FAULTS, 4)):
+        within = [item for item in several if item.nodeid.startswith(folders)]
+        left_out |= _all_but(int(most) * times, within, _function)
     if left_out:
         config.hook.pytest_deselected(items=sorted(left_out, key=lambda item: item.nodeid))
         items[:] = [item for item in items if item not in left_out]
+
+
+def _all_but(most: int, items: Iterable[pytest.Item], same: Callable[[pytest.Item], Hashable]) -> set[pytest.Item]:
+    """Return the items without as many of each that are the same, which are chosen as if by chance."""
+    groups: dict[Hashable, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        groups[same(item)].append(item)
+    return {
+        item
+        for found in groups.values()
+        for item in sorted(found, key=lambda item: sha256(item.nodeid.encode()).digest())[most:]
+    }
+
+
+def _variant(item: pytest.Item) -> Hashable:
+    """A test and its parameters, whatever its store."""
+    function, parameters = _parts(item)
+    return function, *(word for word in parameters if word not in _STORES)
+
+
+def _function(item: pytest.Item) -> Hashable:
+    """A test and its store; those that are run on one store are one, whichever that is."""
+    function, parameters = _parts(item)
+    return function, *(() if function.startswith(_ON_ONE_STORE) else sorted(_STORES & set(parameters)))
+
+
+def _parts(item: pytest.Item) -> tuple[str, list[str]]:
+    function, _, parameters = item.nodeid.partition("[")
+    return function, re.findall(r"\w+", parameters)

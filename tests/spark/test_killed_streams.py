@@ -16,6 +16,7 @@ import pytest
 
 from structable.spi import Field, Storage, StructuredTable, TableSpecification, connect
 from tests.postgresql.support.shared import Schema
+from tests.quick_java import QUICK_JAVA
 from tests.spark.support import faulty_tasks, streams_driver
 from tests.spark.support.clusters import MASTER
 
@@ -98,7 +99,7 @@ def visit(profiles: StructuredTable, key: str) -> None:
 def application(program: str | None, **settings: object) -> Iterator[subprocess.Popen[str]]:
     """Start an application; kill it with its executors at the end."""
     assert program is not None
-    command = [sys.executable, program, json.dumps(settings)]
+    command = [sys.executable, program, json.dumps({"java": " ".join(QUICK_JAVA), **settings})]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             yield process

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
+from tests.quick_java import QUICK_JAVA
 from tests.servers.processes import HOST
 
 __all__ = ["GATEWAY", "HBASE", "JAVA", "LOGGING", "site"]
@@ -12,9 +13,7 @@ __all__ = ["GATEWAY", "HBASE", "JAVA", "LOGGING", "site"]
 _OPENED = "java.io java.nio sun.nio.ch java.lang jdk.internal.ref java.lang.reflect java.util java.util.concurrent"
 
 JAVA = (
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Xshare:auto",
+    *QUICK_JAVA,
     "-Djava.net.preferIPv4Stack=true",
     "-Dorg.apache.hbase.thirdparty.io.netty.tryReflectionSetAccessible=true",
     "--add-modules=jdk.unsupported",
@@ -22,7 +21,7 @@ JAVA = (
     "--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED",
     "--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
 )
-"""Flags of every JVM: those that HBase needs on Java 17, a collector without threads, and only the quick compiler."""
+"""Flags of every JVM, with those that HBase needs on Java 17."""
 
 HBASE = {
     "hbase.cluster.distributed": "false",

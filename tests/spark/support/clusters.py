@@ -24,12 +24,11 @@ from structable.spark_bridge.reader import ChangeReader, StructableReader
 from structable.spark_bridge.registration import coordinator_of
 from structable.spark_bridge.source import batch_reader, bound_data_source
 from structable.spark_bridge.writer import StagedMessage, StructableWriter
+from tests.quick_java import QUICK_JAVA
 from tests.spark.conftest import give_up_snapshots
 from tests.spark.support.faulty_tasks import executor
 
 MASTER = "local-cluster[2,1,1024]"
-_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
-"""A collector without threads, and only the quick compiler."""
 _ROOT = Path(__file__).parents[3]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -95,9 +94,8 @@ def _start(faults: Path) -> None:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", _JAVA)
         .config("spark.executor.memory", "512m")
-        .config("spark.executor.extraJavaOptions", _JAVA)
+        .config("spark.executor.extraJavaOptions", " ".join(QUICK_JAVA))
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(faults.with_name("warehouse")))
         .getOrCreate()

@@ -1,7 +1,8 @@
 """A Spark application whose tasks fail after they have staged their rows: one fails, one has a twin, one is killed.
 
-Usage: faulty_tasks.py SETTINGS, JSON with the keys `master`, `folder` for checkpoints and marks, and `stores`, names
-and URLs. Every store gets the sums of a stream of four micro-batches or more, of `ROWS` rows each.
+Usage: faulty_tasks.py SETTINGS, JSON with the keys `master`, `java` for the flags of executors, `folder` for
+checkpoints and marks, and `stores`, names and URLs. Every store gets the sums of a stream of four micro-batches or
+more, of `ROWS` rows each.
 """
 
 import json
@@ -70,6 +71,7 @@ def main() -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.memory", "512m")
+        .config("spark.executor.extraJavaOptions", settings["java"])
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

@@ -2,7 +2,8 @@
 
 Prints a line for each write job that it committed. Usage: streams_driver.py SETTINGS, JSON with the keys
 
-- `master`, and `folder`: where checkpoints are, and `arrivals`, the folder of files that arrive;
+- `master`, and `java`: the flags of its executors;
+- `folder`: where checkpoints are, and `arrivals`: the folder of files that arrive;
 - `stores`: names and URLs; each gets the sums and the profiles of what arrives;
 - `by_function`: the store whose sums are written by a `foreachBatch` function, the others' by the format;
 - `source` and `copy`: the URLs between which the table "followed" is copied by its change feed;
@@ -85,6 +86,7 @@ def main() -> None:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.executor.memory", "512m")
+        .config("spark.executor.extraJavaOptions", settings["java"])
         .config("spark.sql.files.openCostInBytes", "1")  # else each small file is a task, here and when they are listed
         .config("spark.sql.sources.parallelPartitionDiscovery.threshold", "1000000")
         .getOrCreate()
