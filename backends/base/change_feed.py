@@ -291,8 +291,7 @@ class RecordedFeed(ChangeFeed):
 
         def body(view: FeedView) -> FeedPosition:
             if until is None:
-                retained = dt.timedelta(seconds=view.spec.table_options.time_retained)
-                cut = self._last_before(view, _earlier(retained))
+                cut = self._last_before(view, _earlier(view.spec.table_options.time_retained))
             else:
                 cut = self._require_kept(view, until)
                 if _compacts(view):
@@ -368,8 +367,8 @@ def _advanced(view: FeedView, since: int, latest: int, rows: int) -> int:
     return latest
 
 
-def _earlier(retained: dt.timedelta) -> dt.datetime:
+def _earlier(retained: float) -> dt.datetime:
     """Return the time before which changes are too old; the first of all times if the retention is longer."""
     now = dt.datetime.now(dt.UTC)
     first = dt.datetime.min.replace(tzinfo=dt.UTC)
-    return now - retained if now - first > retained else first
+    return now - dt.timedelta(seconds=retained) if retained < (now - first).total_seconds() else first
