@@ -11,6 +11,7 @@ import pytest
 
 from structable.spi import (
     Field,
+    FieldSizeLimitError,
     FieldType,
     SchemaIncompatibleError,
     Storage,
@@ -86,6 +87,19 @@ class SchemaChangeRules(ConformanceCase):
         table.upsert({"id": "0", "note": "b", "rank": 1})
         assert keys(table.scan_index("note", "a")) == [("2",), ("4",), ("6",)]
         assert keys(table.scan_index("rank", 1)) == [("0",)]
+
+    @pytest.mark.parametrize("indexes", [("a", "b"), ("b", "a")])
+    def test_refused_indexes_leave_nothing_behind(self, storage: Storage, indexes: tuple[str, ...]) -> None:
+        """Of indexes that are added together none stays if a row does not fit one: later rows need to fit none."""
+        spec = TableSpecification("t", [Field.int("k"), Field.string("a"), Field.string("b")], ["k"])
+        storage.admin.create(spec)
+        table = storage.table("t")
+        table.upsert({"k": 1, "a": "x", "b": "y" * 3_000})
+        with pytest.raises(FieldSizeLimitError):
+            storage.admin.create_or_update(spec.evolve(indexes=indexes))
+        assert storage.admin.get_specification("t") == spec
+        table.upsert({"k": 2, "a": "x" * 3_000, "b": None})
+        assert keys(table.scan(where=col("a") == "x")) == [(1,)]
 
     @pytest.mark.parametrize(("narrow", "wide"), [(n, w) for n in range(4) for w in range(n + 1, 4)])
     @pytest.mark.parametrize("indexes", [(), ("v",)], ids=["plain", "indexed"])

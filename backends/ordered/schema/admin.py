@@ -16,8 +16,8 @@ from structable.backends.ordered.codec.change_records import pack_records
 from structable.backends.ordered.engine import EngineSnapshot, ReadSet, SchemaChangedError, Upkeep, WriteSet
 from structable.backends.ordered.table_schema import FeedSchema, TableSchema
 from structable.spi import (
-    FieldSizeLimitError,
     StorageUnavailableError,
+    StructableError,
     TableAdmin,
     TableAlreadyExistsError,
     TableNotFoundError,
@@ -76,6 +76,7 @@ class OrderedAdmin(TableAdmin):
     def create_or_update(self, spec: TableSpecification) -> None:
         require_specification(spec, has_feeds=self._engine.keeps_versions)
 
+        begun: dict[str, tuple[bytes, int]] = {}
         built: dict[str, tuple[bytes, int]] = {}
         ended: set[bytes] = set()
 
@@ -98,16 +99,22 @@ class OrderedAdmin(TableAdmin):
                 _put_schema(changes, changed)
             return changed
 
-        while (schema := self._change(step)) is not None:
-            if ended:
-                self._garbage.notify()
-            unbuilt = [name for name in _unbuilt(schema, spec.indexes, built) if name in schema.building]
-            if not unbuilt:
-                return
-            for name in unbuilt:
-                if not self._build_index(schema, name):
-                    break  # another call changed the table meanwhile: read it again
-                built[name] = schema.space, schema.building[name]
+        try:
+            while (schema := self._change(step)) is not None:
+                if ended:
+                    self._garbage.notify()
+                unbuilt = [name for name in _unbuilt(schema, spec.indexes, built) if name in schema.building]
+                if not unbuilt:
+                    return
+                begun.update((name, (schema.space, schema.building[name])) for name in unbuilt)
+                for name in unbuilt:
+                    if not self._build_index(schema, name):
+                        break  # another call changed the table meanwhile: read it again
+                    built[name] = begun[name]
+        except StructableError:
+            if begun:
+                self._give_up_indexes(spec.name, begun)
+            raise
 
     def _with_feed(
         self, snapshot: EngineSnapshot, changes: WriteSet, existing: TableSchema, changed: TableSchema
@@ -157,18 +164,17 @@ class OrderedAdmin(TableAdmin):
         self._change(body)
         self._garbage.notify()
 
-    def _remove_index(self, changes: WriteSet, schema: TableSchema, field: str) -> None:
+    def _remove_index(self, changes: WriteSet, schema: TableSchema, field: str) -> TableSchema:
         binding = self._catalog.bind(schema.encode())
         changes.writes[garbage_key(binding.keys.index_begin(schema.maintained[field]))] = b"\x01"
-        _put_schema(
-            changes,
-            replace(
-                schema,
-                spec=schema.spec.evolve(indexes=[name for name in schema.spec.indexes if name != field]),
-                indexes={name: number for name, number in schema.indexes.items() if name != field},
-                building={name: number for name, number in schema.building.items() if name != field},
-            ),
+        changed = replace(
+            schema,
+            spec=schema.spec.evolve(indexes=[name for name in schema.spec.indexes if name != field]),
+            indexes={name: number for name, number in schema.indexes.items() if name != field},
+            building={name: number for name, number in schema.building.items() if name != field},
         )
+        _put_schema(changes, changed)
+        return changed
 
     def _build_index(self, schema: TableSchema, name: str) -> bool:
         """Add the rows that existed before the index to it; False if another call dropped the index meanwhile."""
@@ -180,9 +186,6 @@ class OrderedAdmin(TableAdmin):
                 limit = min(2 * used, _BACKFILL_ROWS)
         except _IndexGoneError:
             return False
-        except (FieldSizeLimitError, StorageUnavailableError):
-            self._give_up_index(schema, name)
-            raise
         return True
 
     def _backfill(self, schema: TableSchema, name: str, position: bytes, most: int) -> tuple[bytes | None, int]:
@@ -215,11 +218,14 @@ class OrderedAdmin(TableAdmin):
 
         return self._change(body)
 
-    def _give_up_index(self, schema: TableSchema, name: str) -> None:
+    def _give_up_indexes(self, table: str, begun: Mapping[str, tuple[bytes, int]]) -> None:
+        """Remove those indexes which are still under construction."""
+
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            current = named_schema(snapshot, schema.spec.name)
-            if current is not None and _is_building(current, schema, name):
-                self._remove_index(changes, current, name)
+            current = named_schema(snapshot, table)
+            for name, number in begun.items():
+                if current is not None and (current.space, current.building.get(name)) == number:
+                    current = self._remove_index(changes, current, name)
 
         self._change(body)
         self._garbage.notify()
