@@ -342,6 +342,22 @@ def test_tables_with_a_job_that_cannot_be_completed_keep_their_feed() -> None:
     storage.admin.create_or_update(spec("input"))
 
 
+def test_tables_with_a_job_that_cannot_be_completed_take_no_index() -> None:
+    """Else the rest of the job, once its rows are back, would be missing in it."""
+    stored = VersionedMap()
+    storage = filled("none", engine=CrashingEngine(stored, 1))
+    storage.admin.drop_index("items", "text")
+    with pytest.raises(Crash):
+        storage.commit_write(*staged(storage, "upsert", [{"id": 1, "text": "new"}]))
+    storage = OrderedStorage(LosingEngine(stored), "memory://")
+    storage.engine.upcalls.procedures["recover"](b"")
+    with pytest.raises(DataCorruptionError, match="not whole"):
+        storage.admin.create_or_update(spec("none"))
+    storage = recovered(stored)
+    storage.admin.create_or_update(spec("none"))
+    assert [row["id"] for row in storage.table("items").scan_index("text", "new")] == [1]
+
+
 def contents(storage: Storage) -> list[str]:
     with storage.transaction(read_only=True) as tx:
         return sorted(str(dict(row)) for row in tx.table("items").scan())

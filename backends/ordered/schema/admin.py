@@ -88,6 +88,8 @@ class OrderedAdmin(TableAdmin):
             change = plan_schema_change(existing.spec, spec)
             if change.empty:
                 return None
+            if change.added_indexes:
+                require_whole(snapshot.get(stuck_key(spec.name)), existing)
             unbuilt = [name for name in _unbuilt(existing, change.added_indexes, built) if name in existing.spec]
             # Steps that may fail come first, unseen: a call that raises has changed nothing.
             changed = _with_building(existing, unbuilt) if unbuilt else _changed(existing, change)
