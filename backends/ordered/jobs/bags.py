@@ -13,7 +13,7 @@ from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import WriteMode
 
-from .rows import Chunk, JobRows, chunked
+from .rows import Chunk, JobRows, chunked, staged_size
 from .staged import StagedRow, StagedRuns, kind_of
 
 __all__ = ["BagRows"]
@@ -36,7 +36,7 @@ class BagRows(JobRows):
                 continue
 
     def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
-        for chunk in chunked(self._of_equal(after)):
+        for chunk in chunked(self._of_equal(after), _size):
             olds: dict[bytes, bytes | None] = {}
             writes: dict[bytes, bytes | None] = {}
             taken: defaultdict[int, list[_Interval]] = defaultdict(list)
@@ -64,6 +64,10 @@ class BagRows(JobRows):
         for equal, group in groupby(self._runs.rows(), lambda row: equal_rows(row[0])):
             if equal[0] > after:
                 yield equal, list(group)
+
+
+def _size(equal: tuple[_Interval, list[StagedRow]]) -> int:
+    return sum(map(staged_size, equal[1]))
 
 
 def _given(chunk: Iterable[tuple[_Interval, list[StagedRow]]]) -> list[NewRecord]:

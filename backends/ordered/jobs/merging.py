@@ -13,7 +13,7 @@ from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import RowKind, Value, WriteMode
 from structable.spi.merging import IGNORED
 
-from .rows import Chunk, JobRows, chunked
+from .rows import Chunk, JobRows, staged_size
 from .staged import StagedRow, StagedRuns, kind_of
 
 __all__ = ["MergedRows"]
@@ -35,13 +35,11 @@ class MergedRows(JobRows):
                 continue
 
     def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
-        for chunk in chunked(self._by_key(after)):
-            raw_keys = [raw_key for raw_key, _ in chunk]
-            olds = dict(zip(raw_keys, self._read(latest if self._reads else None, raw_keys), strict=True))
+        for chunk, olds in self._chunked(latest if self._reads else None, self._by_key(after), _size):
             writes: dict[bytes, bytes | None] = {}
             for raw_key, rows in chunk:
                 self._merge(raw_key, rows, olds[raw_key], writes)
-            made = self._chunk(writes, olds, raw_keys[-1], partial(self._records, chunk))
+            made = self._chunk(writes, olds, chunk[-1][0], partial(self._records, chunk))
             if made.changes or made.appends:
                 yield made
 
@@ -76,3 +74,7 @@ class MergedRows(JobRows):
             zip(binding.value_names, binding.rows.decode_values(raw[1:] if self._has_kinds else raw), strict=True)
         )
         return given if columns is None else {name: given[name] for name in columns if name in given}
+
+
+def _size(keyed: tuple[bytes, list[StagedRow]]) -> int:
+    return sum(map(staged_size, keyed[1]))

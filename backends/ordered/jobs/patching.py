@@ -26,7 +26,7 @@ from structable.spi import (
     WriteMode,
 )
 
-from .rows import Chunk, JobRows, chunked
+from .rows import Chunk, JobRows
 from .staged import StagedRow, StagedRuns
 
 __all__ = ["PatchRows", "of_marks"]
@@ -95,14 +95,12 @@ class PatchRows(JobRows):
     def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
         self.missing, self._first_missing = 0, []
         self._changed, self._first_changed = 0, []
-        for chunk in chunked(self._by_key(after)):
-            raw_keys = [raw_key for raw_key, _ in chunk]
-            olds = dict(zip(raw_keys, self._read(latest, raw_keys), strict=True))
+        for chunk, olds in self._chunked(latest, self._by_key(after), _size):
             writes: dict[bytes, bytes | None] = {}
             records: list[NewRecord] = []
             for raw_key, patches in chunk:
                 self._apply(raw_key, patches, olds[raw_key], writes, records)
-            made = self._chunk(writes, olds, raw_keys[-1], partial(list, records))
+            made = self._chunk(writes, olds, chunk[-1][0], partial(list, records))
             if made.changes or made.appends:
                 yield made
         if self._changed:
@@ -224,6 +222,10 @@ class PatchRows(JobRows):
         named, positions = int.from_bytes(head[1:], "little"), self._binding.value_positions
         names = [name for place, name in enumerate(columns) if named >> place & 1]
         return _Mark(arm, bool(required), tuple(positions[name] for name in names if name in positions))
+
+
+def _size(keyed: tuple[bytes, list[_Patch]]) -> int:
+    return sum(len(patch.raw) for patch in keyed[1])
 
 
 def _same(one: object, other: object) -> bool:

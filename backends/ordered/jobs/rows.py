@@ -5,20 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import islice
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from structable.backends.ordered.codec.change_records import NewRecord, pack_whole
 from structable.backends.ordered.engine import EngineSnapshot
+from structable.backends.ordered.part_sizes import next_rows, taken
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import RecordExistsError, RecordNotFoundError, RowKind, Value, WriteMode
 
 from .staged import StagedRow, StagedRuns
 
-__all__ = ["Chunk", "JobRows", "PlainRows", "chunked", "is_repeatable"]
+__all__ = ["Chunk", "JobRows", "PlainRows", "chunked", "is_repeatable", "staged_size"]
 
 One = TypeVar("One")
+Keyed = TypeVar("Keyed", bound=tuple[Any, ...])
 
 
 class Chunk(NamedTuple):
@@ -33,7 +34,8 @@ class Chunk(NamedTuple):
 
 
 _CHUNK_ROWS = 2_000
-
+_FIRST_ROWS = 32
+"""Of what the table has, before its size is known."""
 
 _KINDS = {WriteMode.INSERT: RowKind.INSERT, WriteMode.DELETE: RowKind.DELETE}
 
@@ -67,7 +69,7 @@ class JobRows(ABC):
 
     @abstractmethod
     def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
-        """Yield the changes, some thousand rows at a time.
+        """Yield the changes, some thousand rows at a time, or fewer large ones.
 
         Parameters
         ----------
@@ -77,8 +79,20 @@ class JobRows(ABC):
             Where the last applied chunk ended.
         """
 
-    def _read(self, latest: EngineSnapshot | None, raw_keys: list[bytes]) -> list[bytes | None]:
-        return [None] * len(raw_keys) if latest is None else latest.get_many(raw_keys)
+    def _chunked(
+        self, latest: EngineSnapshot | None, rows: Iterator[Keyed], size_of: Callable[[Keyed], int]
+    ) -> Iterator[tuple[list[Keyed], dict[bytes, bytes | None]]]:
+        """Yield the rows of one chunk after the other, and what `latest` has under the keys with which they begin."""
+        if latest is None:
+            for chunk in chunked(rows, size_of):
+                yield chunk, dict.fromkeys(row[0] for row in chunk)
+            return
+        most = min(_FIRST_ROWS, _CHUNK_ROWS)
+        while chunk := taken(rows, most, size_of):
+            raw_keys = [row[0] for row in chunk]
+            olds = dict(zip(raw_keys, latest.get_many(raw_keys), strict=True))
+            yield chunk, olds
+            most = next_rows(len(chunk), sum(len(old) for old in olds.values() if old is not None), _CHUNK_ROWS)
 
     def _chunk(
         self,
@@ -128,21 +142,16 @@ class PlainRows(JobRows):
 
     def _check_new(self, latest: EngineSnapshot) -> None:
         before: bytes | None = None
-        for chunk in chunked(self._runs.rows()):
+        for chunk, olds in self._chunked(latest, self._runs.rows(), staged_size):
             for raw_key, _, _ in chunk:
-                if raw_key == before:
+                if raw_key == before or olds[raw_key] is not None:
                     self._refuse(RecordExistsError, raw_key)
                 before = raw_key
-            raw_keys = [raw_key for raw_key, _, _ in chunk]
-            for raw_key, raw in zip(raw_keys, latest.get_many(raw_keys), strict=True):
-                if raw is not None:
-                    self._refuse(RecordExistsError, raw_key)
 
     def _check_existing(self, latest: EngineSnapshot) -> None:
-        for chunk in chunked(self._unique()):
-            raw_keys = [raw_key for raw_key, _, _ in chunk]
-            for raw_key, raw in zip(raw_keys, latest.get_many(raw_keys), strict=True):
-                if raw is None:
+        for _, olds in self._chunked(latest, self._unique(), staged_size):
+            for raw_key, old in olds.items():
+                if old is None:
                     self._refuse(RecordNotFoundError, raw_key)
 
     def _refuse(self, error: type[RecordExistsError] | type[RecordNotFoundError], raw_key: bytes) -> NoReturn:
@@ -151,13 +160,12 @@ class PlainRows(JobRows):
     def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
         # Rows that are inserted are known to be absent.
         needs_old = self._partial or (self._binding.derives and self._mode is not WriteMode.INSERT)
-        for chunk in chunked(row for row in self._unique() if row[0] > after):
-            raw_keys = [raw_key for raw_key, _, _ in chunk]
-            olds = dict(zip(raw_keys, self._read(latest if needs_old else None, raw_keys), strict=True))
+        rows = (row for row in self._unique() if row[0] > after)
+        for chunk, olds in self._chunked(latest if needs_old else None, rows, staged_size):
             writes: dict[bytes, bytes | None] = {
                 raw_key: self._outcome(raw_key, raw, columns, olds[raw_key]) for raw_key, raw, columns in chunk
             }
-            yield self._chunk(writes, olds, raw_keys[-1], partial(self._given, writes))
+            yield self._chunk(writes, olds, chunk[-1][0], partial(self._given, writes))
 
     def _given(self, writes: Mapping[bytes, bytes | None]) -> list[NewRecord]:
         kind, nulls = _KINDS.get(self._mode, RowKind.UPDATE_AFTER), self._binding.raw_nulls
@@ -184,7 +192,12 @@ class PlainRows(JobRows):
             yield last
 
 
-def chunked(rows: Iterator[One]) -> Iterator[list[One]]:
-    """Yield as many rows as a chunk has, again and again."""
-    while chunk := list(islice(rows, _CHUNK_ROWS)):
+def chunked(rows: Iterator[One], size_of: Callable[[One], int]) -> Iterator[list[One]]:
+    """Yield the rows of one chunk after the other."""
+    while chunk := taken(rows, _CHUNK_ROWS, size_of):
         yield chunk
+
+
+def staged_size(row: StagedRow) -> int:
+    """Return the size of what was staged for a row, without its key."""
+    return len(row[1])
