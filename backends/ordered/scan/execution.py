@@ -13,6 +13,7 @@ from structable.backends.base.transaction import TransactionLifecycle
 from structable.backends.ordered.codec.rows import Projection, RowDecoder
 from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.overlay import ENGINE_FAILURES, TableOverlay
+from structable.backends.ordered.part_sizes import next_rows
 from structable.backends.ordered.schema.binding import IndexBinding, TableBinding
 from structable.spi import (
     DataCorruptionError,
@@ -310,10 +311,11 @@ class _PathReader:
         # Entries of rows that were only incremented are those of the snapshot.
         table, own, increments, size = self._table, self._own, self._increments, _FIRST_FETCH
         while chunk := list(islice(raw_keys, size)):
-            size = min(2 * size, _LARGEST_FETCH)
             # Under SERIALIZABLE the rows are recorded one by one: an interval may hold their entries, which do not
             # change when only other fields of the rows do.
-            for raw_key, found in zip(chunk, table.snapshot_values(chunk, table.snapshot.get_many), strict=True):
+            values = table.snapshot_values(chunk, table.snapshot.get_many)
+            size = next_rows(len(chunk), sum(len(found) for found in values if found is not None), _LARGEST_FETCH)
+            for raw_key, found in zip(chunk, values, strict=True):
                 raw = own.get(raw_key, found) if own else found
                 if raw is None:
                     raise entry_without_row(self._binding, index, raw_key)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from structable.backends.base.scan_arguments import ScanArguments
 from structable.backends.ordered.engine import EngineSnapshot, Pair, SharedSplits, SplitSource, Upcalls
+from structable.backends.ordered.part_sizes import next_rows
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Aggregation, FeedPosition, Filter, ScanPlan, ScanSplit, SnapshotHold
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_table_scan", "read_table_split", "reading_upcalls"]
 
+_FIRST_FETCH = 32
 _FETCHED_AT_ONCE = 2_000
 
 
@@ -118,8 +120,11 @@ def _fetched(
     raw_keys: Iterator[bytes] = map(index.row_key, map(itemgetter(0), entries))
     if divided.within is not None:
         raw_keys = filter(contains(divided.within), raw_keys)
-    while chunk := sorted(islice(raw_keys, _FETCHED_AT_ONCE)):
-        for raw_key, raw in zip(chunk, engine.read_planned(state, chunk), strict=True):
+    most = _FIRST_FETCH
+    while chunk := sorted(islice(raw_keys, most)):
+        values = engine.read_planned(state, chunk)
+        most = next_rows(len(chunk), sum(len(raw) for raw in values if raw is not None), _FETCHED_AT_ONCE)
+        for raw_key, raw in zip(chunk, values, strict=True):
             if raw is None:
                 raise entry_without_row(binding, index, raw_key)
             yield raw_key, raw

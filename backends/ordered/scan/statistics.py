@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from itertools import islice
 
-from structable.backends.ordered.engine import EngineSnapshot, Pair, SplitSource
+from structable.backends.ordered.engine import EngineSnapshot, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import Range, TableStatistics
 from structable.spi.statistics import COUNTED_ROWS
@@ -23,11 +23,13 @@ def table_statistics(
 
     See `Storage.statistics`.
     """
-    first: list[Pair] = []
+    counted = bytes_ = 0
     for begin, end in plan_rows(binding, KeyedRequest.of(binding, (range_,))).intervals:  # one, or none
         with closing(snapshot.scan(begin, end)) as pairs:  # type: ignore[type-var] # a generator
-            first = list(islice(pairs, COUNTED_ROWS + 1))
-        if len(first) > COUNTED_ROWS:
+            for key, value in islice(pairs, COUNTED_ROWS + 1):
+                counted += 1
+                bytes_ += len(key) + len(value)
+        if counted > COUNTED_ROWS:
             rows, size = engine.estimate(begin, end)
-            return TableStatistics(max(rows, len(first)), max(size, len(first)), exact=False)
-    return TableStatistics(len(first), sum(len(key) + len(value) for key, value in first), exact=True)
+            return TableStatistics(max(rows, counted), max(size, counted), exact=False)
+    return TableStatistics(counted, bytes_, exact=True)

@@ -206,17 +206,18 @@ class OrderedAdmin(TableAdmin):
             index = next(one for one in binding.maintained if one.field.name == name)
             # The fewer rows, the rarer a conflict with their writers.
             limit = max(1, most >> next(attempts))
-            rows = list(islice(snapshot.scan(position, binding.keys.rows_end), limit))
-            for raw_key, raw in rows:
+            raw_keys: builtins.list[bytes] = []
+            for raw_key, raw in islice(snapshot.scan(position, binding.keys.rows_end), limit):
+                raw_keys.append(raw_key)
                 value = index.indexed_value(raw_key, raw)[0]
                 key = zip(binding.spec.key_fields, binding.key_of(raw_key), strict=True)
                 key_size = sum(value_size(field, part) for field, part in key)
                 check_index_sizes(binding.write_spec, key_size, {name: value_size(index.field, value)})
                 changes.derived[index.entry(value, raw_key)] = INDEX_MARK
             # A row that changes concurrently must be read again.
-            changes.reads = ReadSet(keys={raw_key for raw_key, _ in rows})
+            changes.reads = ReadSet(keys=set(raw_keys))
             changes.spaces.add(schema.space)
-            return rows[-1][0] + b"\0" if len(rows) == limit else None, limit
+            return raw_keys[-1] + b"\0" if len(raw_keys) == limit else None, limit
 
         return self._change(body)
 
