@@ -64,14 +64,12 @@ class _KeyedRecordingTable(_RecordingTable):
     __slots__ = ()
 
     def upsert(self, row: Mapping[str, Value]) -> None:
-        """See `StructuredTable.upsert`."""
         self._require_writable()
         given = self._whole_row(row)
         super().upsert(row)
         self._record(RowKind.UPDATE_AFTER, [given])
 
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """See `StructuredTable.upsert_many`."""
         self._require_writable()
         rows = check_many(self.binding.spec, "rows", rows)
         given = [self._whole_row(row) for row in rows]
@@ -79,21 +77,18 @@ class _KeyedRecordingTable(_RecordingTable):
         self._record(RowKind.UPDATE_AFTER, given)
 
     def replace(self, row: Mapping[str, Value]) -> None:
-        """See `StructuredTable.replace`."""
         self._require_writable()
         given = self._whole_row(row)
         self.write_raw(*given)
         self._record(RowKind.UPDATE_AFTER, [given])
 
     def insert(self, row: Mapping[str, Value]) -> None:
-        """See `StructuredTable.insert`."""
         self._require_writable()
         given = self._whole_row(row)
         super().insert(row)
         self._record(RowKind.INSERT, [given])
 
     def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """See `StructuredTable.insert_many`."""
         self._require_writable()
         rows = check_many(self.binding.spec, "rows", rows)
         given = [self._whole_row(row) for row in rows]
@@ -101,7 +96,6 @@ class _KeyedRecordingTable(_RecordingTable):
         self._record(RowKind.INSERT, given)
 
     def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
-        """See `StructuredTable.apply_changes`."""
         self._require_writable()
         checked = check_row_kinds(self.binding.spec, changes)
         given = [(kind, *self._whole_row(row)) for kind, row in checked]
@@ -109,21 +103,18 @@ class _KeyedRecordingTable(_RecordingTable):
         self.records += given
 
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
-        """See `StructuredTable.update`."""
         super().update(row, default)
         self._record_written(self.binding.row_key(row))
 
     def update_many(
         self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
     ) -> list[tuple[Value, ...]]:
-        """See `StructuredTable.update_many`."""
         each: list[Pair] = []
         missing = self._update_rows(updates, default, each)
         self._record(RowKind.UPDATE_AFTER, each)
         return missing
 
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
-        """See `StructuredTable.compare_and_swap`."""
         swapped = super().compare_and_swap(key, field, expected, value)
         if swapped:
             self._record_written(self.binding.raw_key(key))
@@ -135,14 +126,12 @@ class _KeyedRecordingTable(_RecordingTable):
         self._record(RowKind.UPDATE_AFTER, [(raw_key, raw)])
 
     def increment(self, key: Key, field: str, amount: int = 1) -> None:
-        """See `StructuredTable.increment`."""
         self._require_writable()
         binding = self.binding
         raw_key, step = binding.raw_key(key), binding.checked_increment(field, amount)
         self._put({raw_key: binding.incremented(self.raw_value(raw_key), (step,))})
 
     def increment_many(self, increments: Iterable[tuple[Key, str, int]]) -> None:
-        """See `StructuredTable.increment_many`."""
         self._require_writable()
         binding, steps = self.binding, self._steps(increments)
         raw_keys = sorted(steps)
@@ -150,7 +139,6 @@ class _KeyedRecordingTable(_RecordingTable):
         self._put({raw_key: binding.incremented(olds[raw_key], given) for raw_key, given in steps.items()})
 
     def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
-        """See `StructuredTable.update_all`."""
         self._require_writable()
         return self._put(self._updated(range, changes, where))
 
@@ -161,12 +149,10 @@ class _KeyedRecordingTable(_RecordingTable):
         return len(rows)
 
     def delete(self, key: Key) -> None:
-        """See `StructuredTable.delete`."""
         super().delete(key)
         self._record_keys([self.binding.raw_key(key)])
 
     def delete_many(self, keys: Iterable[Key]) -> None:
-        """See `StructuredTable.delete_many`."""
         self._require_writable()
         self._delete_present(self._present(keys))
 
@@ -208,18 +194,15 @@ class OrderedKeylessInputTable(_RecordingTable, OrderedKeylessTable):
     __slots__ = ("records",)
 
     def insert(self, row: Mapping[str, Value]) -> None:
-        """See `StructuredTable.insert`."""
         self.insert_many([row])
 
     def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """See `StructuredTable.insert_many`."""
         self._require_writable()
         given = [self._new_row(row) for row in check_many(self.binding.spec, "rows", rows)]
         self._add_rows(dict(given))
         self._record(RowKind.INSERT, given)
 
     def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
-        """See `StructuredTable.apply_changes`."""
         self._require_writable()
         checked = check_row_kinds(self.binding.spec, changes)
         given = [(kind, *self._new_row(row)) for kind, row in checked]

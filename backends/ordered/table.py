@@ -45,7 +45,6 @@ class OrderedTable(TableOverlay, StructuredTable):
 
     @property
     def specification(self) -> TableSpecification:
-        """The table's schema as of the transaction's snapshot."""
         if not self.transaction.usable:
             self.transaction.refuse()
         return self.binding.spec
@@ -53,7 +52,6 @@ class OrderedTable(TableOverlay, StructuredTable):
     # Reading
 
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
-        """See `StructuredTable.read`."""
         tx = self.transaction
         if not tx.usable:
             tx.refuse()
@@ -68,7 +66,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         return None if raw is None else binding.row_of(raw, key)
 
     def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
-        """See `StructuredTable.multi_read`."""
         if not self.transaction.usable:
             self.transaction.refuse()
         binding = self.binding
@@ -103,7 +100,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         reverse: bool = False,
         limit: int | None = None,
     ) -> RowIterator:
-        """See `StructuredTable.scan`."""
         return ScanRows(self, self._request((range,), where, columns, order_by, reverse, limit))
 
     def multi_scan(
@@ -117,7 +113,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         limit: int | None = None,
         limit_per_range: int | None = None,
     ) -> RowIterator:
-        """See `StructuredTable.multi_scan`."""
         request = self._request(ranges, where, columns, order_by, reverse, limit, limit_per_range)
         return ScanRows(self, request)
 
@@ -133,7 +128,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         reverse: bool = False,
         limit: int | None = None,
     ) -> RowIterator:
-        """See `StructuredTable.scan_index`."""
         request = self._request((range,), where, columns, order_by, reverse, limit)
         return ScanRows(self, request.with_index_value(self.binding.spec, field, value))
 
@@ -147,13 +141,11 @@ class OrderedTable(TableOverlay, StructuredTable):
         reverse: bool = False,
         limit: int | None = None,
     ) -> ScanExplanation:
-        """See `StructuredTable.explain`."""
         return explain(
             self.binding, plan(self.binding, self._request((range,), where, columns, order_by, reverse, limit))
         )
 
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
-        """See `StructuredTable.count`."""
         wanted = (_ALL,) if ranges is None else (ranges,) if isinstance(ranges, Range) else ranges
         request = self._request(wanted, where)
         return count_pairs(self, plan(self.binding, request))
@@ -161,7 +153,6 @@ class OrderedTable(TableOverlay, StructuredTable):
     # Writing
 
     def upsert(self, row: Mapping[str, Value]) -> None:
-        """See `StructuredTable.upsert`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         encoded = self.binding.encode_full(row) or self._changed(row)
@@ -183,7 +174,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         return raw_key, binding.changed(row, old) if raw is None else raw
 
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """See `StructuredTable.upsert_many`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         encode_full = self.binding.encode_full
@@ -196,7 +186,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         self.write_all(written)
 
     def replace(self, row: Mapping[str, Value]) -> None:
-        """See `StructuredTable.replace`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         self.write_raw(*self._whole_row(row))
@@ -209,7 +198,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         return encoded
 
     def insert(self, row: Mapping[str, Value]) -> None:
-        """See `StructuredTable.insert`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         raw_key, raw = self._whole_row(row)
@@ -218,7 +206,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         self.write_raw(raw_key, raw)
 
     def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """See `StructuredTable.insert_many`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         binding = self.binding
@@ -234,7 +221,6 @@ class OrderedTable(TableOverlay, StructuredTable):
             self.write_all(dict(given))
 
     def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
-        """See `StructuredTable.apply_changes`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         written = merged_rows(self, check_row_kinds(self.binding.spec, changes))
@@ -242,7 +228,6 @@ class OrderedTable(TableOverlay, StructuredTable):
             self.write_all(written)
 
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
-        """See `StructuredTable.update`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         binding = self.binding
@@ -258,7 +243,6 @@ class OrderedTable(TableOverlay, StructuredTable):
     def update_many(
         self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
     ) -> list[tuple[Value, ...]]:
-        """See `StructuredTable.update_many`."""
         return self._update_rows(updates, default)
 
     def _update_rows(
@@ -276,7 +260,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         return [self.binding.keys.decode(raw_key) for raw_key in missing]
 
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
-        """See `StructuredTable.compare_and_swap`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         binding = self.binding
@@ -290,7 +273,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         return True
 
     def increment(self, key: Key, field: str, amount: int = 1) -> None:
-        """See `StructuredTable.increment`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         binding = self.binding
@@ -309,7 +291,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         self.increments[raw_key] = (*self.increments.get(raw_key, ()), step)
 
     def increment_many(self, increments: Iterable[tuple[Key, str, int]]) -> None:
-        """See `StructuredTable.increment_many`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         binding, indexed, steps = self.binding, self.binding.schema.maintained, self._steps(increments)
@@ -341,7 +322,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         return steps
 
     def delete(self, key: Key) -> None:
-        """See `StructuredTable.delete`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         raw_key = self.binding.raw_key(key)
@@ -349,7 +329,6 @@ class OrderedTable(TableOverlay, StructuredTable):
             self.write_raw(raw_key, None)
 
     def delete_many(self, keys: Iterable[Key]) -> None:
-        """See `StructuredTable.delete_many`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         if doomed := self._present(keys):
@@ -363,7 +342,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         return [raw_key for raw_key, raw in found if raw is not None]
 
     def delete_all(self, range: Range, where: Filter | None = None) -> int:
-        """See `StructuredTable.delete_all`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         return self._delete_rows(self._matching(range, where))
@@ -378,7 +356,6 @@ class OrderedTable(TableOverlay, StructuredTable):
         return matching_rows(self, plan(self.binding, self._request((range,), where)))
 
     def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
-        """See `StructuredTable.update_all`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         if updated := self._updated(range, changes, where):

@@ -29,7 +29,6 @@ class OrderedMergingTable(OrderedTable):
     __slots__ = ()
 
     def upsert(self, row: Mapping[str, Value]) -> None:
-        """See `StructuredTable.upsert`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         written = merged_row(self, RowKind.UPDATE_AFTER, row)
@@ -37,7 +36,6 @@ class OrderedMergingTable(OrderedTable):
             self.write_raw(*written)
 
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """See `StructuredTable.upsert_many`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         written = merged_rows(
@@ -64,7 +62,6 @@ class OrderedBlindTable(OrderedMergingTable):
         self._operands = binding.operands
 
     def upsert(self, row: Mapping[str, Value]) -> None:
-        """See `StructuredTable.upsert`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         raw_key, operand = self._operands.encode_added(row) or self._encoded(row)
@@ -77,7 +74,6 @@ class OrderedBlindTable(OrderedMergingTable):
         increments[raw_key] = (Operand(self.binding.raw_schema, operand),)
 
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """See `StructuredTable.upsert_many`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         given: list[Mapping[str, Value]] = check_many(self.binding.spec, "rows", rows)
@@ -85,7 +81,6 @@ class OrderedBlindTable(OrderedMergingTable):
         self._merge_blindly([encode(row) or self._encoded(row) for row in given])
 
     def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
-        """See `StructuredTable.apply_changes`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         binding, codec = self.binding, self._operands
@@ -107,13 +102,11 @@ class OrderedBlindTable(OrderedMergingTable):
         self._merge_blindly(operands)
 
     def increment(self, key: Key, field: str, amount: int = 1) -> None:
-        """See `StructuredTable.increment`."""
         if self.increments and self.transaction.writable:
             self._settle([self.binding.raw_key(key)])
         super().increment(key, field, amount)
 
     def increment_many(self, increments: Iterable[tuple[Key, str, int]]) -> None:
-        """See `StructuredTable.increment_many`."""
         if self.increments and self.transaction.writable:
             spec, encode = self.binding.spec, self.binding.keys.encode_checked
             increments = check_many(spec, "increments", increments)
@@ -176,20 +169,17 @@ class OrderedKeylessTable(KeylessTable, OrderedTable):
     __slots__ = ()
 
     def insert(self, row: Mapping[str, Value]) -> None:
-        """See `StructuredTable.insert`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         raw_key, raw = self._new_row(row)
         self._add_rows({raw_key: raw})
 
     def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """See `StructuredTable.insert_many`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         self._add_rows(dict([self._new_row(row) for row in check_many(self.binding.spec, "rows", rows)]))
 
     def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
-        """See `StructuredTable.apply_changes`."""
         if not self.transaction.writable:
             self.transaction.refuse_write()
         binding, equal_rows = self.binding, self.binding.keys.equal_rows

@@ -31,13 +31,11 @@ class ManyRowsTable(BoundTable, StructuredTable):
 
     @on_current_schema
     def increment_many(self, increments: Iterable[tuple[Key, str, int]]) -> None:
-        """See `StructuredTable.increment_many`."""
         self._tx.require_writable()
         defer_increments(self._tx, self, check_increments(self.binding.spec, increments))
 
     @on_current_schema
     def delete_many(self, keys: Iterable[Key]) -> None:
-        """See `StructuredTable.delete_many`."""
         self._tx.require_writable()
         delete_keys(
             self._tx, self, [self.binding.encoded_key(key)[1] for key in check_many(self.binding.spec, "keys", keys)]
@@ -45,7 +43,6 @@ class ManyRowsTable(BoundTable, StructuredTable):
 
     @on_current_schema
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """See `StructuredTable.upsert_many`."""
         self._tx.require_writable()
         given: list[Mapping[str, Value]] = check_many(self.binding.spec, "rows", rows)
         if self.binding.merges:
@@ -58,7 +55,6 @@ class ManyRowsTable(BoundTable, StructuredTable):
     def update_many(
         self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
     ) -> list[tuple[Value, ...]]:
-        """See `StructuredTable.update_many`."""
         self._tx.require_writable()
         given = check_many(self.binding.spec, "updates", updates)
         if not given:
@@ -71,13 +67,11 @@ class ManyRowsTable(BoundTable, StructuredTable):
 
     @on_current_schema
     def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """See `StructuredTable.insert_many`."""
         self._tx.require_writable()
         insert_batch(self._tx, self, check_many(self.binding.spec, "rows", rows))
 
     @on_current_schema
     def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
-        """See `StructuredTable.apply_changes`."""
         self._tx.require_writable()
         checked = check_row_changes(self.binding.write_spec, changes)
         apply = merge_changes if self.binding.merges else apply_plain_changes

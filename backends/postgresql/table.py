@@ -62,7 +62,6 @@ class PostgreSQLTable(ManyRowsTable):
 
     @property
     def specification(self) -> TableSpecification:
-        """The table's schema as of the transaction's snapshot."""
         self._tx.require_usable()
         if not self.verified:
             self.renew()
@@ -72,7 +71,6 @@ class PostgreSQLTable(ManyRowsTable):
 
     @on_current_schema
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
-        """See `StructuredTable.read`."""
         tx = self._tx
         tx.require_usable()
         checked, pieces = self.binding.encoded_key(key)
@@ -83,7 +81,6 @@ class PostgreSQLTable(ManyRowsTable):
 
     @on_current_schema
     def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
-        """See `StructuredTable.multi_read`."""
         tx = self._tx
         tx.require_usable()
         checked = [self.binding.encoded_key(key)[1] for key in check_many(self.binding.spec, "keys", keys)]
@@ -127,7 +124,6 @@ class PostgreSQLTable(ManyRowsTable):
         reverse: bool = False,
         limit: int | None = None,
     ) -> RowIterator:
-        """See `StructuredTable.scan`."""
         if where is None and order_by is None and reverse.__class__ is bool and range.__class__ is Range:
             pieces = self.binding.prefix_pieces(range)
             if pieces is not None:
@@ -150,7 +146,6 @@ class PostgreSQLTable(ManyRowsTable):
         limit: int | None = None,
         limit_per_range: int | None = None,
     ) -> RowIterator:
-        """See `StructuredTable.multi_scan`."""
         request = self._request(ranges, where, columns, order_by, reverse, limit, limit_per_range)
         return ScanRows(self._tx, self, request)
 
@@ -167,7 +162,6 @@ class PostgreSQLTable(ManyRowsTable):
         reverse: bool = False,
         limit: int | None = None,
     ) -> RowIterator:
-        """See `StructuredTable.scan_index`."""
         request = self._request((range,), where, columns, order_by, reverse, limit)
         return ScanRows(self._tx, self, request.with_index_value(self.binding.spec, field, value))
 
@@ -182,12 +176,10 @@ class PostgreSQLTable(ManyRowsTable):
         reverse: bool = False,
         limit: int | None = None,
     ) -> ScanExplanation:
-        """See `StructuredTable.explain`."""
         request = self._request((range,), where, columns, order_by, reverse, limit)
         return explain_scan(self._tx, self, request)
 
     def statistics(self, range: Range) -> TableStatistics:
-        """See `Storage.statistics`."""
         column = self.binding.spec.field_names[0]
         with self.scan(range, columns=[column], limit=COUNTED_ROWS + 1) as rows:
             counted = sum(1 for _ in rows)
@@ -206,7 +198,6 @@ class PostgreSQLTable(ManyRowsTable):
 
     @on_current_schema
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
-        """See `StructuredTable.count`."""
         wanted = (_ALL,) if ranges is None else (ranges,) if isinstance(ranges, Range) else ranges
         return count_matching(self._tx, self, self._request(wanted, where))
 
@@ -245,7 +236,6 @@ class PostgreSQLTable(ManyRowsTable):
 
     @on_current_schema
     def upsert(self, row: Mapping[str, Value]) -> None:
-        """See `StructuredTable.upsert`."""
         self._tx.require_writable()
         if self.binding.merges:
             names, pieces = self._encoded(row)
@@ -281,14 +271,12 @@ class PostgreSQLTable(ManyRowsTable):
 
     @on_current_schema
     def replace(self, row: Mapping[str, Value]) -> None:
-        """See `StructuredTable.replace`."""
         self._tx.require_writable()
         checked = check_row(self.binding.write_spec, row)
         self._upsert({**dict.fromkeys(self.binding.spec.field_names), **checked}, whole=True)
 
     @on_current_schema
     def insert(self, row: Mapping[str, Value]) -> None:
-        """See `StructuredTable.insert`."""
         self._tx.require_writable()
         names, pieces = self._encoded(row)
         key = pieces[: len(self.binding.key_fields)]
@@ -302,7 +290,6 @@ class PostgreSQLTable(ManyRowsTable):
 
     @on_current_schema
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
-        """See `StructuredTable.update`."""
         self._tx.require_writable()
         names, pieces = self._encoded(row)
         spec = self.binding.write_spec
@@ -336,7 +323,6 @@ class PostgreSQLTable(ManyRowsTable):
 
     @on_current_schema
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
-        """See `StructuredTable.compare_and_swap`."""
         self._tx.require_writable()
         spec = self.binding.write_spec
         checked = check_key(spec, key)
@@ -354,14 +340,12 @@ class PostgreSQLTable(ManyRowsTable):
 
     @on_current_schema
     def increment(self, key: Key, field: str, amount: int = 1) -> None:
-        """See `StructuredTable.increment`."""
         self._tx.require_writable()
         spec = self.binding.spec
         defer_increments(self._tx, self, [(check_key(spec, key), *check_increment(spec, field, amount))])
 
     @on_current_schema
     def delete(self, key: Key) -> None:
-        """See `StructuredTable.delete`."""
         self._tx.require_writable()
         _, pieces = self.binding.encoded_key(key)
         self._tx.writes.supersede(self, pieces)
@@ -372,7 +356,6 @@ class PostgreSQLTable(ManyRowsTable):
 
     @on_current_schema
     def delete_all(self, range: Range, where: Filter | None = None) -> int:
-        """See `StructuredTable.delete_all`."""
         self._tx.require_writable()
         request = self._request((range,), where)
         self.seen.clear()
@@ -380,7 +363,6 @@ class PostgreSQLTable(ManyRowsTable):
 
     @on_current_schema
     def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
-        """See `StructuredTable.update_all`."""
         self._tx.require_writable()
         checked = check_changes(self.binding.write_spec, changes)
         request = self._request((range,), where)
