@@ -9,19 +9,16 @@ thread; code that runs often is written so that an interruption does no harm.
 from __future__ import annotations
 
 import _thread
-import os
 import sys
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["stands_in_for_main", "uninterrupted"]
+__all__ = ["uninterrupted"]
 
 Result = TypeVar("Result")
 
 _LOOK_SECONDS = 0.05
-_stand_ins: set[int] = set()
-os.register_at_fork(after_in_child=_stand_ins.clear)
 
 
 def uninterrupted(work: Callable[[], Result]) -> Result:
@@ -51,11 +48,6 @@ def uninterrupted(work: Callable[[], Result]) -> Result:
     return task.results[0]
 
 
-def stands_in_for_main() -> bool:
-    """Tell whether this thread works on behalf of the main thread, which waits for it."""
-    return threading.get_ident() in _stand_ins
-
-
 class _Task(Generic[Result]):
     # Raw locks, whose methods are C: an interruption in the `__exit__` of a `threading.Condition`, which is Python,
     # leaves its lock taken, and `threading.Event` contains one.
@@ -71,14 +63,8 @@ class _Task(Generic[Result]):
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        if not self.claimed.acquire(False):
-            return
-        me = threading.get_ident()
-        _stand_ins.add(me)
-        try:
+        if self.claimed.acquire(False):
             self.do()
-        finally:
-            _stand_ins.discard(me)
 
     def do(self) -> None:
         """Do the work; the caller has claimed it."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import _thread
-import os
 import subprocess
 import sys
 
 import pytest
 
-from structable.backends.base.uninterrupted import stands_in_for_main, uninterrupted
+from structable.backends.base.uninterrupted import uninterrupted
 
 
 def _no_thread(*_: object) -> int:
@@ -88,14 +87,3 @@ def test_work_at_the_end_of_the_interpreter(when: str) -> None:
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("done\n")
-
-
-def test_threads_of_a_forked_process_stand_in_for_none() -> None:
-    def fork() -> int:
-        process = os.fork()
-        if process == 0:
-            os._exit(int(stands_in_for_main()))
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-
-    assert uninterrupted(stands_in_for_main)
-    assert uninterrupted(fork) == 0
