@@ -20,10 +20,21 @@ from structable.backends.postgresql.driver.errors import (
     translated,
 )
 from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.driver.sqlstates import (
+    CARDINALITY_VIOLATION,
+    DEADLOCK_DETECTED,
+    FOREIGN_KEY_VIOLATION,
+    LOCK_NOT_AVAILABLE,
+    NUMERIC_VALUE_OUT_OF_RANGE,
+    OUT_OF_MEMORY,
+    SERIALIZATION_FAILURE,
+    UNIQUE_VIOLATION,
+)
 from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.driver.type_oids import TEXT
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
-from structable.backends.postgresql.sql.merge_refusals import OUT_OF_RANGE, merge_refusal
+from structable.backends.postgresql.sql.merge_refusals import merge_refusal
 from structable.spi import (
     CommitOutcomeUnknownError,
     CommitResult,
@@ -55,24 +66,16 @@ _log = logging.getLogger("structable.postgresql")
 
 _ATTEMPTS = 6
 _PAUSE = 0.02
-_TEXT = 25
-_DEADLOCK = "40P01"
-_REPEATED = frozenset({"40001", _DEADLOCK})
-_DUPLICATE = "23505"
-_TWICE = "21000"
-_DROPPED = "23503"
-"""The row of the stream would belong to a table that is gone."""
-_OUT_OF_LOCKS = "53200"
-_LOCK_NOT_AVAILABLE = "55P03"
+_REPEATED = frozenset({SERIALIZATION_FAILURE, DEADLOCK_DETECTED})
 _SECONDS = 15.0
-_STATUS = Statement("select pg_xact_status($1::text::xid8)", (_TEXT,), prepare=False)
+_STATUS = Statement("select pg_xact_status($1::text::xid8)", (TEXT,), prepare=False)
 _OURS = "committed by this call"
 # Larger rows have values out of line: compression makes a row at most 255 times smaller, and at most a page of it lies
 # in the table itself.
 _LARGE_ROW = 4 << 20
 
 _QUEUE, _QUEUE_ALONE = (
-    Statement(f"select pg_advisory_xact_lock{how}(hashtextextended('structable job ' || $1, 0))", (_TEXT,))
+    Statement(f"select pg_advisory_xact_lock{how}(hashtextextended('structable job ' || $1, 0))", (TEXT,))
     for how in ("_shared", "")
 )
 
@@ -130,22 +133,22 @@ class JobCommit:
 
     def _consider(self, error: StatementRefusedError, *, last: bool) -> None:
         """Raise, unless another attempt may succeed."""
-        if error.state == _DUPLICATE and self._job.mode is WriteMode.INSERT:
+        if error.state == UNIQUE_VIOLATION and self._job.mode is WriteMode.INSERT:
             self._refuse_existing()
-        elif error.state in (_TWICE, _DUPLICATE) and not self._each_key_once:
+        elif error.state in (CARDINALITY_VIOLATION, UNIQUE_VIOLATION) and not self._each_key_once:
             self._each_key_once = True
-        elif error.state == _DUPLICATE:
+        elif error.state == UNIQUE_VIOLATION:
             pass  # inserted by another writer while rows of its key were merged
-        elif error.state in STALE or error.state == _DROPPED:
+        elif error.state in (*STALE, FOREIGN_KEY_VIOLATION):  # the latter: of a stream's row, whose table is gone
             self._catalog.forget(self._job.table)
-        elif error.state == _OUT_OF_LOCKS:
+        elif error.state == OUT_OF_MEMORY:
             raise StorageUnavailableError(
                 f"{self._what}: the server has no room for the locks of {len(self._staged):,} staged attempts: "
                 "stage fewer and larger partitions, or raise max_locks_per_transaction of the server"
             ) from error
         elif error.state not in _REPEATED:
             raise translated(error, self._what) from error
-        elif error.state == _DEADLOCK:
+        elif error.state == DEADLOCK_DETECTED:
             # Jobs write the same rows in different orders: from now on they run one after the other.
             self._alone = True
         if last:
@@ -253,10 +256,10 @@ class JobCommit:
                 refusal = merge_refusal(binding, staged.columns, error)
                 if refusal is None:
                     raise
-                if not changes.retracts or self._one_by_one or error.state != OUT_OF_RANGE:
+                if not changes.retracts or self._one_by_one or error.state != NUMERIC_VALUE_OUT_OF_RANGE:
                     raise refusal from error
                 self._one_by_one = True
-                raise StatementRefusedError("40001", "a negated number does not fit") from error
+                raise StatementRefusedError(SERIALIZATION_FAILURE, "a negated number does not fit") from error
 
     def _lock(self, connection: ServerConnection, binding: TableBinding, mode: WriteMode) -> None:
         how = "row exclusive"
@@ -272,7 +275,7 @@ class JobCommit:
                 )
             )
         except StatementRefusedError as error:
-            if error.state != _LOCK_NOT_AVAILABLE:
+            if error.state != LOCK_NOT_AVAILABLE:
                 raise
             raise StorageUnavailableError(
                 f"table {binding.spec.name!r} is in use by open transactions; waited {self._lock_timeout:g} s "
@@ -285,7 +288,7 @@ class JobCommit:
         ask = connection.ask
         beside = Statement(
             "select coalesce(pg_relation_size(reltoastrelid::regclass), 0) from pg_class where oid = $1::regclass",
-            (_TEXT,),
+            (TEXT,),
             prepare=False,
         )
         large = max(one.largest for one in self._staged) > _LARGE_ROW
@@ -350,7 +353,7 @@ class JobCommit:
                     finally:
                         connection.roll_back()
             except StatementRefusedError as refusal:
-                if refusal.state != _LOCK_NOT_AVAILABLE:
+                if refusal.state != LOCK_NOT_AVAILABLE:
                     break
             except (BrokenConnectionError, StorageUnavailableError):
                 if self._pool.closed:

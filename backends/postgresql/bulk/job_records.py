@@ -9,7 +9,9 @@ from typing import NamedTuple, TypeVar
 from structable.backends.base.job_rules import job_of_another
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.sqlstates import UNDEFINED_COLUMN
 from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.driver.type_oids import BIGINT, TEXT
 from structable.backends.postgresql.sql.names import CATALOG, JOBS, qualified
 from structable.spi import TransactionConflictError, WriteJob
 
@@ -20,9 +22,6 @@ _log = logging.getLogger("structable.postgresql")
 Result = TypeVar("Result")
 
 _ATTEMPTS = 6
-_BIGINT = 20
-_TEXT = 25
-_NO_SUCH_COLUMN = "42703"
 
 
 class JobRecord(NamedTuple):
@@ -50,33 +49,33 @@ class JobRecords:
         self._insert = Statement(
             f"insert into {records} (job_id, table_name, mode, table_id, state) values ($1, $2, $3, $4, 'open') "
             "on conflict (job_id) do nothing",
-            (_TEXT, _TEXT, _TEXT, _BIGINT),
+            (TEXT, TEXT, TEXT, BIGINT),
         )
         self._owner = Statement(
             f"select state, mode, table_name, coalesce(table_id, ({living})) = ({living}) from {records} job "
             "where job_id = $1",
-            (_TEXT,),
+            (TEXT,),
         )
         self._take_over = Statement(
             f"update {records} job set table_name = $2, mode = $3, table_id = $4, state = 'open', changed = now() "
             f"where job_id = $1 and coalesce(table_id, ({living})) is distinct from ({living}) returning true",
-            (_TEXT, _TEXT, _TEXT, _BIGINT),
+            (TEXT, TEXT, TEXT, BIGINT),
             prepare=False,
         )
         self._abort = Statement(
             f"insert into {records} as job (job_id, table_name, mode, table_id, state) "
             "values ($1, $2, $3, $4, 'aborted') on conflict (job_id) do update set state = 'aborted', changed = now() "
             "where job.state <> 'committed' and job.table_name = $2 and coalesce(job.table_id, $4) = $4 returning true",
-            (_TEXT, _TEXT, _TEXT, _BIGINT),
+            (TEXT, TEXT, TEXT, BIGINT),
         )
         self._lock = Statement(
             f"select state, table_name, coalesce(table_id, ({living})), mode, pg_current_xact_id()::text "
             f"from {records} job where job_id = $1 for update of job",
-            (_TEXT,),
+            (TEXT,),
             prepare=False,
         )
         self._done = Statement(
-            f"update {records} set state = 'committed', changed = now() where job_id = $1", (_TEXT,), prepare=False
+            f"update {records} set state = 'committed', changed = now() where job_id = $1", (TEXT,), prepare=False
         )
 
     def begin(self, connection: ServerConnection, job: WriteJob, table_id: int) -> bool:
@@ -123,7 +122,7 @@ class JobRecords:
         try:
             return work()
         except StatementRefusedError as error:
-            if error.state != _NO_SUCH_COLUMN:
+            if error.state != UNDEFINED_COLUMN:
                 raise
             connection.roll_back()
             if not self._upgrade(connection):
@@ -134,11 +133,11 @@ class JobRecords:
         there = Statement(
             "select exists (select from pg_attribute where attrelid = $1::regclass and attname = 'table_id' "
             "and not attisdropped)",
-            (_TEXT,),
+            (TEXT,),
             prepare=False,
         )
         lock = Statement(
-            "select pg_advisory_xact_lock(hashtextextended('structable ' || $1, 0))", (_TEXT,), prepare=False
+            "select pg_advisory_xact_lock(hashtextextended('structable ' || $1, 0))", (TEXT,), prepare=False
         )
         living = f"select t.id from {qualified(self._schema, CATALOG)} t where t.name = table_name"
         try:

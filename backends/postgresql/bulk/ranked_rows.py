@@ -8,6 +8,7 @@ from typing import Any
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.sqlstates import SERIALIZATION_FAILURE
 from structable.backends.postgresql.driver.statement import Call, Statement, Values, command
 from structable.backends.postgresql.sql import batches
 from structable.backends.postgresql.sql.binding import TableBinding
@@ -86,7 +87,9 @@ class RankedRows:
             writer.add(whole, there, is_there, written)
         writer.flush()
         if found != locked:
-            raise StatementRefusedError("40001", "rows were inserted by another writer while they were merged")
+            raise StatementRefusedError(
+                SERIALIZATION_FAILURE, "rows were inserted by another writer while they were merged"
+            )
 
     def _fetched(self, query: str) -> Iterator[Values]:
         self._connection.pipeline((command(f"declare _ranked no scroll cursor for {query}"),))

@@ -18,6 +18,7 @@ from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError,
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import is_visible, without_limits
 from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.driver.type_oids import TEXT
 from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.feeds.layout import FEEDS, GATE
 from structable.backends.postgresql.schema.catalog import Catalog
@@ -61,14 +62,13 @@ _LEAST_SHARE = 2
 _FEW_ROWS = 1_000
 """Rows that the server groups in any case."""
 _BEGIN = command("begin isolation level repeatable read read only")
-_TEXT = 25
 _SIZES = (
     "pg_table_size($1::regclass), pg_relation_size($1::regclass) / current_setting('block_size')::bigint, "
     "coalesce((select pg_relation_size(reltoastrelid) from pg_class where oid = $1::regclass), 0)"
 )
-SIZES = Statement(f"select {_SIZES}", (_TEXT,))
+SIZES = Statement(f"select {_SIZES}", (TEXT,))
 """The sizes that `divided` needs."""
-_FACTS = Statement(f"select pg_current_snapshot()::text, pg_export_snapshot(), {_SIZES}", (_TEXT,))
+_FACTS = Statement(f"select pg_current_snapshot()::text, pg_export_snapshot(), {_SIZES}", (TEXT,))
 
 
 class PlanSnapshot(NamedTuple):

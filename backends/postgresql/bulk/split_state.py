@@ -6,6 +6,12 @@ import re
 from typing import NamedTuple
 
 from structable.backends.postgresql.driver.errors import STALE, StatementRefusedError, translated
+from structable.backends.postgresql.driver.sqlstates import (
+    INVALID_PARAMETER_VALUE,
+    NUMERIC_VALUE_OUT_OF_RANGE,
+    OBJECT_NOT_IN_PREREQUISITE_STATE,
+    UNDEFINED_OBJECT,
+)
 from structable.spi import (
     Aggregation,
     InvalidFieldError,
@@ -19,8 +25,7 @@ __all__ = ["Grouping", "PageRange", "SplitState", "next_size", "refused"]
 
 _SNAPSHOT = re.compile(r"[0-9A-Fa-f-]{1,64}\Z")
 # Depending on the server's version, the file of the snapshot is missing or its transaction is over.
-_GONE = frozenset({"22023", "55000", "42704"})
-_OUT_OF_RANGE = "22003"
+_GONE = frozenset({INVALID_PARAMETER_VALUE, OBJECT_NOT_IN_PREREQUISITE_STATE, UNDEFINED_OBJECT})
 
 
 class PageRange(NamedTuple):
@@ -95,7 +100,7 @@ def refused(error: Exception, state: SplitState, *, importing: bool = False) -> 
             )
         if not importing and error.state in STALE:
             return TransactionConflictError(f"table {table!r} was changed or dropped since the scan was planned")
-        if state.grouping is not None and error.state == _OUT_OF_RANGE:
+        if state.grouping is not None and error.state == NUMERIC_VALUE_OUT_OF_RANGE:
             return InvalidFieldError(
                 table, "aggregate", f"an expression has a value of more than 38 digits: {error.message}"
             )

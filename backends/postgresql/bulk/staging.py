@@ -16,7 +16,9 @@ from typing import Any
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE, LOCK_NOT_AVAILABLE, UNDEFINED_TABLE
 from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.driver.type_oids import TEXT, TEXT_ARRAY
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import JOBS, STREAMS, literal, qualified, quoted
 from structable.backends.postgresql.sql.types import array, stored_type
@@ -47,18 +49,17 @@ _BATCH_NAME = re.compile(
 )
 _LEFT_OUT: list[Any] = [(), "", False, ()]
 """What stands for the last parts of a `StagedTable` where an older structable staged without them."""
-_TEXT = 25
 _GRACE_SECONDS = 60
 _NOW = command("select extract(epoch from clock_timestamp())::bigint")
 _TABLES = Statement(
     "select relname::text from pg_class where relnamespace = $1::regnamespace and relkind = 'r' "
     "and starts_with(relname::text, $2)",
-    (_TEXT, _TEXT),
+    (TEXT, TEXT),
 )
 _DIGEST = "encode(substring(sha256(convert_to(job_id, 'UTF8')) from 1 for 8), 'hex')"
 _STREAM_DIGEST = "encode(substring(sha256(convert_to(table_id || ' ' || stream, 'UTF8')) from 1 for 8), 'hex')"
 # In use, owned by another role, or already dropped: left to the next sweep.
-_LEFT_FOR_LATER = frozenset({"55P03", "42501", "42P01"})
+_LEFT_FOR_LATER = frozenset({LOCK_NOT_AVAILABLE, INSUFFICIENT_PRIVILEGE, UNDEFINED_TABLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ def sweep_staging(connection: ServerConnection, schema: str) -> None:
     delete = Statement(
         f"delete from {records} where changed < now() - interval '{JOB_RETENTION_SECONDS} seconds' "
         f"and (state <> 'open' or {_DIGEST} <> all($1))",
-        (1009,),
+        (TEXT_ARRAY,),
         prepare=False,
     )
     ended = connection.run(Call(delete, (_texts(recent),))).command_tuples
@@ -225,7 +226,7 @@ def sweep_staging(connection: ServerConnection, schema: str) -> None:
     if jobs:
         opened = Statement(
             f"select distinct {_DIGEST} from {records} where state = 'open' and {_DIGEST} = any($1)",
-            (1009,),
+            (TEXT_ARRAY,),
             prepare=False,
         )
         alive = {str(row[0]) for row in connection.ask(Call(opened, (_texts(jobs.values()),)))}
@@ -241,7 +242,7 @@ def _dead_batches(connection: ServerConnection, schema: str, names: Iterable[str
     if not found or not connection.ask(command(f"select to_regclass({literal(records)}) is not null"))[0][0]:
         return []
     query = Statement(
-        f"select {_STREAM_DIGEST}, batch from {records} where {_STREAM_DIGEST} = any($1)", (1009,), prepare=False
+        f"select {_STREAM_DIGEST}, batch from {records} where {_STREAM_DIGEST} = any($1)", (TEXT_ARRAY,), prepare=False
     )
     rows = connection.ask(Call(query, (_texts(one["stream"] for one in found.values()),)))
     last = {str(stream): int(str(batch)) for stream, batch in rows}
@@ -255,4 +256,4 @@ def _dead_batches(connection: ServerConnection, schema: str, names: Iterable[str
 
 
 def _texts(values: Iterable[str]) -> bytes:
-    return array(_TEXT, [value.encode() for value in sorted(set(values))])
+    return array(TEXT, [value.encode() for value in sorted(set(values))])

@@ -10,7 +10,14 @@ from typing import TypeVar
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.sqlstates import (
+    FOREIGN_KEY_VIOLATION,
+    INSUFFICIENT_PRIVILEGE,
+    UNDEFINED_COLUMN,
+    UNDEFINED_TABLE,
+)
 from structable.backends.postgresql.driver.statement import Call, Statement
+from structable.backends.postgresql.driver.type_oids import BIGINT, TEXT
 from structable.backends.postgresql.schema.late_tables import make_late
 from structable.backends.postgresql.sql.names import CATALOG, STREAMS, qualified
 from structable.spi import StorageUnavailableError, WriteJob
@@ -21,13 +28,7 @@ __all__ = ["StreamRecords"]
 
 Result = TypeVar("Result")
 
-_BIGINT = 20
-_TEXT = 25
 _ABORTED = "aborted bigint[] not null default '{}'"
-_NO_SUCH_TABLE = "42P01"
-_NO_SUCH_COLUMN = "42703"
-_NO_SUCH_KEY = "23503"
-_DENIED = "42501"
 
 
 class StreamRecords:
@@ -43,12 +44,12 @@ class StreamRecords:
         stream = "table_id = $1 and stream = $2"
         self._last = Statement(
             f"select batch, $3 = any(aborted) from {self._name} where {stream}",
-            (_BIGINT, _TEXT, _BIGINT),
+            (BIGINT, TEXT, BIGINT),
             prepare=False,
         )
         self._reopen = Statement(
             f"update {self._name} set aborted = array_remove(aborted, $3), changed = now() where {stream}",
-            (_BIGINT, _TEXT, _BIGINT),
+            (BIGINT, TEXT, BIGINT),
             prepare=False,
         )
         self._abort = Statement(
@@ -56,7 +57,7 @@ class StreamRecords:
             "on conflict (table_id, stream) do update set changed = now(), "
             "aborted = case when s.batch >= $3 then s.aborted else array_remove(s.aborted, $3) || $3 end "
             "returning batch",
-            (_BIGINT, _TEXT, _BIGINT),
+            (BIGINT, TEXT, BIGINT),
             prepare=False,
         )
         # The row of a stream without a committed batch is locked by its insertion.
@@ -64,13 +65,13 @@ class StreamRecords:
             f"insert into {self._name} as s (table_id, stream, batch) values ($1, $2, -1) "
             "on conflict (table_id, stream) do update set batch = s.batch "
             "returning s.batch, $3 = any(s.aborted), pg_current_xact_id()::text",
-            (_BIGINT, _TEXT, _BIGINT),
+            (BIGINT, TEXT, BIGINT),
             prepare=False,
         )
         self._done = Statement(
             f"update {self._name} set batch = $3, changed = now(), "
             f"aborted = array(select one from unnest(aborted) one where one > $3) where {stream}",
-            (_BIGINT, _TEXT, _BIGINT),
+            (BIGINT, TEXT, BIGINT),
             prepare=False,
         )
 
@@ -95,7 +96,7 @@ class StreamRecords:
         try:
             rows = self._made(connection, lambda: connection.ask(Call(self._abort, _batch(job, table_id))))
         except StatementRefusedError as error:
-            if error.state != _NO_SUCH_KEY:
+            if error.state != FOREIGN_KEY_VIOLATION:
                 raise
             return True  # its table was dropped
         return int(str(rows[0][0])) < _number(job)
@@ -123,13 +124,13 @@ class StreamRecords:
         try:
             return work()
         except StatementRefusedError as error:
-            if error.state not in (_NO_SUCH_TABLE, _NO_SUCH_COLUMN):
+            if error.state not in (UNDEFINED_TABLE, UNDEFINED_COLUMN):
                 raise
             # Not a look before: the server may still hold that there is no such table.
             self._make(
                 connection,
                 f"alter table {self._name} add column if not exists {_ABORTED}"
-                if error.state == _NO_SUCH_COLUMN
+                if error.state == UNDEFINED_COLUMN
                 else f"create table if not exists {self._name} (table_id bigint not null "
                 f"references {qualified(self._schema, CATALOG)} (id) on delete cascade, "
                 'stream text collate "C" not null, batch bigint not null, '
@@ -142,7 +143,7 @@ class StreamRecords:
         try:
             make_late(connection, self._schema, statement, "the records of streams")
         except StatementRefusedError as error:
-            if error.state != _DENIED:
+            if error.state != INSUFFICIENT_PRIVILEGE:
                 raise
             denied = StorageUnavailableError(
                 f"streams need the table {self._name}, which is not there yet or older than its column aborted, and "

@@ -10,6 +10,7 @@ from psycopg import pq
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
+from structable.backends.postgresql.driver.sqlstates import NUMERIC_VALUE_OUT_OF_RANGE
 from structable.backends.postgresql.driver.statement import Call, Statement, Values, command
 from structable.backends.postgresql.feeds.layout import FEEDS
 from structable.backends.postgresql.schema.catalog import Catalog
@@ -30,7 +31,6 @@ _BEGIN = command("begin isolation level repeatable read read only")
 _COMMIT = command("commit")
 _ALONE = command("set local max_parallel_workers_per_gather = 0")
 """Keeps the order in which an index and a loop find entries."""
-_OUT_OF_RANGE = "22003"
 
 
 class FeedSource(NamedTuple):
@@ -153,7 +153,7 @@ class SourceReader:
         except StatementRefusedError as error:
             if error.state in STALE:
                 raise self._gone(position) from error
-            if error.state == _OUT_OF_RANGE:
+            if error.state == NUMERIC_VALUE_OUT_OF_RANGE:
                 raise TransactionConflictError(
                     f"table {source.table!r} has wider fields since these changes were asked for; ask again"
                 ) from error

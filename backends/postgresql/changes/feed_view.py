@@ -11,6 +11,7 @@ from structable.backends.base.change_feed import FeedRequest, FeedView
 from structable.backends.base.feed_marks import Mark, Segment
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE
 from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.feeds.layout import FEEDS, MARKS
@@ -24,8 +25,6 @@ from .expiry import delete_expired
 from .feed_source import FeedSource, SourceReader, query_call
 
 __all__ = ["PostgreSQLFeedView"]
-
-_DENIED = "42501"
 
 
 class PostgreSQLFeedView(FeedView):
@@ -129,7 +128,7 @@ class PostgreSQLFeedView(FeedView):
         try:
             self._connection.pipeline((begin, query_call(lock), query_call(insert), command("commit")))
         except StatementRefusedError as error:
-            if error.state != _DENIED:
+            if error.state != INSUFFICIENT_PRIVILEGE:
                 raise
             # A role that may only read uses the marks that others set.
         finally:

@@ -12,14 +12,15 @@ from structable.spi import StorageUnavailableError
 from .connection import ServerConnection
 from .errors import BrokenConnectionError, StatementRefusedError
 from .pool import ServerPool
+from .sqlstates import INVALID_PARAMETER_VALUE
 from .statement import Call, Statement
+from .type_oids import INTEGER, TEXT
 
 __all__ = ["ask_until_known", "log_outcome", "termination", "was_committed"]
 
 _log = logging.getLogger("structable.postgresql")
 
-_STATUS = Statement("select pg_xact_status($1::text::xid8)", (25,))
-_IN_THE_FUTURE = "22023"
+_STATUS = Statement("select pg_xact_status($1::text::xid8)", (TEXT,))
 # A crashed server continues from the last number in its log, and gives a lost number to another transaction. The
 # checkpoint that ends a recovery or a shutdown shows where the count began again.
 _RECOVERY = Statement(
@@ -28,7 +29,7 @@ _RECOVERY = Statement(
     "::text from pg_control_checkpoint()"
 )
 _TERMINATE = Statement(
-    "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_xid::text = $2", (23, 25)
+    "select pg_terminate_backend(pid) from pg_stat_activity where pid = $1 and backend_xid::text = $2", (INTEGER, TEXT)
 )
 _SECONDS = 15.0
 _LONGEST_PAUSE = 0.1
@@ -62,7 +63,7 @@ def was_committed(pool: ServerPool, number: int, lost: ServerConnection, sent: f
             connection.run(terminate)
         except StatementRefusedError as error:
             # A server that never assigned the number did not keep the transaction either.
-            return False if error.state == _IN_THE_FUTURE else None
+            return False if error.state == INVALID_PARAMETER_VALUE else None
         return "open"
 
     def failed() -> None:

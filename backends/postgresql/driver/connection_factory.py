@@ -16,11 +16,11 @@ from structable.spi import StorageUnavailableError
 
 from .connection import ServerConnection
 from .planning import BY_INDEX, CURRENT, plan_freely
+from .type_oids import TIMESTAMPTZ
 
 __all__ = ["ConnectionFactory"]
 
 _LONG = struct.Struct(">q")
-_TIMESTAMPTZ = 1184
 _ORIGIN = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 _OLDEST = 140_000
 # The first statement of every connection. Before it, role, database, PGOPTIONS and the URL's `options` decide where
@@ -68,7 +68,7 @@ class ConnectionFactory:
             raise StorageUnavailableError(
                 f"cannot use {self.shown}: its database has the encoding {encoding}, and structable needs UTF8"
             )
-        connection.adapters.register_loader(_TIMESTAMPTZ, _UtcLoader)
+        connection.adapters.register_loader(TIMESTAMPTZ, _UtcLoader)
         answers = connection.execute(self._first.encode())
         answers.nextset()
         found = answers.fetchone()

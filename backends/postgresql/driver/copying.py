@@ -12,6 +12,7 @@ from psycopg.waiting import Wait
 from structable.backends.base.traffic import Tally
 
 from .errors import BrokenConnectionError, StatementRefusedError
+from .sqlstates import QUERY_CANCELED
 
 __all__ = ["Copying"]
 
@@ -21,7 +22,6 @@ _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
 _SLICE = 1 << 20
 _LONG_ROW = 4 << 10
-_CANCELED = "57014"
 _COPYING = (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT)
 _FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 
@@ -80,7 +80,7 @@ class Copying:
             self._tally.round_trips += 1
             self._await_copy(copied)
         except StatementRefusedError as error:
-            if failure is None or error.state != _CANCELED:  # the server's answer to an abandoned COPY
+            if failure is None or error.state != QUERY_CANCELED:  # the server's answer to an abandoned COPY
                 raise
         if failure is not None:
             raise failure

@@ -12,11 +12,24 @@ from structable.spi import (
     UnsupportedOperationError,
 )
 
+from .sqlstates import (
+    DEADLOCK_DETECTED,
+    INSUFFICIENT_PRIVILEGE,
+    INVALID_SCHEMA_NAME,
+    READ_ONLY_SQL_TRANSACTION,
+    SERIALIZATION_FAILURE,
+    TRANSACTION_ROLLBACK,
+    UNDEFINED_COLUMN,
+    UNDEFINED_FUNCTION,
+    UNDEFINED_OBJECT,
+    UNDEFINED_TABLE,
+    UNIQUE_VIOLATION,
+)
 from .statement import Call
 
 __all__ = ["STALE", "BrokenConnectionError", "PostgreSQLError", "StatementRefusedError", "server_error", "translated"]
 
-STALE = frozenset({"42P01", "42883", "42703", "42704", "3F000"})
+STALE = frozenset({UNDEFINED_TABLE, UNDEFINED_FUNCTION, UNDEFINED_COLUMN, UNDEFINED_OBJECT, INVALID_SCHEMA_NAME})
 """A table, function, column or schema was dropped, or has changed since the statement was made."""
 _GONE = ("cache lookup failed for ", "could not open relation with OID ")
 """Unlocalised messages about an object that was dropped between the parsing and the run of a statement."""
@@ -25,8 +38,7 @@ _ENDS = frozenset({b"57P01", b"57P02", b"57P03", b"57P05", b"25P03", b"25P04"})
 _UNSUPPORTED = {"RevalidateCachedQuery": b"42883", "call_bool_check_hook": b"25006"}
 """The meaning of "not supported" by the server's function that reports it, since messages are localised: the table of a
 prepared statement has other columns now; a standby was asked to begin a transaction that may write."""
-_READ_ONLY = "25006"
-_CONFLICTS = frozenset({"40000", "40001", "40P01", "23505"})
+_CONFLICTS = frozenset({TRANSACTION_ROLLBACK, SERIALIZATION_FAILURE, DEADLOCK_DETECTED, UNIQUE_VIOLATION})
 _TOO_LARGE = "54"
 _UNAVAILABLE = ("080", "53", "57", "58", "28", "3D", "55", "25", "XX001", "XX002")
 
@@ -89,12 +101,12 @@ def translated(error: Exception, what: str) -> StructableError:
         return DataCorruptionError(f"{what}: the table was altered outside structable: {error}")
     if error.state.startswith(_TOO_LARGE) or error.state == "0A000":
         return UnsupportedOperationError(f"{what}: PostgreSQL does not support this: {error}")
-    if error.state == _READ_ONLY:
+    if error.state == READ_ONLY_SQL_TRANSACTION:
         return StorageUnavailableError(
             f"{what}: the server takes no writes, as a standby does; to read, use read-only transactions or "
             f"connect with read_only=True: {error}"
         )
-    if error.state == "42501":
+    if error.state == INSUFFICIENT_PRIVILEGE:
         denied = StorageUnavailableError(f"{what}: the role lacks a right: {error}")
         denied.lasting = True
         return denied

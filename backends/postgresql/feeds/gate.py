@@ -23,7 +23,9 @@ from psycopg import pq
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE, LOCK_NOT_AVAILABLE
 from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.driver.type_oids import BIGINT
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import StorageUnavailableError, UnsupportedOperationError
 
@@ -44,8 +46,6 @@ _END_LOOK = Call(Statement("commit"))
 _SAVEPOINT = command("savepoint _structable")
 _OPEN = (command("rollback to savepoint _structable"), command("release savepoint _structable"))
 _LIMIT = command(f"set local lock_timeout = {_CLOSED_MILLISECONDS}")
-_LOCK_NOT_AVAILABLE, _DENIED = "55P03", "42501"
-_LONG = 20
 
 
 class Exact(NamedTuple):
@@ -78,7 +78,7 @@ class VersionGate:
         self._aside = aside
         committed = f"select coalesce(max(version), 0), pg_is_in_recovery() from {qualified(schema, COMMITS)}"
         self._committed = Call(Statement(committed))
-        self._committed_below = Statement(f"{committed} where version <= $1", (_LONG,))
+        self._committed_below = Statement(f"{committed} where version <= $1", (BIGINT,))
         self._drawn = Call(Statement(f"select last_value, pg_is_in_recovery() from {qualified(schema, VERSIONS)}"))
         held = (
             f"where l.locktype = 'relation' and l.relation = {literal(gate)}::regclass and "
@@ -193,7 +193,7 @@ class VersionGate:
                 try:
                     found = self._behind_gate(connection, begin, before, after, is_serializable)
                 except StatementRefusedError as error:
-                    if error.call is not self._close or error.state != _DENIED:
+                    if error.call is not self._close or error.state != INSUFFICIENT_PRIVILEGE:
                         raise
                     denied = error
                 if found is not None:
@@ -250,7 +250,7 @@ class VersionGate:
         try:
             results = connection.pipeline((*guarded, *_OPEN, *after))
         except StatementRefusedError as error:
-            if error.call is self._close and error.state == _LOCK_NOT_AVAILABLE:
+            if error.call is self._close and error.state == LOCK_NOT_AVAILABLE:
                 return None
             raise
         version = _version(results[len(guarded) - 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from structable.backends.postgresql.driver.statement import Call, Statement
+from structable.backends.postgresql.driver.type_oids import CHAR_ARRAY
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.merging import column
 from structable.backends.postgresql.sql.names import qualified, quoted
@@ -17,8 +18,6 @@ GIVEN = Call(Statement("select set_config('structable.input', 'given', true)"))
 """From now on in this transaction the triggers record nothing, as the store gives the records."""
 RECORDED = Call(Statement("select set_config('structable.input', '', true)"))
 """From now on the triggers record again."""
-
-_KINDS_ARRAY = 1002
 
 
 def _fields(binding: TableBinding) -> list[Field]:
@@ -36,7 +35,7 @@ def record_given(binding: TableBinding) -> Statement:
 
     def make() -> Statement:
         fields = _fields(binding)
-        types = [_KINDS_ARRAY, *(stored_type(field).array_oid for field in fields)]
+        types = [CHAR_ARRAY, *(stored_type(field).array_oid for field in fields)]
         arrays = ", ".join(f"${place + 1}" for place in range(len(types)))
         names = ", ".join(column(field.name) for field in fields)
         text = (

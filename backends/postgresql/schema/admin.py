@@ -11,7 +11,9 @@ from sqlalchemy.schema import CreateTable
 from structable.backends.base.admin_rules import require_index, require_same_case, require_specification
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.driver.sqlstates import DUPLICATE_OBJECT, DUPLICATE_TABLE, TOO_MANY_COLUMNS
 from structable.backends.postgresql.driver.statement import Ask, Call, Statement, command
+from structable.backends.postgresql.driver.type_oids import TEXT
 from structable.backends.postgresql.feeds.feed_objects import feed_end
 from structable.backends.postgresql.sql.binding import DIALECT, TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, column_name, qualified, quoted, token_name
@@ -36,7 +38,6 @@ from .inspection import inspect
 __all__ = ["PostgreSQLAdmin"]
 
 Result = TypeVar("Result")
-_TEXT = 25
 
 
 class PostgreSQLAdmin(TableAdmin):
@@ -75,7 +76,7 @@ class PostgreSQLAdmin(TableAdmin):
                     f"the schema {self._catalog.schema!r} holds something named {spec.name!r} that is not in "
                     f"structable's catalog {CATALOG}: {error.message}"
                 ) from error
-            if error.state == _TOO_MANY_COLUMNS:
+            if error.state == TOO_MANY_COLUMNS:
                 raise InvalidSpecificationError(
                     f"table {spec.name!r} has {len(spec.fields):,} fields: {error.message} on PostgreSQL"
                 ) from error
@@ -87,7 +88,7 @@ class PostgreSQLAdmin(TableAdmin):
         insert = Statement(
             f"insert into {self._table} (name, folded, version, specification, building) "
             'values ($1, lower($1 collate "C"), 1, $2, $3) returning id',
-            (_TEXT, _TEXT, _TEXT),
+            (TEXT, TEXT, TEXT),
         )
         made = work.ask(Call(insert, (spec.name.encode(), specification.encode(), building.encode())))
         table = TableVersion(int(str(made[0][0])), 1, spec, feed=feed)
@@ -145,7 +146,7 @@ class PostgreSQLAdmin(TableAdmin):
             there = inspect(work.ask, schema, found).exists
             name = qualified(schema, table)
             token = qualified(schema, token_name(found.id, found.version))
-            delete = Statement(f"delete from {self._table} where name = $1", (_TEXT,))
+            delete = Statement(f"delete from {self._table} where name = $1", (TEXT,))
             calls = [
                 *([command(f"drop table {name}")] if there else []),
                 command(f"drop function if exists {token}()"),
@@ -188,5 +189,4 @@ class PostgreSQLAdmin(TableAdmin):
             self._catalog.forget(table)
 
 
-_THERE_ALREADY = ("42P07", "42710")
-_TOO_MANY_COLUMNS = "54011"
+_THERE_ALREADY = (DUPLICATE_TABLE, DUPLICATE_OBJECT)

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.driver.type_oids import TEXT
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, column_name, index_name, qualified, quoted, token_name
 from structable.backends.postgresql.sql.types import stored_type
@@ -31,7 +32,6 @@ __all__ = ["change_table", "remove_index", "token_definition"]
 
 _log = logging.getLogger("structable.postgresql")
 
-_TEXT = 25
 _CLEANING = 3.0  # seconds to wait for the removal of a failed call's remains
 
 
@@ -47,7 +47,7 @@ def _version_change(schema: str, before: TableVersion, after: TableVersion) -> l
     update = Statement(
         f"update {qualified(schema, CATALOG)} set version = version + 1, specification = $2, building = $3, "
         "changed_by = pg_current_xact_id() where name = $1",
-        (_TEXT, _TEXT, _TEXT),
+        (TEXT, TEXT, TEXT),
         prepare=False,
     )
     return [

@@ -8,6 +8,7 @@ from typing import TypeGuard
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.statement import Ask, Call, Statement, Values, command
+from structable.backends.postgresql.driver.type_oids import TEXT
 from structable.backends.postgresql.feeds.layout import has_feed
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, FORMAT, JOBS, literal, qualified, quoted
@@ -37,7 +38,6 @@ FORMAT_VERSION = 1
 """The format of a new schema."""
 TYPES_VERSION = 2
 """The format of a schema with a table whose options mean something: older software would write past them."""
-_TEXT = 25
 _FEED = "feed"
 # A restored dump has transaction numbers of another server: a number in this server's future changed nothing here.
 _COLUMNS = (
@@ -88,9 +88,9 @@ class Catalog:
         self.schema = schema
         self._tables: dict[str, TableBinding] = {}
         where = qualified(schema, CATALOG)
-        self._by_name = Statement(f"select {_COLUMNS} from {where} where name = $1", (_TEXT,))
+        self._by_name = Statement(f"select {_COLUMNS} from {where} where name = $1", (TEXT,))
         self._by_folded_name = Statement(
-            f'select {_COLUMNS} from {where} where folded = lower($1 collate "C")', (_TEXT,)
+            f'select {_COLUMNS} from {where} where folded = lower($1 collate "C")', (TEXT,)
         )
         self._names = Statement(f'select name from {where} order by name collate "C"')
 

@@ -23,7 +23,9 @@ from structable.backends.postgresql.driver.errors import (
     translated,
 )
 from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.driver.sqlstates import DEADLOCK_DETECTED, LOCK_NOT_AVAILABLE
 from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.driver.type_oids import BIGINT
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError
 
@@ -33,17 +35,13 @@ _log = logging.getLogger("structable.postgresql")
 
 Result = TypeVar("Result")
 
-_INT8 = 20
-_TEXT_ARRAY = 1009
-_LOCK_NOT_AVAILABLE = "55P03"
-_DEADLOCK = "40P01"
-_BUSY = (_LOCK_NOT_AVAILABLE, _DEADLOCK)
+_BUSY = (LOCK_NOT_AVAILABLE, DEADLOCK_DETECTED)
 _ATTEMPT = 0.1  # seconds that other transactions may have to wait behind an attempt to lock a table
 _LONGEST_PAUSE = 0.4
 _AUTOVACUUM = 0.5  # seconds beyond deadlock_timeout, after which the server ends an autovacuum that is in the way
 
-_TRY = Statement("select pg_try_advisory_lock($1)", (_INT8,))
-_UNLOCK = Statement("select pg_advisory_unlock($1)", (_INT8,))
+_TRY = Statement("select pg_try_advisory_lock($1)", (BIGINT,))
+_UNLOCK = Statement("select pg_advisory_unlock($1)", (BIGINT,))
 _BEGIN = (command("begin isolation level read committed read write"), command("set local statement_timeout = 0"))
 _NUMBER = Call(Statement("select pg_current_xact_id()::text"))
 _COMMIT = Call(Statement("commit"))
@@ -191,7 +189,7 @@ class AdminWork:
             if error.state not in _BUSY:
                 raise
             self.budget.left -= time.monotonic() - began
-            if error.state == _DEADLOCK and self.budget.left > 0:
+            if error.state == DEADLOCK_DETECTED and self.budget.left > 0:
                 return False
             raise self.busy(self.budget) from error
         return True

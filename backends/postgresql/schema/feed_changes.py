@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.driver.type_oids import TEXT
 from structable.backends.postgresql.feeds.feed_objects import feed_changes, feed_definitions, feed_end
 from structable.backends.postgresql.feeds.layout import FEEDS, has_feed
 from structable.backends.postgresql.feeds.shared_objects import shared_definitions
@@ -18,8 +19,6 @@ from structable.spi.rules.schema_changes import SchemaChange
 
 __all__ = ["change_feed", "changes_producer", "define_feed", "new_feed", "with_feed"]
 
-_TEXT = 25
-
 
 def new_feed(connection: ServerConnection, schema: str, spec: TableSpecification) -> int | None:
     """Return the number of the feed that a table is to have from this transaction on, if any."""
@@ -30,7 +29,7 @@ def new_feed(connection: ServerConnection, schema: str, spec: TableSpecification
     there = command(f"select to_regclass({literal(feeds)}) is not null")
     if not connection.rows(connection.pipeline((command(lock), there))[-1])[0][0]:
         connection.pipeline(map(command, shared_definitions(schema)))
-    insert = Statement(f"insert into {feeds} (token) values ($1) returning feed", (_TEXT,), prepare=False)
+    insert = Statement(f"insert into {feeds} (token) values ($1) returning feed", (TEXT,), prepare=False)
     return int(str(connection.ask(Call(insert, (secrets.token_hex(8).encode(),)))[0][0]))
 
 

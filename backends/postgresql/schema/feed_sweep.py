@@ -9,6 +9,13 @@ from structable.backends.base.background import BackgroundThread
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
 from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.driver.sqlstates import (
+    DEADLOCK_DETECTED,
+    INTERNAL_ERROR,
+    LOCK_NOT_AVAILABLE,
+    UNDEFINED_FUNCTION,
+    UNDEFINED_TABLE,
+)
 from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.feeds.feed_objects import feed_removal
 from structable.backends.postgresql.feeds.layout import COMMITS, FEEDS, MARKS
@@ -25,7 +32,7 @@ _PAUSE = 0.2
 _TRIES = 50
 _LOCK_TIMEOUT = 100
 # In use, or dropped by another process meanwhile.
-_LATER = frozenset({"55P03", "40P01", "42P01", "42883", "XX000"})
+_LATER = frozenset({LOCK_NOT_AVAILABLE, DEADLOCK_DETECTED, UNDEFINED_TABLE, UNDEFINED_FUNCTION, INTERNAL_ERROR})
 
 
 class FeedSweeper:

@@ -6,15 +6,15 @@ import re
 from collections.abc import Sequence
 
 from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.sqlstates import NUMERIC_VALUE_OUT_OF_RANGE
 from structable.spi import FieldSizeLimitError, InvalidFieldError, StructableError
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .binding import TableBinding
 from .row_sizes import TOO_LARGE, TOO_LARGE_VALUE
 
-__all__ = ["OUT_OF_RANGE", "merge_refusal", "size_refusal"]
+__all__ = ["merge_refusal", "size_refusal"]
 
-OUT_OF_RANGE = "22003"
 _SIZE = re.compile(f"{TOO_LARGE}([0-9]+)")
 _VALUE_SIZE = re.compile(f"{TOO_LARGE_VALUE}([A-Za-z0-9_]+) ([0-9]+)")
 
@@ -28,7 +28,7 @@ def size_refusal(binding: TableBinding, error: StatementRefusedError) -> Structa
 def merge_refusal(binding: TableBinding, names: Sequence[str], error: StatementRefusedError) -> StructableError | None:
     """Return the error of a merge whose result does not fit; None if the server refused it for another reason."""
     table = binding.spec.name
-    if error.state == OUT_OF_RANGE:
+    if error.state == NUMERIC_VALUE_OUT_OF_RANGE:
         values = ", ".join(name for name in names if name not in binding.spec.primary_key)
         return InvalidFieldError(table, values, f"merged, a value does not fit its field: {error.message}")
     if found := _VALUE_SIZE.search(error.message):

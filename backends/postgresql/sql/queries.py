@@ -11,6 +11,7 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.selectable import LateralFromClause
 
 from structable.backends.postgresql.driver.statement import Call
+from structable.backends.postgresql.driver.type_oids import BIGINT
 from structable.spi.filters import And, Comparison, Operator
 from structable.spi.rules.scans import ScanRequest
 
@@ -26,7 +27,6 @@ MANY_COUNTED = 1_000
 """Number of rows from which the next count of a shape is planned freely."""
 _MOST_KEPT_VALUES = 64
 _LONG = struct.Struct(">q")
-_LONG_OID = 20
 
 Make = Callable[[Conditions, bool], sa.ClauseElement]
 """Makes a statement with these conditions, to be planned by index or not."""
@@ -158,8 +158,8 @@ def scan_query(
         prefixes = conditions.prefixes(ranges) if isinstance(ranges, Prefixes) else None
         inside = [] if prefixes is not None else conditions.ranges(template)
         where = [*conditions.where(template), binding.current]
-        most = conditions.parameter_of(_LONG_OID) if has_limit else None
-        most_per_range = conditions.parameter_of(_LONG_OID) if per_range else None
+        most = conditions.parameter_of(BIGINT) if has_limit else None
+        most_per_range = conditions.parameter_of(BIGINT) if per_range else None
         if by_index and not few:
             most = _literal(FEW_ROWS + 1)
         order = _Order(binding, columns, order_by or conditions.index, reverse=reverse)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from structable.backends.postgresql.driver.statement import Statement
+from structable.backends.postgresql.driver.type_oids import TID, TID_ARRAY
 
 from .binding import DIALECT, TableBinding
 from .merging import column
@@ -21,8 +22,6 @@ from .types import array, stored_type
 
 __all__ = ["places_array", "places_of", "read_places", "update_places"]
 
-_TID = 27
-_TID_ARRAY = 1010
 _HEADER = 20
 """The bytes of an array before its elements, each of which follows its length."""
 _NUMBERS = struct.Struct(">4xq")
@@ -60,7 +59,7 @@ def read_places(keys: Sequence[Pieces], numbers: bytes | None, places: bytes | N
 
 def places_array(places: Sequence[bytes]) -> bytes:
     """Return places as a parameter."""
-    return array(_TID, places)
+    return array(TID, places)
 
 
 def update_places(binding: TableBinding, names: tuple[str, ...], *, checked: bool) -> Statement:
@@ -85,7 +84,7 @@ def update_places(binding: TableBinding, names: tuple[str, ...], *, checked: boo
             f"from unnest({places}) as g({', '.join(['_place', *columns.values()])}) "
             f"where {binding.qualified}.ctid = g._place and {binding.token}"
         )
-        types = [_TID_ARRAY, *(stored_type(field).array_oid for field in fields)]
+        types = [TID_ARRAY, *(stored_type(field).array_oid for field in fields)]
         return Statement(text, types, is_small=False)
 
     found: Statement = binding.kept(("update_places", names, checked), make)

@@ -9,6 +9,7 @@ from psycopg import pq
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.planning import PLAN_BY_INDEX
+from structable.backends.postgresql.driver.sqlstates import TRANSACTION_ROLLBACK
 from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.spi import Isolation
 
@@ -39,4 +40,4 @@ def with_plans(connection: ServerConnection, calls: Iterable[Call]) -> list[Call
 def require_commit(result: pq.abc.PGresult) -> None:
     """Raise `StatementRefusedError` for a COMMIT that the server answered with a rollback."""
     if result.command_status != b"COMMIT":
-        raise StatementRefusedError("40000", "the server rolled the transaction back")
+        raise StatementRefusedError(TRANSACTION_ROLLBACK, "the server rolled the transaction back")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from structable.backends.postgresql.driver.statement import Call
+from structable.backends.postgresql.driver.type_oids import CHAR
 from structable.backends.postgresql.feeds.layout import record_kind
 from structable.backends.postgresql.feeds.record_statements import (
     GIVEN,
@@ -23,8 +24,6 @@ from .row_arrays import arrays, portions
 from .server_transaction import ServerTransaction
 
 __all__ = ["InputRecords"]
-
-_CHAR = 18
 
 
 class InputRecords:
@@ -55,7 +54,7 @@ class InputRecords:
             self._add(binding, portion)
 
     def _add(self, first: TableBinding, rows: list[tuple[RowKind, Mapping[str, Value], Pieces]]) -> None:
-        kinds = array(_CHAR, [record_kind(kind).encode() for kind, _, _ in rows])
+        kinds = array(CHAR, [record_kind(kind).encode() for kind, _, _ in rows])
 
         def build(binding: TableBinding) -> Call:
             given = [pieces if binding is first else _encoded(binding, row) for _, row, pieces in rows]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from structable.backends.postgresql.driver.statement import Call
+from structable.backends.postgresql.driver.type_oids import BIGINT, BYTEA
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.keyless import insert_rows, take_rows
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
@@ -22,7 +23,6 @@ __all__ = ["apply_to_bag", "insert_keyless"]
 
 Given: TypeAlias = Mapping[str, Value]
 _COUNT = struct.Struct(">q")
-_BYTES, _LONG = 17, 20
 
 
 def insert_keyless(tx: ServerTransaction, table: BoundTable, rows: Sequence[Given]) -> None:
@@ -53,7 +53,7 @@ def _defer(
 
     def build(binding: TableBinding) -> Call:
         given = [pieces if binding is first else _pieces(binding, names, row) for _, row, pieces in rows]
-        ids = array(_BYTES, [hidden for hidden, _, _ in rows])
+        ids = array(BYTEA, [hidden for hidden, _, _ in rows])
         return Call(insert_rows(binding, names), [ids, *(arrays(binding, names, given) if names else ())])
 
     tx.defer(table, build)
@@ -83,6 +83,6 @@ def apply_to_bag(tx: ServerTransaction, table: BoundTable, changes: Iterable[tup
 
 
 def _take(tx: ServerTransaction, table: BoundTable, taken: list[tuple[bytes, int]]) -> None:
-    digests = array(_BYTES, [digest for digest, _ in taken])
-    numbers = array(_LONG, [_COUNT.pack(number) for _, number in taken])
+    digests = array(BYTEA, [digest for digest, _ in taken])
+    numbers = array(BIGINT, [_COUNT.pack(number) for _, number in taken])
     tx.defer(table, lambda binding: Call(take_rows(binding), (digests, numbers)))

@@ -20,7 +20,9 @@ from structable.backends.postgresql.driver.commit_outcome import ask_until_known
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE, UNDEFINED_COLUMN, UNDEFINED_TABLE
 from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.driver.type_oids import BIGINT, INTEGER, TEXT
 from structable.backends.postgresql.schema.late_tables import make_late
 from structable.backends.postgresql.sql.names import RECEIPTS, literal, qualified
 from structable.spi import StorageUnavailableError, TransactionConflictError
@@ -31,22 +33,19 @@ __all__ = ["Receipt", "Receipts"]
 
 _log = logging.getLogger("structable.postgresql")
 
-_BIGINT = 20
-_TEXT = 25
 _KEPT = 20
 """How many receipts of a connection gather before the older ones are deleted."""
 _KEPT_FOR = "7 days"
 _KNOWN_FOR = 86_400.0
 """Seconds after which a receipt that is not there is taken for one that was deleted."""
-_DENIED = "42501"
-_NOT_THERE = frozenset({"42P01", "42703", _DENIED})
+_NOT_THERE = frozenset({UNDEFINED_TABLE, UNDEFINED_COLUMN, INSUFFICIENT_PRIVILEGE})
 """The table of the receipts, or one of its columns, was dropped, or the right to use it was revoked."""
 _WITH = "with "
 _LIMIT = command("set local lock_timeout = 1000")
 _TERMINATE = Statement(
     "select pg_terminate_backend(pid) from pg_stat_activity "
     "where pid = $1 and extract(epoch from backend_start)::text = $2",
-    (23, _TEXT),
+    (INTEGER, TEXT),
 )
 
 
@@ -146,7 +145,7 @@ class Receipts:
         self._schema = schema
         self._name = name = qualified(schema, RECEIPTS)
         self._table: int | None = None
-        key = (_BIGINT, _BIGINT)
+        key = (BIGINT, BIGINT)
         self.insert = Statement(f"insert into {name} (connection, number) values ($1, $2)", key)
         self.delete = Statement(f"delete from {name} where connection = $1 and number < $2", key)
         self.refuse = Statement(
@@ -199,7 +198,7 @@ class Receipts:
             else:
                 receipt = f"{_WITH}_receipt as ({insert} values ({key}))"
                 joined = f"{receipt}, {text[len(_WITH) :]}" if _begins_with(write) else f"{receipt} {text}"
-            found = Statement(joined, (*write.types, _BIGINT, _BIGINT), is_small=write.is_small)
+            found = Statement(joined, (*write.types, BIGINT, BIGINT), is_small=write.is_small)
             self._own.add(found)
             self._joined[if_changed][write] = found
         return found
@@ -231,7 +230,7 @@ class Receipts:
                 connection.run(command(f"delete from {self._name} where at < now() - interval '{_KEPT_FOR}'"))
         except StatementRefusedError as error:
             _log.info("commits of single calls take a second round trip: %s", error)
-            return 0 if error.state == _DENIED else None
+            return 0 if error.state == INSUFFICIENT_PRIVILEGE else None
         return int(number or 0) if permitted else 0
 
 

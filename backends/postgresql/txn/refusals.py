@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.sqlstates import NUMERIC_VALUE_OUT_OF_RANGE
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.merge_refusals import OUT_OF_RANGE, merge_refusal, size_refusal
+from structable.backends.postgresql.sql.merge_refusals import merge_refusal, size_refusal
 from structable.spi import InvalidFieldError, StructableError
 
 from .bound_table import Refusal
@@ -27,7 +28,7 @@ def refusal_of_increments(binding: TableBinding, names: Sequence[str]) -> Refusa
     sizes = refusal_of_sizes(binding)
 
     def explain(error: StatementRefusedError) -> StructableError | None:
-        if error.state != OUT_OF_RANGE:
+        if error.state != NUMERIC_VALUE_OUT_OF_RANGE:
             return sizes(error)
         bits = " or ".join(dict.fromkeys(str(binding.spec.field(name).type.integer_bits) for name in names))
         return InvalidFieldError(binding.spec.name, ", ".join(names), f"incremented, the value overflows {bits} bits")

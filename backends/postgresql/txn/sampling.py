@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from structable.backends.postgresql.driver.statement import Call, Statement
+from structable.backends.postgresql.driver.type_oids import TEXT
 from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
 from structable.backends.postgresql.sql.conditions import Conditions
 from structable.backends.postgresql.sql.queries import query_of
@@ -21,8 +22,7 @@ __all__ = ["sampled_size"]
 
 _PAGES = 500
 """So many pages of 8 KiB are read: 10 to 20 ms."""
-_TEXT = 25
-_SIZE = Statement("select pg_relation_size($1::regclass) / current_setting('block_size')::bigint", (_TEXT,))
+_SIZE = Statement("select pg_relation_size($1::regclass) / current_setting('block_size')::bigint", (TEXT,))
 
 
 def sampled_size(tx: ServerTransaction, table: BoundTable, request: ScanRequest) -> tuple[int, int]:

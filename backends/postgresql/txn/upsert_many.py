@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.sqlstates import UNIQUE_VIOLATION
 from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.backends.postgresql.sql import batches, statements
 from structable.backends.postgresql.sql.binding import TableBinding
@@ -32,7 +33,6 @@ _COPIED_FIRST = 100
 """Rows of the first COPY, for which the server waits."""
 _COPIES = 16
 """Number of COPYs in one round trip."""
-_DUPLICATE = "23505"
 _SAVEPOINT = Call(Statement("savepoint structable_copy"))
 _RELEASE = Call(Statement("release structable_copy"))
 _ROLLBACK = Call(Statement("rollback to structable_copy"))
@@ -190,7 +190,7 @@ def _copied(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Va
         except BaseException as error:
             if not connection.closed:
                 connection.pipeline((_ROLLBACK, _RELEASE))
-            if not isinstance(error, StatementRefusedError) or error.state != _DUPLICATE:
+            if not isinstance(error, StatementRefusedError) or error.state != UNIQUE_VIOLATION:
                 raise
 
     tx.run(body, "copying rows")

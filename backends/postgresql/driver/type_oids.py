@@ -1,0 +1,16 @@
+"""The numbers of the server's own types, the same on every server, for parameters that are no fields."""
+
+from __future__ import annotations
+
+__all__ = ["BIGINT", "BYTEA", "CHAR", "CHAR_ARRAY", "INTEGER", "TEXT", "TEXT_ARRAY", "TID", "TID_ARRAY", "TIMESTAMPTZ"]
+
+BYTEA = 17
+CHAR = 18
+BIGINT = 20
+INTEGER = 23
+TEXT = 25
+TID = 27
+CHAR_ARRAY = 1002
+TEXT_ARRAY = 1009
+TID_ARRAY = 1010
+TIMESTAMPTZ = 1184
