@@ -55,7 +55,7 @@ def changes(
     columns: Columns = None,
     limit: Annotated[
         int | None,
-        typer.Option(metavar="CHANGES", help="End after the last whole commit within so many; at least one.", min=1),
+        typer.Option(metavar="CHANGES", help="End after the last whole commit within this many; at least one.", min=1),
     ] = None,
     interval: Annotated[
         float, typer.Option(metavar="SECONDS", help="With --follow, the time between two looks.", min=0.01, max=3600.0)

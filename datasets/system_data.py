@@ -47,7 +47,7 @@ class SystemData:
     leases : Leases
         Leases, one owner of a name at a time.
     permits : Permits
-        Permits, at most so many holders of a pool at a time.
+        Permits, which limit the holders of a pool at a time.
     fences : Fences
         Fences, in the caller's transactions.
     """

@@ -152,7 +152,7 @@ def advance(stream: FeedStream, storage: Storage, request: Advance) -> FeedPosit
     Raises
     ------
     ChangesLostError
-        If the changes after the start cannot be had any more.
+        If the changes after the start are no longer kept.
     """
     feed = storage.changes(stream.options.table)
     since = _begin(stream, feed, request.start)
@@ -192,7 +192,7 @@ def plan_changes(
     Raises
     ------
     ChangesLostError
-        If they cannot be had any more.
+        If they are no longer kept.
     SchemaIncompatibleError
         If a field was widened since the query started.
     """
@@ -212,7 +212,7 @@ def first_snapshot(
     Raises
     ------
     ChangesLostError
-        If changes since the position cannot be had any more.
+        If changes since the position are no longer kept.
     SchemaIncompatibleError
         If a field was widened since the query started.
     UnsupportedOperationError

@@ -126,7 +126,7 @@ def inject_early_rule(spark: SparkSession, name: str, loader: JavaObject) -> Non
     if name not in str(extensions.buildHintResolutionRules(session).mkString()):
         extensions.injectHintResolutionRule(builder)
     analyzer = session.sessionState().analyzer()
-    if not _has_early_rule(analyzer, name):  # it was made, with the rules of then, by a query before
+    if not _has_early_rule(analyzer, name):  # an earlier query made it, with the rules it had then
         field = _field(analyzer.getClass(), "hintResolutionRules")
         field.setAccessible(True)
         field.set(analyzer, analyzer.hintResolutionRules().appended(builder.apply(session)))

@@ -43,7 +43,7 @@ class ReadOptions:
     store: StoreClient
     table: str
     columns: tuple[str, ...] | None  # all if None
-    splits: int | None  # about so many partitions; Spark's default parallelism if None
+    splits: int | None  # the approximate number of partitions; Spark's default parallelism if None
     lease: float = DEFAULT_LEASE_SECONDS  # seconds without a read, until a snapshot is closed
     grace: float = DEFAULT_GRACE_SECONDS  # seconds after the end of its query and its last read
     feed: FeedOptions | None = None  # the range of the change feed to read, if not the table

@@ -42,7 +42,7 @@ __all__ = ["ChangeReader", "ReadPartition", "SplitPartition", "StructableReader"
 class SplitPartition(spark.InputPartition):
     """Splits of a plan, mostly one, which the coordinator holds under its id; a plan of changes has no hold.
 
-    It is `part` of so many `parts` of the scan.
+    It is number `part` of the `parts` of the scan.
     """
 
     def __init__(self, plan_id: str, *splits: ScanSplit, ordered: bool = False, part: int = 0, parts: int = 1) -> None:

@@ -175,7 +175,7 @@ class StoreNotFoundError(StructableError, LookupError):
 
 
 class ChangesLostError(StructableError, LookupError):
-    """The changes after a position cannot be had any more; start again from a snapshot (`plan_scan`).
+    """The changes after a position are no longer kept; start again from a snapshot (`plan_scan`).
 
     Parameters
     ----------

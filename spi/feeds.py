@@ -117,7 +117,7 @@ class ChangeFeed(ABC):
 
     @abstractmethod
     def advance(self, since: FeedPosition, rows: int) -> FeedPosition:
-        """Return the last position with at most so many changes after another, but at least one commit further.
+        """Return the last position with at most `rows` changes after another, but at least one commit further.
 
         A preimage and its postimage are two changes. Where nothing was changed since, it is `latest()`; it is never
         beyond that.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 __all__ = ["COUNTED_ROWS", "TableStatistics"]
 
 COUNTED_ROWS = 2_000
-"""Tables and ranges of at most so many rows are counted exactly."""
+"""Tables and ranges of at most this many rows are counted exactly."""
 
 
 @dataclass(frozen=True, slots=True)

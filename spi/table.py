@@ -260,8 +260,8 @@ class StructuredTable(ABC):
         Parameters
         ----------
         limit_per_range : int, optional
-            Keep only so many rows of each range, the first in the requested order for which `where` is true. A row of
-            two ranges counts in each, and is returned once. `limit` applies to the result.
+            Keep at most this many rows of each range, the first in the requested order for which `where` is true. A row
+            of two ranges counts in each, and is returned once. `limit` applies to the result.
         """
 
     @abstractmethod

@@ -22,7 +22,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def valid_portions(table: str, batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts of at most so many bytes, at least one row each; rejects invalid Arrow data."""
+    """Yield a batch in parts of at most `most_bytes` bytes, at least one row each; rejects invalid Arrow data."""
     if batch.nbytes > most_bytes and batch.num_rows > 1:
         half = batch.num_rows // 2
         yield from valid_portions(table, batch.slice(0, half), most_bytes)

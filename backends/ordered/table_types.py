@@ -221,7 +221,7 @@ class OrderedKeylessTable(KeylessTable, OrderedTable):
             self.write_all(rows)
 
     def _equal_rows(self, taken: Counter[tuple[bytes, bytes]]) -> list[bytes]:
-        """Return the keys of so many rows of each interval, or of all if there are fewer."""
+        """Return the keys of the wanted number of rows of each interval, or of all if there are fewer."""
         left = {begin: number for (begin, _), number in taken.items()}
         request = KeyedRequest((), None, None, None, False, None, limit_per_range=max(left.values()))
         found: list[bytes] = []

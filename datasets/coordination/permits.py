@@ -1,4 +1,4 @@
-"""Permits: at most so many holders at a time."""
+"""Permits: a limited number of holders at a time."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from .context import Context
 __all__ = ["remove_application", "remove_namespace"]
 
 KEPT_FOR_LAST = 10_000
-"""So many runs, the newest, go in the last transaction, with everything else."""
+"""This many runs, the newest, go in the last transaction, with everything else."""
 _CHUNK = 1_000
 
 Run = Callable[[Callable[[Context], Any]], Any]

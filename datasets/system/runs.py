@@ -168,7 +168,7 @@ class Runs(Dataset):
     def provisioned(
         self, ref: ProgramRef, run: str, *, nodes: int, source: int, at: dt.datetime | None = None
     ) -> Changed | Ignored:
-        """The cluster is there, with so many nodes: PROVISIONED."""
+        """The cluster is there, with that many nodes: PROVISIONED."""
         return self._cluster(ref, run, ClusterStatus.PROVISIONED, source, at, nodes=nodes)
 
     def waiting(self, ref: ProgramRef, run: str, *, source: int, at: dt.datetime | None = None) -> Changed | Ignored:

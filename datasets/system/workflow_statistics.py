@@ -27,7 +27,7 @@ class Statistics:
     mean : float
         Their mean time, in seconds; 0.0 without runs.
     percentiles : dict of float to int
-        The time in seconds that so many percent of the runs did not exceed, by nearest rank; empty without runs.
+        The time in seconds that this percentage of the runs did not exceed, by nearest rank; empty without runs.
     """
 
     runs: int

@@ -50,9 +50,11 @@ def parse_options(arguments: Sequence[str] | None = None) -> Options:
     batches.add_argument(
         "--batching", choices=["complete", "compact", "none"], default="complete", help="compact takes no PATCH"
     )
-    batches.add_argument("--batch-size", type=_at_least(int, 1), default=100, help="a batch is sent with so many calls")
     batches.add_argument(
-        "--batch-delay", type=_at_least(float, 0), default=0.002, help="or so many seconds after its first call"
+        "--batch-size", type=_at_least(int, 1), default=100, help="a batch is sent with this many calls"
+    )
+    batches.add_argument(
+        "--batch-delay", type=_at_least(float, 0), default=0.002, help="or this many seconds after its first call"
     )
     batches.add_argument("--batches", type=_at_least(int, 1), default=4, help="batches under way at once")
     rows = parser.add_argument_group("cache")

@@ -113,7 +113,7 @@ class Threads:
         call = ThreadCall(function, arguments, self._failed)
         try:
             self._executor.submit(call.run)
-        except RuntimeError as error:  # there are no more threads to be had; one of those there are may have taken it
+        except RuntimeError as error:  # no further thread can start; a running one may have taken it
             call.refuse(error)
         return call
 

@@ -71,7 +71,7 @@ class FeedConcurrency(FeedCase):
     def take_snapshots(
         self, storage: Storage, table: str, done: threading.Event, most: int
     ) -> list[tuple[FeedPosition, State]]:
-        """Take snapshots by plans and by transactions, at least one, until the event or so many."""
+        """Take snapshots by plans and by transactions, at least one and at most that many, until the event."""
         found: list[tuple[FeedPosition, State]] = []
         while not found or (not done.is_set() and len(found) < most):
             if len(found) % 2:

@@ -171,7 +171,7 @@ class MergeConflictRules(MergeCase):
             assert self.both(session, merging(3), write) == (True, False)
 
     def test_own_merges_are_read(self, typed: Storage, session: OpenSession) -> None:
-        """A transaction reads its blind merges over its snapshot; the commit applies them to the row of then."""
+        """A transaction reads its blind merges over its snapshot; the commit applies them to the row as it is then."""
         typed.admin.create(BLIND)
         typed.table("t").upsert(change(5))
         one = session()

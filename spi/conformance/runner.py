@@ -121,7 +121,7 @@ def _offers(storage: Storage, call: Callable[[], object]) -> bool:
     storage.admin.create(_PROBE)
     try:
         call()
-    except (UnsupportedOperationError, TypeError):  # without the parameters, in a backend of before
+    except (UnsupportedOperationError, TypeError):  # without the parameters, in an older backend
         return False
     finally:
         storage.admin.drop(_PROBE.name)

@@ -25,7 +25,7 @@ __all__ = ["ScanRequest", "check_limit", "check_order", "check_splits", "row_col
 _MOST_SPLITS = 10_000
 
 _MOST_ROWS = sys.maxsize // 2
-"""No table has so many, and sums of limits with own writes still count."""
+"""More than any table has, and a sum of a limit and own writes is still a size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def check_limit(spec: TableSpecification, limit: object, argument: str = "limit"
 
 
 def check_splits(splits: object) -> int:
-    """Return the number of splits of a plan, at most 10,000 of them: a store makes no more, whatever is wished.
+    """Return the number of splits of a plan, at most 10,000: no store makes more.
 
     Raises
     ------

@@ -46,7 +46,7 @@ def test_first_table_with_a_type_raises_the_format(hbase_server: Place, hbase_pr
 
 
 def test_living_older_process_keeps_the_format(hbase_server: Place, hbase_prefix: str, hbase_url: str) -> None:
-    """Software of before format 3 writes two numbers into its heartbeat cell; it goes on undisturbed until it ends."""
+    """Software older than format 3 writes two numbers into its heartbeat cell; it goes on undisturbed until it ends."""
     with connect(hbase_url) as storage:
         storage.admin.create(PLAIN)
         put_session(hbase_server, hbase_prefix, 1_000, b"4503599627370496|7")

@@ -121,7 +121,7 @@ class Gateway:
         return pages(self.pool, scan)
 
     def first_pages(self, scans: Sequence[Scan], rows: int) -> list[FirstPage]:
-        """Return the first rows of many scans, so many of each, in two round trips for each hundred.
+        """Return the first `rows` rows of each scan, in two round trips for each hundred scans.
 
         Raises
         ------

@@ -71,7 +71,7 @@ class Scan:
         return rows
 
     def is_last(self, page: list[FoundRow], asked: int) -> bool:
-        """Return whether a page, not trimmed, for which so many rows were asked is the last."""
+        """Return whether an untrimmed page of a request for `asked` rows is the last."""
         return len(page) < asked or (self.reverse and page[-1][0] < self.begin)
 
 

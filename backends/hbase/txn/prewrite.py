@@ -115,7 +115,7 @@ class Prewrite:
     ) -> Sequence[object]:
         """Make the puts, draw the timestamp, make the reads, and return their results.
 
-        So many of the puts, the last ones, are those of entries into gates.
+        The last `entering` puts are those of entries into gates.
         """
         drawing = draw_timestamp(self._layout)
         drawn = len(puts)

@@ -36,7 +36,7 @@ def next_session_number(gateway: Gateway, layout: Layout) -> int:
 
 
 def refuse_older_sessions(gateway: Gateway, layout: Layout, version: int) -> None:
-    """Let no software of before a format begin a session from now on; idempotent."""
+    """Let no software older than a format begin a session from now on; idempotent."""
     table = layout.transactions
     gateway.call(compare_and_put(table, SESSIONS, _COUNTERS[version], None, _STARTS[version].to_bytes(8)))
     older = [_FIRST_COUNTER, *(counter for known, counter in _COUNTERS.items() if known < version)]

@@ -86,7 +86,7 @@ class ByteColumn:
         return select(bytes_array(edges, self._buffer), np.arange(0, 2 * count, 2))
 
     def find_zeros(self, length: int, at: Integers) -> Integers:
-        """Return the offset of the first run of so many zero bytes (1 or 2) in each byte string, from an offset on."""
+        """Return the offset of the first run of `length` zero bytes (1 or 2) in each byte string, from an offset on."""
         places = self._zeros.get(length)
         if places is None:
             zero = np.frombuffer(cast(Any, self._buffer), np.uint8) == 0

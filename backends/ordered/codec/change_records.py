@@ -77,7 +77,7 @@ def pack_records(records: Sequence[NewRecord]) -> bytes:
 
 @lru_cache(maxsize=64)
 def _head(count: int) -> struct.Struct:
-    """Return what stands before the keys and rows of so many records."""
+    """Return what stands before the keys and rows of that many records."""
     return struct.Struct(f"<I{count}B{2 * count}I")
 
 

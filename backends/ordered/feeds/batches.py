@@ -105,7 +105,7 @@ def _located(whole: pa.Buffer, ends: Integers) -> tuple[Integers, Integers, Inte
     total = int(counts.sum())
     kinds, edges = np.empty(total, np.int64), np.empty((3, total), np.int64)
     for count in np.unique(counts[counts > 0]).tolist():
-        # All entries of so many records at once: one row of each array for each.
+        # All entries with the same number of records at once: one row of each array for each.
         entries = np.flatnonzero(counts == count)
         at = begins[entries] + _COUNT
         key_sizes = _numbers(whole, "<u4", at + count, count)
@@ -123,7 +123,7 @@ def _located(whole: pa.Buffer, ends: Integers) -> tuple[Integers, Integers, Inte
 
 
 def _numbers(whole: pa.Buffer, code: str, at: Integers, count: int) -> Integers:
-    """Return so many adjacent numbers from each offset on, a row of them for each."""
+    """Return `count` adjacent numbers from each offset on, a row of them for each."""
     dtype = np.dtype((code, (count,)))
     if (at < 0).any() or (at + dtype.itemsize > whole.size).any():
         raise DataCorruptionError("an entry of a change feed cannot be decoded: it ends early")

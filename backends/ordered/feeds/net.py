@@ -39,7 +39,8 @@ def net_records(
 ) -> Iterator[Stamped]:
     """Yield the net changes that entries make together, by key; a generator, to be closed early.
 
-    Only those of the keys whose hash is in a part of so many. Holds some 32 MiB, and the rest in temporary files.
+    Only those of the keys whose hash is in number `part` of `parts`. Holds some 32 MiB, and the rest in temporary
+    files.
     """
     ordered = sort_records(_sortable(binding.schema.space, entries, part, parts))
     for raw_key, group in groupby(ordered, lambda one: one[0][: -_PLACE.size]):

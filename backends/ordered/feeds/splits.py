@@ -47,7 +47,7 @@ class _Divided:
 def divide_changes(
     snapshot: EngineSnapshot, binding: TableBinding, request: FeedRequest, splits: int, process: int | None
 ) -> list[bytes]:
-    """Return the states of about so many splits of a request, which together are its order.
+    """Return the states of about that many splits of a request, which together are its order.
 
     `process` is the only one that can read them, if any.
     """

@@ -75,7 +75,7 @@ def _given(chunk: Iterable[tuple[_Interval, list[StagedRow]]]) -> list[NewRecord
 
 
 def _folded(rows: list[StagedRow]) -> tuple[list[StagedRow], int]:
-    """Return those rows that are put and not taken away again, and how many the table loses, if it has so many."""
+    """Return those rows that are put and not taken away again, and how many the table loses, if it has that many."""
     left: list[StagedRow] = []
     retracts = 0
     for row in rows:

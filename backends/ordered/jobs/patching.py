@@ -39,7 +39,7 @@ _MOST_ARMS = 2
 
 
 def of_marks(pairs: Iterable[Pair], marks: PatchMarks, columns: int) -> list[Pair]:
-    """Return the pairs of a run of mode patch, whose batches have so many columns."""
+    """Return the pairs of a run of mode patch, whose batches have that many columns."""
     size = _named_bytes(columns)
     heads = [
         bytes([_head(mark.arm, required=mark.required)]) + mark.named.to_bytes(size, "little")

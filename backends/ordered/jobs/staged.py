@@ -53,7 +53,7 @@ class StagedRows:
     schema: TableSchema  # as of the encoding of the rows
     columns: tuple[str, ...]  # those that the rows name; all others are null in the staged values
     runs: tuple[bytes, ...]  # the arguments of `RunStore.read_run`
-    mode: WriteMode | None = None  # what the rows are for; None if staged by software of before
+    mode: WriteMode | None = None  # what the rows are for; None if staged by older software
 
     def encode(self) -> bytes:
         document = {

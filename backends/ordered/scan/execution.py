@@ -249,7 +249,7 @@ class _PathReader:
         return pairs[::-1] if self._reverse else pairs
 
     def _scan(self, hidden: int, hidden_each: int) -> Iterator[Pair]:
-        """Scan the snapshot, of whose pairs the transaction's own writes hide so many at most, and in each interval."""
+        """Scan the snapshot; own writes hide at most `hidden` of its pairs, and `hidden_each` of each interval."""
         intervals, limit, limit_each = self._path.intervals, self._limit, self._limit_each
         if not intervals:
             return iter(())

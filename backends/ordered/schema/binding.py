@@ -301,7 +301,7 @@ class TableBinding:
     def fits(self, raw: bytes | None, steps: Sequence[Step], others: Sequence[Step]) -> bool:
         """Tell whether steps fit a row with any of the others, all of one kind; False if that is not certain."""
         if any(step.schema != self.raw_schema for step in others):
-            return False  # of before or after a change of the schema: one of them will not be committed
+            return False  # from before and after a schema change: one of them will not be committed
         if isinstance(steps[0], Operand):
             assert self.operands is not None, "the operands of a table have its schema"
             return self.operands.fits(raw, _operands(steps), _operands(others))

@@ -158,7 +158,7 @@ class Column(ABC):
         return [*self._asked(), *mask]
 
     def tells(self, count: int, values: Values) -> bool:
-        """Return whether the answer determines the values of so many rows."""
+        """Return whether the answer determines the values of that many rows."""
         return self.masked or self._count(values) in (0, count)
 
     def fuller(self, values: Values) -> Column:
@@ -181,7 +181,7 @@ class Column(ABC):
 
     @abstractmethod
     def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
-        """Return the array of so many rows, some of which have a value; all, without `valid`."""
+        """Return the array of that many rows, some of which have a value; all, without `valid`."""
 
 
 class _Numbers(Column):

@@ -167,7 +167,7 @@ def _page_of(entries: FeedEntries, commit: CommitSize, is_netted: bool) -> Page:
 
 
 def pieces(reader: SourceReader, entries: FeedEntries, commit: CommitSize, size: int) -> list[TicketPart]:
-    """Return the parts of about so many entries of a commit that is not netted, in their order."""
+    """Return the parts, of about that many entries, of a commit that is not netted, in their order."""
     parts = []
     for one in commit.tickets:
         bounds = (

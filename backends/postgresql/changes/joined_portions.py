@@ -55,7 +55,7 @@ _STAMPS = {field.name: column_of(field.name, field) for field in (Field.long("ve
 class JoinedPortion(Generic[Content]):
     """A portion; `make` makes its content of the kinds of entries, and arrays by the name of columns.
 
-    `key` are the columns of the key, if all are among them; `follow` asks for the portion after so many entries.
+    `key` are the columns of the key, if all are among them; `follow` asks for the portion after that many entries.
     """
 
     def __init__(

@@ -122,7 +122,7 @@ class Receipt:
                 connection.run(terminate)
                 refused, table = connection.rows(connection.pipeline(look)[3])[0]
                 if refused and table != self._table:
-                    receipts.renew()  # the table was made again or emptied since, and has no receipts of before
+                    receipts.renew()  # the table was made again or emptied since, and lost its earlier receipts
                     return None
                 return not refused
             except StatementRefusedError as error:

@@ -21,7 +21,7 @@ from .server_transaction import ServerTransaction
 __all__ = ["sampled_size"]
 
 _PAGES = 500
-"""So many pages of 8 KiB are read: 10 to 20 ms."""
+"""Pages of 8 KiB that are read, in 10 to 20 ms."""
 _SIZE = Statement("select pg_relation_size($1::regclass) / current_setting('block_size')::bigint", (TEXT,))
 
 

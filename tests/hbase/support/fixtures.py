@@ -1,6 +1,6 @@
 """Fixtures for all tests that need HBase; tests/conftest.py makes them known.
 
-With no server to be had, the tests are skipped with the reason, and fail where STRUCTABLE_REQUIRE_ALL_BACKENDS is 1.
+Without a server, the tests are skipped with the reason, and fail where STRUCTABLE_REQUIRE_ALL_BACKENDS is 1.
 """
 
 from __future__ import annotations
