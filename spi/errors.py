@@ -129,7 +129,7 @@ class TableAlreadyExistsError(StructableError):
 
 
 class RecordNotFoundError(StructableError, LookupError):
-    """`update` without a default found no row of this key.
+    """`update` without a default, or a write job that must find its rows, found no row of this key.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class RecordNotFoundError(StructableError, LookupError):
 
 
 class RecordExistsError(StructableError):
-    """`insert` found a row of this key."""
+    """`insert`, `insert_many` or a write job that only inserts found a row of this key; nothing was written."""
 
     def __init__(self, table: str, key: tuple[object, ...]) -> None:
         super().__init__(f"table {table!r} already has a row with the key {key!r}")
@@ -225,7 +225,9 @@ class TransactionConflictError(TransactionError):
 
 
 class RecordChangedError(TransactionConflictError):
-    """Rows are not as a write job of mode patch expects them; nothing was written, nor will be by another commit of it.
+    """Rows are not as a write job of mode patch expects them; nothing was written.
+
+    Another commit of the job is refused too, until the rows have changed back: stage what they are now in a new job.
 
     Parameters
     ----------

@@ -214,6 +214,8 @@ class Storage(Transactional):
         ------
         InvalidFieldError, FieldSizeLimitError
             If the table rejects a row, as far as that does not depend on the table's rows.
+        UnsupportedOperationError
+            If the table takes no row of such a kind.
         TableNotFoundError
             If the table was dropped since the job began; only some stores check it, and `commit_write` always does.
         """
@@ -235,12 +237,15 @@ class Storage(Transactional):
         ------
         TableNotFoundError
             If the table was dropped since the job began, even if another of its name exists; nothing was written.
-        RecordExistsError, RecordNotFoundError
-            As the mode demands; nothing was written.
+        RecordExistsError, RecordNotFoundError, RecordChangedError
+            As the mode, or a patch's arms, demand; nothing was written.
+        InvalidFieldError, FieldSizeLimitError, UnsupportedOperationError
+            If the table rejects a row for what is in the row of its key, or no longer takes the job's mode; nothing
+            was written.
         TransactionClosedError
             If the job was aborted, and in the case of a batch did not begin again.
         TransactionConflictError, CommitOutcomeUnknownError, StorageUnavailableError
-            `commit_write` may be called again.
+            `commit_write` may be called again; it raises a `RecordChangedError` again until the rows have changed back.
         """
 
     @abstractmethod
