@@ -20,7 +20,7 @@ __all__ = ["Leader"]
 
 Result = TypeVar("Result")
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("structable.datasets")
 
 
 class Leader:

@@ -19,7 +19,7 @@ from .watch import Watch, check_ttl
 
 __all__ = ["Lease", "Leases"]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("structable.datasets")
 
 
 class Lease(Held):
