@@ -10,7 +10,7 @@ from typing import NoReturn, TypeVar
 
 from .errors import InvalidSpecificationError
 from .fields import Field, FieldType
-from .showing import shown
+from .showing import not_a_field, shown
 from .table_options import (
     FEED_OPTIONS,
     Aggregate,
@@ -21,6 +21,7 @@ from .table_options import (
     TableOptions,
     WriteBehaviour,
 )
+from .values import is_storable
 
 __all__ = ["parse_options"]
 
@@ -161,7 +162,7 @@ class _Parser:
         names = tuple(name.strip() for name in text.split(","))
         for position, name in enumerate(names):
             if name not in self._fields:
-                self._refuse(option, f"{name!r} is not a field; the fields are {', '.join(self._fields)}")
+                self._refuse(option, f"{name!r} {not_a_field(self._fields)}")
             if name in self._key:
                 self._refuse(option, f"{name!r} is part of the primary key; only other fields are allowed")
             if name in names[:position]:
@@ -267,7 +268,7 @@ class _Parser:
         delimiter = self._take(of_lists[0])
         if delimiter == "":
             self._refuse(of_lists[0], "at least one character is needed")
-        if delimiter is not None and not _storable(delimiter):
+        if delimiter is not None and not is_storable(delimiter):
             self._refuse(of_lists[0], "it holds a NUL character or a lone surrogate, which a string must not")
         return Aggregate(
             function,
@@ -296,10 +297,6 @@ class _Parser:
         if retained_option in self._options and producer is ChangelogProducer.NONE:
             self._refuse(retained_option, "it needs a changelog-producer other than none")
         return producer, interval, retained
-
-
-def _storable(text: str) -> bool:
-    return "\0" not in text and not any("\ud800" <= one <= "\udfff" for one in text)
 
 
 _PLAIN = (

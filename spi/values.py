@@ -10,7 +10,17 @@ from typing import TypeAlias
 
 from .fields import Field
 
-__all__ = ["MAX_KEY_AND_INDEX_SIZE", "MAX_KEY_SIZE", "MAX_ROW_SIZE", "NAN", "Key", "Value", "is_nan", "value_size"]
+__all__ = [
+    "MAX_KEY_AND_INDEX_SIZE",
+    "MAX_KEY_SIZE",
+    "MAX_ROW_SIZE",
+    "NAN",
+    "Key",
+    "Value",
+    "is_nan",
+    "is_storable",
+    "value_size",
+]
 
 Value: TypeAlias = bool | int | float | decimal.Decimal | str | bytes | dt.date | dt.datetime | None
 Key: TypeAlias = tuple[Value, ...] | Mapping[str, Value]
@@ -35,6 +45,11 @@ def value_size(field: Field, value: Value) -> int:
     if isinstance(value, bytes):
         return len(value)
     return field.type.width
+
+
+def is_storable(text: str) -> bool:
+    """Tell whether every store can hold a string: it has no NUL character and no lone surrogate."""
+    return "\0" not in text and not any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def is_nan(value: Value) -> bool:

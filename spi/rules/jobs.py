@@ -8,6 +8,7 @@ from typing import Literal
 
 from structable.spi.bulk import StagedWrite, WriteJob, WriteMode
 from structable.spi.errors import InvalidFieldError, TableNotFoundError
+from structable.spi.values import is_storable
 
 __all__ = ["JOB_RETENTION_SECONDS", "check_staged_columns", "last_attempts", "requested_job", "table_dropped"]
 
@@ -59,7 +60,7 @@ def _name(argument: str, given: object) -> str:
     """Check that a name is a string of 1 to 200 characters that UTF-8 and every store can hold."""
     if not isinstance(given, str) or not 1 <= len(given) <= _LONGEST_NAME:
         raise ValueError(f"{argument} is {given!r}; it must be a string of 1 to {_LONGEST_NAME} characters")
-    if "\0" in given or any("\ud800" <= one <= "\udfff" for one in given):
+    if not is_storable(given):
         raise ValueError(f"{argument} is {given!r}; it must not hold NUL characters or lone surrogates")
     return str(given)
 
