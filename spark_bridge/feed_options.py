@@ -39,8 +39,8 @@ class FeedOptions:
         names = {name: given[name] for name in FEED_READ_OPTIONS if name in given}
         if not _truth(given, "readchangefeed"):
             if names:
-                shown = ", ".join(READ_OPTIONS[name] for name in names)
-                raise ValueError(f"{shown}: the option readChangeFeed=true is missing, without which the table is read")
+                extra = ", ".join(READ_OPTIONS[name] for name in names)
+                raise ValueError(f"{extra}: the option readChangeFeed=true is missing, without which the table is read")
             return None
         for one, other in (FEED_READ_OPTIONS[:2], FEED_READ_OPTIONS[2:4]):
             if one in given and other in given:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -66,7 +67,7 @@ class Lookup:
         with quiet_when_abandoned(), one_line_errors(), self.store.connect() as storage:
             table, wanted = storage.table(self.spec.name), self.fields or self.spec.primary_key
             rows = RememberedRows(lambda keys: table.multi_read(keys, wanted), self.fields, self.cache_rows)
-            for together in _together(_chained(first, filled), self.batch):
+            for together in _together(chain((first,), filled), self.batch):
                 keys = [self._keys(part) for part in together]
                 found = rows.of({key for part in keys for key in part if key is not None})
                 for part, own in zip(together, keys, strict=True):
@@ -162,12 +163,6 @@ def _together(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[list[pa.
                 gathered, room = [], rows
     if gathered:
         yield gathered
-
-
-def _chained(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    del first
-    yield from others
 
 
 def _values(column: pa.Array[Any]) -> list[Value]:

@@ -12,7 +12,7 @@ from structable.spi import TableAlreadyExistsError, TableNotFoundError, TableSpe
 from structable.spi.admin import TableAdmin
 
 from .table_ref import TableRef
-from .types import table_fields
+from .types import new_specification
 
 __all__ = ["create_table"]
 
@@ -75,10 +75,7 @@ def create_table(
     if if_exists not in _IF_EXISTS:
         raise ValueError(f"if_exists is {if_exists!r}; allowed are {', '.join(_IF_EXISTS)}")
     key = primary_key if isinstance(primary_key, str) else tuple(primary_key)  # a string is refused as a whole
-    given = dict(options or {})
-    if not key:
-        given.setdefault("write-mode", "append-only")
-    spec = TableSpecification(ref.name, table_fields(ref.name, df.schema), key, indexes, given)
+    spec = new_specification(ref.name, df.schema, key, indexes, dict(options or {}))
     with ref.store.connect() as storage:
         match if_exists:
             case "error":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ __all__ = [
     "check_write_schema",
     "feed_schema",
     "field_changed",
+    "new_specification",
     "refuse",
     "spark_schema",
     "spark_type",
@@ -232,6 +233,20 @@ def table_fields(table: str, schema: spark.StructType) -> list[Field]:
         ),
     )
     return [field for _, field in found if field is not None]
+
+
+def new_specification(
+    table: str, schema: spark.StructType, key: Sequence[str], indexes: Iterable[str], options: Mapping[str, str]
+) -> TableSpecification:
+    """Return the specification of a table to be made; without a key it is append-only unless the options say otherwise.
+
+    Raises
+    ------
+    InvalidSpecificationError, InvalidFieldError
+        As `TableSpecification` and `table_fields` do.
+    """
+    given = options if key else {"write-mode": "append-only", **options}
+    return TableSpecification(table, table_fields(table, schema), key, indexes, given)
 
 
 def _counterpart(column: spark.StructField) -> Field | None:

@@ -55,7 +55,7 @@ public final class StagedCatalogTable implements StagedTable, SupportsWrite {
     take(rest, "primary-key");
     take(rest, "indexes");
     make();
-    WriteBuilder builder = table.newWriteBuilder(new Info(info, new CaseInsensitiveStringMap(rest)));
+    WriteBuilder builder = table.newWriteBuilder(new CatalogTable.Info(info, new CaseInsensitiveStringMap(rest)));
     return replaces ? ((SupportsTruncate) builder).truncate() : builder;
   }
 
@@ -89,22 +89,6 @@ public final class StagedCatalogTable implements StagedTable, SupportsWrite {
 
   public void abortStagedChanges() {
     if (created) new CatalogCommand(options, "drop_empty", ident.name()).run();
-  }
-
-  public static final class Info implements LogicalWriteInfo {
-    private final LogicalWriteInfo info;
-    private final CaseInsensitiveStringMap rest;
-
-    public Info(LogicalWriteInfo info, CaseInsensitiveStringMap rest) {
-      this.info = info;
-      this.rest = rest;
-    }
-
-    public CaseInsensitiveStringMap options() { return rest; }
-
-    public String queryId() { return info.queryId(); }
-
-    public StructType schema() { return info.schema(); }
   }
 }
 """

@@ -9,10 +9,8 @@ package structable;
 
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.EnumSet;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -81,7 +79,9 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
     return loaded().newScanBuilder(readOptions(given));
   }
 
-  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) { return loaded().newWriteBuilder(new Info(info)); }
+  public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+    return loaded().newWriteBuilder(new Info(info, writeOptions(info.options())));
+  }
 
   CaseInsensitiveStringMap writeOptions(CaseInsensitiveStringMap given) {
     check(given, new String[] {"url", "table"}, "written");
@@ -169,12 +169,16 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
 
   public int hashCode() { return name().hashCode(); }
 
-  public final class Info implements LogicalWriteInfo {
+  public static final class Info implements LogicalWriteInfo {
     private final LogicalWriteInfo info;
+    private final CaseInsensitiveStringMap options;
 
-    public Info(LogicalWriteInfo info) { this.info = info; }
+    public Info(LogicalWriteInfo info, CaseInsensitiveStringMap options) {
+      this.info = info;
+      this.options = options;
+    }
 
-    public CaseInsensitiveStringMap options() { return writeOptions(info.options()); }
+    public CaseInsensitiveStringMap options() { return options; }
 
     public String queryId() { return info.queryId(); }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructType
 
-from structable.spark_bridge.types import table_fields
+from structable.spark_bridge.types import new_specification
 from structable.spi import InvalidFieldError, InvalidSpecificationError, TableSpecification
 
 __all__ = ["PRIMARY_KEY", "check_properties", "properties_of", "specification_of"]
@@ -43,9 +43,7 @@ def specification_of(table: str, schema: StructType, properties: Mapping[str, st
         )
     key, indexes = _names(properties[PRIMARY_KEY]), _names(properties.get(_INDEXES, ""))
     options = {name: value for name, value in properties.items() if name not in (PRIMARY_KEY, _INDEXES)}
-    if not key:
-        options.setdefault("write-mode", "append-only")
-    spec = TableSpecification(table, table_fields(table, schema), key, indexes, options)
+    spec = new_specification(table, schema, key, indexes, options)
     for column in schema.fields:
         if not column.nullable and column.name not in key:
             raise InvalidFieldError(table, column.name, "is NOT NULL, as key columns only are; leave NOT NULL out")

@@ -6,6 +6,7 @@ import logging
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -110,16 +111,10 @@ class _Staging:
         if first is None:
             return _Report()
         counts = Counts()
-        rows = self.reshape(_chained(first, typed), counts)
+        rows = self.reshape(chain((first,), typed), counts)
         with self.store.connect() as storage:
             staged = storage.stage(self.job, task.partitionId(), task.attemptNumber(), rows)
         return _Report(staged, counts)
-
-
-def _chained(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    del first
-    yield from others
 
 
 def run_job(
