@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import random
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
@@ -31,18 +29,16 @@ from structable.backends.ordered.engine import (
     entry_of,
     successor,
 )
-from structable.spi.errors import StorageUnavailableError
 
 from .context import Context
 from .gate import Gate
+from .pushes import Pushes
 from .reader import Reader, space_missing
 from .session import read_clock
 from .status import COMMITTED, PENDING, Status
 
 __all__ = ["FeedReader", "Gated"]
 
-_PUSH_DELAY = (0.002, 0.008)
-"""Seconds that a reader waits before it pushes a committer to a later timestamp: most have committed by then."""
 _LANE_ROWS, _KEYS = 100, 1_000
 _FIRST_ROWS = 16
 """Entries are larger than most rows."""
@@ -61,6 +57,7 @@ class FeedReader:
     """Reads feeds, never waiting for a transaction to end."""
 
     def __init__(self, context: Context, reader: Reader) -> None:
+        self._context = context
         self._gateway = context.gateway
         self._layout = context.layout
         self._status_table = context.status_table
@@ -81,25 +78,14 @@ class FeedReader:
     def _settle(self, table: str, at: int) -> list[Gated]:
         found = self._entered(table)
         statuses: Mapping[bytes, Status] = {}
-        waited = False
-        end = time.monotonic() + self._gateway.timeout
+        pushes = Pushes(self._context)
         while found:
             statuses = self._status_table.statuses(found)
-            pushes = {
-                txid: (status, status.pushed(at + 1))
-                for txid, status in statuses.items()
-                if status.state == PENDING and status.least <= at
+            pending = {
+                txid: status for txid, status in statuses.items() if status.state == PENDING and status.least <= at
             }
-            if pushes and not waited:
-                waited = True
-                time.sleep(random.uniform(*_PUSH_DELAY))
-            elif pushes:
-                try:
-                    self._status_table.change_many(pushes)
-                except StorageUnavailableError:
-                    # The statuses are read again until the time-out: the pushes may have been made.
-                    if time.monotonic() > end:
-                        raise
+            if pending:
+                pushes.push(pending, at)
             elif absent := found.keys() - statuses.keys():
                 self._end_unrecorded(table, found, absent)
             else:

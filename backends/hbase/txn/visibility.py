@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Collection, Mapping, Sequence
 
 from structable.backends.hbase.layout import FAMILY, VALUE
 from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Cells, FoundRow, get_rows
-from structable.spi.errors import StorageUnavailableError
 
 from .context import Context
 from .intents import LOCK, RowState, base_of, fold, fold_stepwise, intents_of
+from .pushes import Pushes
 from .status import ABORTED, COMMITTED, Status
 
 __all__ = ["Visibility"]
-
-_PUSH_DELAY = (0.002, 0.008)
-"""Seconds that a reader waits before it pushes a writer to a later commit timestamp."""
 
 
 class Visibility:
     """Reads rows without ever waiting for another transaction to end."""
 
     def __init__(self, context: Context) -> None:
+        self._context = context
         self._gateway = context.gateway
         self._status_table = context.status_table
         self._merge = context.merge
@@ -107,11 +103,10 @@ class Visibility:
         """Return commit timestamp and intent of the intents that count at a timestamp; may read rows again."""
         found: dict[bytes, list[tuple[int, bytes]]] = {}
         ignored: set[tuple[bytes, bytes]] = set()
-        waited = False
-        end = time.monotonic() + self._gateway.timeout
+        pushes = Pushes(self._context)
         while contested:
             statuses = self._statuses(contested, assumed)
-            pushes: dict[bytes, tuple[Status, Status]] = {}
+            pending: dict[bytes, Status] = {}
             again: set[tuple[bytes, bytes]] = set()
             absent: dict[bytes, set[bytes]] = {}
             for row, cells in contested.items():
@@ -128,18 +123,9 @@ class Visibility:
                     elif status.state == COMMITTED:
                         continue
                     elif status.state != ABORTED and at is not None and status.least <= at and intent[0] != LOCK:
-                        pushes[txid] = status, status.pushed(at + 1)
-            if pushes and not waited:
-                waited = True
-                time.sleep(random.uniform(*_PUSH_DELAY))
-                continue
-            if pushes:
-                try:
-                    self._status_table.change_many(pushes)
-                except StorageUnavailableError:
-                    # The statuses are read again until the time-out: the pushes may have been made.
-                    if time.monotonic() > end:
-                        raise
+                        pending[txid] = status
+            if at is not None and pending:
+                pushes.push(pending, at)
                 continue
             if again or absent:
                 self._read_again(table, contested, {row for row, _ in again}, absent, at)
