@@ -1,4 +1,4 @@
-"""`BackgroundThread`: a thread that lives while there is work, and ends with its store."""
+"""`BackgroundThread` and `NotifiedThread`: threads that live while there is work, and end with their store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from .uninterrupted import uninterrupted
 
-__all__ = ["BackgroundThread"]
+__all__ = ["BackgroundThread", "NotifiedThread"]
 
 
 class BackgroundThread:
@@ -53,3 +53,32 @@ class BackgroundThread:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+
+
+class NotifiedThread:
+    """Runs `work` in the background after a notification, and once more if others came while it ran."""
+
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        self._work = work
+        self._again = False
+        self._background = BackgroundThread(name, self._run)
+        self.stopping = self._background.stopping
+
+    def notify(self) -> None:
+        """Announce that there may be work."""
+        with self._background.lock:
+            self._again = True
+            self._background.begin()
+
+    def stop(self) -> None:
+        """Stop after the current step of the work, and wait for that; idempotent."""
+        self._background.stop()
+
+    def _run(self) -> None:
+        while True:
+            with self._background.lock:
+                if not self._again or self.stopping.is_set():
+                    self._background.end()
+                    return
+                self._again = False
+            self._work()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import closing, suppress
 
-from structable.backends.base.background import BackgroundThread
+from structable.backends.base.background import NotifiedThread
 from structable.backends.ordered.engine import SchemaChangedError, Upkeep, WriteSet
 from structable.spi import StructableError, TransactionConflictError
 
@@ -26,8 +26,7 @@ class GarbageCollector:
 
     def __init__(self, engine: Upkeep) -> None:
         self._engine = engine
-        self._again = False
-        self._background = BackgroundThread("structable-garbage", self._work)
+        self._background = NotifiedThread("structable-garbage", self._work)
 
     def resume(self) -> None:
         """Continue the work of an earlier process."""
@@ -41,30 +40,22 @@ class GarbageCollector:
 
     def notify(self) -> None:
         """Announce that there may be something to delete."""
-        with self._background.lock:
-            self._again = True
-            self._background.begin()
+        self._background.notify()
 
     def stop(self) -> None:
         """Stop after the current step; `resume` finds the rest."""
         self._background.stop()
 
     def _work(self) -> None:
-        while True:
-            with self._background.lock:
-                if not self._again or self._background.stopping.is_set():
-                    self._background.end()
-                    return
-                self._again = False
-            try:
-                while not self._collect() and not self._background.stopping.wait(_PAUSE):
-                    continue
-            except (StructableError, SchemaChangedError) as error:
-                # The garbage stays recorded, for the next `notify` or `resume`.
-                if not self._background.stopping.is_set():
-                    _log.warning("deleting dropped tables and indexes failed and will be repeated: %s", error)
-            except Exception:
-                _log.exception("deleting dropped tables and indexes failed unexpectedly and will be repeated")
+        try:
+            while not self._collect() and not self._background.stopping.wait(_PAUSE):
+                continue
+        except (StructableError, SchemaChangedError) as error:
+            # The garbage stays recorded, for the next `notify` or `resume`.
+            if not self._background.stopping.is_set():
+                _log.warning("deleting dropped tables and indexes failed and will be repeated: %s", error)
+        except Exception:
+            _log.exception("deleting dropped tables and indexes failed unexpectedly and will be repeated")
 
     def _collect(self) -> bool:
         """Delete all deletable garbage; False if some of it must wait."""

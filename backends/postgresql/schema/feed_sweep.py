@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 
-from structable.backends.base.background import BackgroundThread
+from structable.backends.base.background import NotifiedThread
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
 from structable.backends.postgresql.driver.pool import ServerPool
@@ -44,35 +44,26 @@ class FeedSweeper:
     def __init__(self, pool: ServerPool, schema: str) -> None:
         self._pool = pool
         self._schema = schema
-        self._again = False
-        self._background = BackgroundThread("structable-feeds", self._work)
+        self._background = NotifiedThread("structable-feeds", self._work)
 
     def notify(self) -> None:
         """Announce that a feed has ended."""
-        with self._background.lock:
-            self._again = True
-            self._background.begin()
+        self._background.notify()
 
     def stop(self) -> None:
         """Stop after the current step."""
         self._background.stop()
 
     def _work(self) -> None:
-        while True:
-            with self._background.lock:
-                if not self._again or self._background.stopping.is_set():
-                    self._background.end()
-                    return
-                self._again = False
-            try:
-                for _ in range(_TRIES):
-                    if self._sweep() or self._background.stopping.wait(_PAUSE):
-                        break
-            except (PostgreSQLError, StructableError) as error:
-                if not self._background.stopping.is_set():
-                    _log.warning("dropping ended change feeds failed, and is left to the next time: %s", error)
-            except Exception:
-                _log.exception("dropping ended change feeds failed unexpectedly")
+        try:
+            for _ in range(_TRIES):
+                if self._sweep() or self._background.stopping.wait(_PAUSE):
+                    break
+        except (PostgreSQLError, StructableError) as error:
+            if not self._background.stopping.is_set():
+                _log.warning("dropping ended change feeds failed, and is left to the next time: %s", error)
+        except Exception:
+            _log.exception("dropping ended change feeds failed unexpectedly")
 
     def _sweep(self) -> bool:
         """Drop what can be dropped; False if some of it is in use."""
