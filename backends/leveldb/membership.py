@@ -22,6 +22,7 @@ from .owner.commit_markers import sweep_markers
 from .owner.local_route import LocalRoute
 from .owner.server import Server
 from .owner.store import LocalStore
+from .pauses import Pauses
 from .protocol.shared_memory import no_shared, open_shared
 from .route import NoRoute, Route
 from .routed_engine import RoutedEngine
@@ -33,8 +34,6 @@ __all__ = ["INHERITED", "Membership"]
 
 INHERITED = "this storage was inherited by a fork; connect anew in the child process"
 
-_FIRST_PAUSE = 0.001
-_LONGEST_PAUSE = 0.02
 _LOCK_LINGERS = 3.0
 _log = logging.getLogger("structable.leveldb")
 
@@ -167,7 +166,7 @@ class Membership:
         """Become the owner, or a client of the owner, while other processes come and go."""
         begun = time.monotonic()
         deadline = begun + self.settings.request_timeout
-        pause = _FIRST_PAUSE
+        pauses = Pauses()
         while True:
             if self._closing:
                 raise StorageUnavailableError(CLOSED)
@@ -191,8 +190,7 @@ class Membership:
                 raise locked
             if time.monotonic() > deadline:
                 raise StorageUnavailableError(f"another process owns the database in {self.folder.path}, {problem}")
-            time.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            pauses.pause()
 
     def _try_owner(self) -> str:
         """Become a client of the owner; return the problem if that fails."""

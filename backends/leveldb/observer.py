@@ -35,6 +35,7 @@ from .native.checkpoint import copy_checkpoint
 from .native.database import CLOSED
 from .owner.local_route import LocalRoute
 from .owner.store import LocalStore
+from .pauses import Pauses
 from .private import PrivateCopy, private_folder
 from .protocol.shared_memory import no_shared
 from .route import NoRoute, Route
@@ -44,8 +45,6 @@ from .splits import SharedCheckpoint, elsewhere, plan_splits, read_planned, read
 
 __all__ = ["ObservingEngine"]
 
-_FIRST_PAUSE = 0.001
-_LONGEST_PAUSE = 0.02
 _ATTEMPTS = 5
 
 
@@ -85,7 +84,7 @@ class Observer:
 
     def _choose(self) -> None:
         deadline = time.monotonic() + self._settings.request_timeout
-        pause = _FIRST_PAUSE
+        pauses = Pauses()
         while True:
             timeout = self._settings.request_timeout
             found = connect_to_owner(self.folder, self.failover, timeout, self._engine.tallies)
@@ -97,8 +96,7 @@ class Observer:
                 return
             if time.monotonic() > deadline:
                 raise StorageUnavailableError(f"another process owns the database in {self.folder.path}, {found}")
-            time.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            pauses.pause()
 
     def _open_copy(self) -> None:
         for attempt in range(1, _ATTEMPTS + 1):

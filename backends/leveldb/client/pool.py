@@ -13,6 +13,7 @@ from weakref import ref
 
 from structable.backends.base.traffic import Tallies
 from structable.backends.leveldb.folder import Folder
+from structable.backends.leveldb.pauses import Pauses
 from structable.backends.leveldb.permissions import check_peer
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import Channel, PeerLostError, TimedOutError
@@ -24,8 +25,6 @@ __all__ = ["Connection", "ConnectionPool", "HeldSnapshot", "refuse"]
 
 _KEPT = 4
 _IDLE_SECONDS = 1.0
-_FIRST_PAUSE = 0.001
-_LONGEST_PAUSE = 0.02
 
 
 class Connection:
@@ -186,7 +185,7 @@ class ConnectionPool:
 
     def _connect(self) -> Connection:
         deadline = time.monotonic() + self._seconds
-        pause = _FIRST_PAUSE
+        pauses = Pauses()
         while True:
             if self._is_dropped:
                 raise PeerLostError("the owner has ended", was_sent=False)
@@ -209,8 +208,7 @@ class ConnectionPool:
                 raise TimedOutError from None
             except OSError as error:
                 raise PeerLostError(str(error), was_sent=False) from None
-            time.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            pauses.pause()
             with contextlib.suppress(IndexError):
                 connection = self.idle.pop()
                 connection.used = True
@@ -287,7 +285,7 @@ class ConnectionPool:
 def _connect_before(end: socket.socket, path: str, deadline: float) -> None:
     """Connect, again and again while the queue of the socket is full, which a Unix socket reports at once."""
     end.setblocking(False)
-    pause = _FIRST_PAUSE
+    pauses = Pauses()
     while True:
         try:
             end.connect(path)
@@ -297,5 +295,4 @@ def _connect_before(end: socket.socket, path: str, deadline: float) -> None:
         else:
             end.setblocking(True)
             return
-        time.sleep(pause)
-        pause = min(pause * 1.5, _LONGEST_PAUSE)
+        pauses.pause()
