@@ -11,7 +11,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from io import BytesIO
-from typing import BinaryIO, NoReturn, cast
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
@@ -121,9 +121,6 @@ class CsvSource(TextSource):
             except CellError as error:
                 raise UsageProblem(f"{self._row(self._rows + error.position)}, field '{name}': {error}") from None
         return pa.RecordBatch.from_arrays(columns, self._names)
-
-    def _wrong(self, line: int, reason: str) -> NoReturn:
-        raise UsageProblem(f"{self.name}, line {line}: {reason}")
 
     def _row(self, number: int) -> str:
         for position, (line, _) in enumerate(self._lines(), self._chunk_rows):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import NoReturn
 
 import pyarrow as pa
 
 from structable.spi import Value
 from structable.spi.arrow import arrow_type
 
-from .errors import UsageProblem
 from .json_rows import row_from_json
 from .source import BATCH_BYTES, BATCH_ROWS, TextSource
 
@@ -68,6 +66,3 @@ class JsonSource(TextSource):
     def _row(self, number: int) -> str:
         position = number - self._first
         return f"{self.name}, line {self._lines[position]}" if position < len(self._lines) else super()._row(number)
-
-    def _wrong(self, number: int, reason: str) -> NoReturn:
-        raise UsageProblem(f"{self.name}, line {number}: {reason}")

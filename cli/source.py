@@ -111,3 +111,6 @@ class TextSource(Source):
         self._stream = cast(BinaryIO, ahead)
         if ahead.peek(2)[:2] == b"\x1f\x8b":
             self._stream = cast(BinaryIO, gzip.GzipFile(fileobj=ahead))
+
+    def _wrong(self, line: int, reason: str) -> NoReturn:
+        raise UsageProblem(f"{self.name}, line {line}: {reason}")

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from structable.datasets.errors import SecretError
 
-from .key_providers import KeyProvider
+from .key_providers import KEY_BYTES, KeyProvider
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 __all__ = ["Sealed", "open_sealed", "rewrapped", "seal"]
 
-KEY_BYTES = 32
 NONCE_BYTES = 12
 FORMAT = b"structable sealed value 1"
 
