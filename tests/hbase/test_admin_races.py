@@ -23,7 +23,7 @@ from structable.spi import (
     connect,
 )
 from tests.hbase.support.other_process import Worker, killed_at
-from tests.hbase.support.shared import Place
+from tests.hbase.support.shared import Place, with_options
 from tests.waiting import until
 
 QUICK = "lease=0.5&session_timeout=2&late_writes=0&housekeeping=0.3"
@@ -40,10 +40,6 @@ SPEC = (
 
 def spec(name: str = "runs", *indexes: str) -> str:
     return SPEC.format(name=name, indexes=list(indexes))
-
-
-def with_options(url: str, options: str) -> str:
-    return f"{url}{'&' if '?' in url else '?'}{options}"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from structable.backends.ordered.storage import OrderedStorage
 from structable.cli.app import app
 from structable.spi import Field, Finding, FindingLevel, Storage, TableSpecification, col, connect
 from tests.hbase.support.other_process import killed_at
-from tests.hbase.support.shared import Place
+from tests.hbase.support.shared import Place, with_options
 
 QUICK = "lease=0.5&session_timeout=2&late_writes=0&housekeeping=0.3"
 SLOW = "lease=1&session_timeout=3&late_writes=600&housekeeping=600"
@@ -25,10 +25,6 @@ WRITE = """
 with storage.transaction() as tx:
     tx.table("runs").upsert({"id": 1, "amount": 2})
 """
-
-
-def with_options(url: str, options: str) -> str:
-    return f"{url}{'&' if '?' in url else '?'}{options}"
 
 
 @pytest.fixture

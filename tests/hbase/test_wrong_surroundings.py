@@ -21,7 +21,7 @@ from structable.spi import (
 )
 from tests.hbase.support.fake_gateway import FakeGateway
 from tests.hbase.support.server import Gateway, Server
-from tests.hbase.support.shared import Place
+from tests.hbase.support.shared import Place, with_options
 from tests.hbase.test_wrong_gateways import Listener
 from tests.servers.processes import free_port
 
@@ -44,10 +44,6 @@ def refusal(url: str, kind: type[StructableError] = StorageUnavailableError, tim
 def tables_of(server: Place, prefix: str) -> list[str]:
     with closing(server.connection()) as connection:
         return [name.decode() for name in connection.tables() if name.decode().startswith(prefix)]
-
-
-def with_options(url: str, options: str) -> str:
-    return f"{url}{'&' if '?' in url else '?'}{options}"
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,6 @@ DATA = b"very private"
 
 
 @pytest.fixture
-def keys() -> Keys:
-    """Return the master keys."""
-    return Keys()
-
-
-@pytest.fixture
 def system(shared_store: Storage, system: SystemData, keys: Keys) -> SystemData:
     """Return the datasets with master keys, and a profile with an identity."""
     system = SystemData.open(shared_store, keys=keys)

@@ -13,18 +13,6 @@ from tests.datasets.support.ticks import Ticks
 from tests.waiting import until
 
 
-@pytest.fixture
-def ticks() -> Ticks:
-    """Return a monotonic clock that only the test sets."""
-    return Ticks()
-
-
-@pytest.fixture
-def watching(system: SystemData, shared_store: Storage, ticks: Ticks) -> SystemData:
-    """Return the datasets as a process sees them whose monotonic clock the test sets."""
-    return SystemData.open(shared_store, monotonic=ticks)
-
-
 class TestLeases:
     def test_free_lease_is_acquired_once(self, watching: SystemData) -> None:
         lease = watching.leases.acquire("a", "one", info={"host": "h"})

@@ -7,21 +7,8 @@ import threading
 import pytest
 
 from structable.datasets import LeaseLostError, Permit, SystemData
-from structable.spi import Storage
 from tests.datasets.conftest import Begin
 from tests.datasets.support.ticks import Ticks
-
-
-@pytest.fixture
-def ticks() -> Ticks:
-    """Return a monotonic clock that only the test sets."""
-    return Ticks()
-
-
-@pytest.fixture
-def watching(system: SystemData, shared_store: Storage, ticks: Ticks) -> SystemData:
-    """Return the datasets as a process sees them whose monotonic clock the test sets."""
-    return SystemData.open(shared_store, monotonic=ticks)
 
 
 def _acquired(system: SystemData, limit: int, ttl: int = 10) -> Permit:

@@ -25,12 +25,6 @@ TABLE = "sys_secret_values"
 
 
 @pytest.fixture
-def keys() -> Keys:
-    """Return the master keys."""
-    return Keys()
-
-
-@pytest.fixture
 def system(shared_store: Storage, system: SystemData, keys: Keys) -> SystemData:
     """Return the datasets with master keys."""
     return SystemData.open(shared_store, keys=keys)

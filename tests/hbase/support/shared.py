@@ -25,7 +25,7 @@ from .server import Server
 if TYPE_CHECKING:
     import happybase
 
-__all__ = ["URL_VARIABLE", "NoServerError", "Place", "Sweeper", "fresh_prefix", "shared_server"]
+__all__ = ["URL_VARIABLE", "NoServerError", "Place", "Sweeper", "fresh_prefix", "shared_server", "with_options"]
 
 URL_VARIABLE = "STRUCTABLE_TEST_HBASE_URL"
 """Names a gateway to test on, `hbase://host:port[?transport=framed&protocol=compact]`. All may make tables there."""
@@ -140,3 +140,8 @@ def _drop(connection: happybase.Connection, prefixes: list[str]) -> None:
             if connection.is_table_enabled(table):
                 connection.disable_table(table)
             connection.delete_table(table)
+
+
+def with_options(url: str, options: str) -> str:
+    """Return a URL with further options."""
+    return f"{url}{'&' if '?' in url else '?'}{options}"
