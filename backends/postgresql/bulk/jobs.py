@@ -16,7 +16,7 @@ from structable.backends.base.patches import patched_batches
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import PostgreSQLError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.statement import command
+from structable.backends.postgresql.driver.statement import BEGIN_WRITING, command
 from structable.backends.postgresql.schema.catalog import Catalog, decode_version, encode_specification
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import qualified
@@ -122,7 +122,7 @@ class WriteJobs:
 
         with self._pool.connection() as connection:
             try:
-                connection.pipeline((_BEGIN,))
+                connection.pipeline((BEGIN_WRITING,))
                 name = create_staging(connection, binding, job, columns, marks)
                 # No other transaction sees the table yet, so that its rows can be frozen.
                 text = (
@@ -198,9 +198,6 @@ def _marked_batches(
     for batch, kinds in conformed_batches(job, spec, batches):
         found.update(kinds or ())
         yield marked(spec, batch, kinds)
-
-
-_BEGIN = command("begin isolation level read committed read write")
 
 
 def _encode(table: TableVersion) -> bytes:

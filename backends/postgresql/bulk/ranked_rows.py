@@ -137,7 +137,7 @@ class _Writer:
             return
         binding = self._binding
         names = binding.shape.columns if is_there else binding.spec.primary_key
-        pieces = binding.encoder(names).pieces({name: row[name] for name in names})
+        pieces = binding.row_pieces(names, row)
         (self._doomed if not is_there else self._changed if there else self._new).append(pieces)
         self._bytes += at_most(pieces)
         if len(self._changed) + len(self._new) + len(self._doomed) >= _PORTION_ROWS or self._bytes >= _PORTION_BYTES:

@@ -17,7 +17,7 @@ from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import is_visible, without_limits
-from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.driver.statement import BEGIN_READING, Call, Statement, command
 from structable.backends.postgresql.driver.type_oids import TEXT
 from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.feeds.layout import FEEDS, GATE
@@ -61,7 +61,6 @@ _LEAST_SHARE = 2
 """Rows of a group on average, below which the server does not group them."""
 _FEW_ROWS = 1_000
 """Rows that the server groups in any case."""
-_BEGIN = command("begin isolation level repeatable read read only")
 _SIZES = (
     "pg_table_size($1::regclass), pg_relation_size($1::regclass) / current_setting('block_size')::bigint, "
     "coalesce((select pg_relation_size(reltoastrelid) from pg_class where oid = $1::regclass), 0)"
@@ -188,13 +187,13 @@ def _begun(
     exact = None
     if has_feed or (for_feeds and _has_gate(connection, binding.schema)):
         try:
-            exact = gate.begin(connection, _BEGIN, before=before, after=after)
+            exact = gate.begin(connection, BEGIN_READING, before=before, after=after)
         except (StorageUnavailableError, StatementRefusedError) as error:
             if has_feed:
                 raise
             _log.info("tables with a change feed cannot be planned at a shared snapshot: %s", error)
             connection.roll_back()
-    begun = (_BEGIN, *before)
+    begun = (BEGIN_READING, *before)
     results = exact.results if exact else connection.pipeline((*begun, *after))[len(begun) :]
     seen, name, *sizes = (str(value) for value in connection.rows(results[0])[0])
     if not is_visible(binding.version.changed_by, seen):

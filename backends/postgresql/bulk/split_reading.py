@@ -23,11 +23,11 @@ from .split_state import PageRange, SplitState, refused
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
 
-__all__ = ["SplitReader", "read_one_split"]
+__all__ = ["MOST_COLUMNS", "SplitReader", "read_one_split"]
 
 _MOST_READERS = 1_000
 _MOST_IDLE = 4
-_MOST_COLUMNS = 500
+MOST_COLUMNS = 500
 """A result of the server's has at most 1,664 columns, and those that the server joins may take three each."""
 
 
@@ -85,7 +85,7 @@ class SplitReader:
             yield from read_groups(connection, state, aggregation)
 
     def _batches(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
-        if state.pages is None or not state.inline or len(state.columns) > _MOST_COLUMNS:
+        if state.pages is None or not state.inline or len(state.columns) > MOST_COLUMNS:
             return self._by_rows(state, schema)
         return self._by_columns(state, state.pages, schema)
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from structable.backends.postgresql.bulk.row_reading import copied_arrays
+from structable.backends.postgresql.bulk.split_reading import MOST_COLUMNS
 from structable.spi import RowKind, TableSpecification
 from structable.spi.arrow import arrow_type
 from structable.spi.changes import FEED_COLUMNS
@@ -28,8 +29,6 @@ from .joined_portions import JoinedReader, Letters
 
 __all__ = ["ChangeBatches", "change_schema"]
 
-_MOST_COLUMNS = 500
-"""A result of the server's has at most 1,664 columns, and those that it joins may take three each."""
 _IN_MEMORY = 16 << 20
 
 Array = Any
@@ -59,7 +58,7 @@ class ChangeBatches:
 
     def read(self, part: ChangePart) -> Iterator[pa.RecordBatch]:
         """Yield the changes of a part; raises as `SourceReader.rows` does."""
-        is_wide = len(self._entries.shape.fields) > _MOST_COLUMNS
+        is_wide = len(self._entries.shape.fields) > MOST_COLUMNS
         with closing(JoinedReader(self._reader, self._entries, self._joined)) as portions:
             for found in part.walk(self._reader, self._entries, None if is_wide else portions):
                 if isinstance(found, Page):

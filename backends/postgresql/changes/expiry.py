@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.statement import command
+from structable.backends.postgresql.driver.statement import BEGIN_WRITING, command
 from structable.backends.postgresql.feeds.layout import COMMITS, FEEDS, MARKS, feed_table
 from structable.backends.postgresql.sql.names import qualified
 
@@ -13,7 +13,6 @@ from .feed_source import FeedSource, LostEntriesError, query_call
 
 __all__ = ["delete_expired"]
 
-_BEGIN = command("begin isolation level read committed read write")
 _COMMIT = command("commit")
 _MOST_ENTRIES = 10_000
 """Entries deleted in one transaction."""
@@ -37,7 +36,7 @@ def delete_expired(connection: ServerConnection, source: FeedSource, version: in
     floor = f"(select floor from {feeds} where {of_feed})"
     unmarked = f"delete from {marks} where {of_feed} and version <= {floor}"
     try:
-        calls = (_BEGIN, query_call(raised), query_call(unmarked), query_call(floor), _COMMIT)
+        calls = (BEGIN_WRITING, query_call(raised), query_call(unmarked), query_call(floor), _COMMIT)
         found = connection.rows(connection.pipeline(calls)[3])
         if not found:
             raise LostEntriesError(None)
@@ -70,5 +69,5 @@ def _entries(entries: str, commits: str) -> str:
 def _step(connection: ServerConnection, source: FeedSource, delete: str, count: str = "select 0") -> tuple[int, int]:
     """Delete in a transaction that excludes others' deletions; return the number of rows, and a count."""
     turn = query_call(f"select from {qualified(source.schema, FEEDS)} where feed = {source.number} for no key update")
-    results = connection.pipeline((_BEGIN, turn, query_call(delete), query_call(count), _COMMIT))
+    results = connection.pipeline((BEGIN_WRITING, turn, query_call(delete), query_call(count), _COMMIT))
     return results[2].command_tuples or 0, int(str(connection.rows(results[3])[0][0]))

@@ -11,7 +11,7 @@ from psycopg import pq
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.sqlstates import NUMERIC_VALUE_OUT_OF_RANGE
-from structable.backends.postgresql.driver.statement import Call, Statement, Values, command
+from structable.backends.postgresql.driver.statement import BEGIN_READING, Call, Statement, Values, command
 from structable.backends.postgresql.feeds.layout import FEEDS
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.names import qualified
@@ -27,7 +27,6 @@ __all__ = ["FeedSource", "Lend", "LostEntriesError", "SourceReader", "floor_call
 
 Lend = Callable[[], AbstractContextManager[ServerConnection]]
 
-_BEGIN = command("begin isolation level repeatable read read only")
 _COMMIT = command("commit")
 _ALONE = command("set local max_parallel_workers_per_gather = 0")
 """Keeps the order in which an index and a loop find entries."""
@@ -76,7 +75,7 @@ class SourceReader:
         """Return the rows of a query about entries that may have expired."""
         with self._lent(0) as connection:
             settings = connection.plan_freely if freely else _ALONE
-            results = connection.pipeline((_BEGIN, settings, query_call(text), _COMMIT))
+            results = connection.pipeline((BEGIN_READING, settings, query_call(text), _COMMIT))
             return connection.rows(results[-2])
 
     def rows(self, text: str, since: int, *, freely: bool = False) -> list[Values]:
@@ -97,7 +96,7 @@ class SourceReader:
 
     def _run(self, connection: ServerConnection, text: str, since: int, freely: bool) -> pq.abc.PGresult:
         settings = connection.plan_freely if freely else _ALONE
-        results = connection.pipeline((_BEGIN, self._floor, settings, query_call(text), _COMMIT))
+        results = connection.pipeline((BEGIN_READING, self._floor, settings, query_call(text), _COMMIT))
         self._check(connection.rows(results[1]), since)
         return results[-2]
 
@@ -106,7 +105,7 @@ class SourceReader:
         """Lend a connection in a transaction that has all entries after a version; raises as `rows` does."""
         with self._lent(since) as connection:
             settings = (connection.plan_freely,) if freely else ()
-            results = connection.pipeline((_BEGIN, self._floor, *settings))
+            results = connection.pipeline((BEGIN_READING, self._floor, *settings))
             self._check(connection.rows(results[1]), since)
             yield connection
 
@@ -115,7 +114,7 @@ class SourceReader:
         """Lend a connection with a cursor of a query's rows, which the server keeps; no transaction is open."""
         with self._lent(since) as connection:
             declare = query_call(f"declare {cursor} no scroll cursor with hold for {text}")
-            results = connection.pipeline((_BEGIN, self._floor, connection.plan_freely, declare, _COMMIT))
+            results = connection.pipeline((BEGIN_READING, self._floor, connection.plan_freely, declare, _COMMIT))
             try:
                 self._check(connection.rows(results[1]), since)
                 yield connection

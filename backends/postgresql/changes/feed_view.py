@@ -12,7 +12,7 @@ from structable.backends.base.feed_marks import Mark, Segment
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE
-from structable.backends.postgresql.driver.statement import command
+from structable.backends.postgresql.driver.statement import BEGIN_WRITING, command
 from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.feeds.layout import FEEDS, MARKS
 from structable.backends.postgresql.sql.names import literal, qualified
@@ -124,9 +124,8 @@ class PostgreSQLFeedView(FeedView):
             f"insert into {marks} select {number}, {newest}, clock_timestamp() where not exists "
             f"(select from {marks} where feed = {number} and version > {last.version}) and {newest} > {last.version}"
         )
-        begin = command("begin isolation level read committed read write")
         try:
-            self._connection.pipeline((begin, query_call(lock), query_call(insert), command("commit")))
+            self._connection.pipeline((BEGIN_WRITING, query_call(lock), query_call(insert), command("commit")))
         except StatementRefusedError as error:
             if error.state != INSUFFICIENT_PRIVILEGE:
                 raise

@@ -17,7 +17,7 @@ from structable.backends.base.pool import PooledConnection
 from structable.spi import DataCorruptionError
 
 from .copying import Copying
-from .errors import BrokenConnectionError, PostgreSQLError, StatementRefusedError, server_error
+from .errors import FAILED, BrokenConnectionError, PostgreSQLError, StatementRefusedError, server_error
 from .statement import Call, Statement, Values, command, require_sendable
 from .tally import ServerTally
 
@@ -29,7 +29,6 @@ _MOST_PREPARED = 500
 
 _ROLLBACK = command("rollback")
 _SYNC = pq.ExecStatus.PIPELINE_SYNC
-_FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 
 
 class ServerConnection(PooledConnection):
@@ -144,7 +143,7 @@ class ServerConnection(PooledConnection):
         return self._checked(results[-1])
 
     def _checked(self, result: pq.abc.PGresult) -> pq.abc.PGresult:
-        if result.status in _FAILED:
+        if result.status in FAILED:
             raise self._failure(result)
         return result
 
@@ -198,14 +197,14 @@ class ServerConnection(PooledConnection):
                 continue
             if result.status == _SYNC:
                 break
-            if result.status in _FAILED and failure is None:
+            if result.status in FAILED and failure is None:
                 failure = self._failure(result)
                 if isinstance(failure, BrokenConnectionError):
                     raise failure
             results.append(result)
         pg.exit_pipeline_mode()
         if failure is not None:
-            failed = next(place for place, result in enumerate(results) if result.status in _FAILED)
+            failed = next(place for place, result in enumerate(results) if result.status in FAILED)
             prepared.update(dict.fromkeys(name for name, place in new.items() if place < failed))
             if isinstance(failure, StatementRefusedError):
                 failure.call = calls[failed - sum(place < failed for place in new.values())]

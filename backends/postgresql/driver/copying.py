@@ -11,7 +11,7 @@ from psycopg.waiting import Wait
 
 from structable.backends.base.traffic import Tally
 
-from .errors import BrokenConnectionError, StatementRefusedError
+from .errors import FAILED, BrokenConnectionError, StatementRefusedError
 from .sqlstates import QUERY_CANCELED
 
 __all__ = ["Copying"]
@@ -23,7 +23,6 @@ _TRAILER = b"\xff\xff"
 _SLICE = 1 << 20
 _LONG_ROW = 4 << 10
 _COPYING = (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT)
-_FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 
 
 class Waiter(Protocol):
@@ -131,7 +130,7 @@ class Copying:
         while (result := wait(generators.fetch(pg))) is not None:
             if result.status in _COPYING:
                 return True
-            if result.status in _FAILED:
+            if result.status in FAILED:
                 failed = result
             copied.append(result.command_tuples or 0)
         if failed is not None:

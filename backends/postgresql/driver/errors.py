@@ -27,10 +27,20 @@ from .sqlstates import (
 )
 from .statement import Call
 
-__all__ = ["STALE", "BrokenConnectionError", "PostgreSQLError", "StatementRefusedError", "server_error", "translated"]
+__all__ = [
+    "FAILED",
+    "STALE",
+    "BrokenConnectionError",
+    "PostgreSQLError",
+    "StatementRefusedError",
+    "server_error",
+    "translated",
+]
 
 STALE = frozenset({UNDEFINED_TABLE, UNDEFINED_FUNCTION, UNDEFINED_COLUMN, UNDEFINED_OBJECT, INVALID_SCHEMA_NAME})
 """A table, function, column or schema was dropped, or has changed since the statement was made."""
+FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
+"""The results of a statement that the server rejected."""
 _GONE = ("cache lookup failed for ", "could not open relation with OID ")
 """Unlocalised messages about an object that was dropped between the parsing and the run of a statement."""
 _ENDS = frozenset({b"57P01", b"57P02", b"57P03", b"57P05", b"25P03", b"25P04"})

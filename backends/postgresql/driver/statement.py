@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from structable.spi import UnsupportedOperationError
 
-__all__ = ["Ask", "Call", "Statement", "Values", "command", "require_sendable"]
+__all__ = ["BEGIN_READING", "BEGIN_WRITING", "Ask", "Call", "Statement", "Values", "command", "require_sendable"]
 
 _MOST_BYTES = 512 << 20
 """Half of the largest message: an array of short texts takes nearly twice the sent bytes in the server."""
@@ -93,3 +93,7 @@ def command(text: str) -> Call:
     statement = Statement(text, prepare=False)
     statement.is_planned_freely = False
     return Call(statement)
+
+
+BEGIN_READING = command("begin isolation level repeatable read read only")
+BEGIN_WRITING = command("begin isolation level read committed read write")

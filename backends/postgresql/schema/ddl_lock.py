@@ -24,7 +24,7 @@ from structable.backends.postgresql.driver.errors import (
 )
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.sqlstates import DEADLOCK_DETECTED, LOCK_NOT_AVAILABLE
-from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.driver.statement import BEGIN_WRITING, Call, Statement, command
 from structable.backends.postgresql.driver.type_oids import BIGINT
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError
@@ -42,7 +42,7 @@ _AUTOVACUUM = 0.5  # seconds beyond deadlock_timeout, after which the server end
 
 _TRY = Statement("select pg_try_advisory_lock($1)", (BIGINT,))
 _UNLOCK = Statement("select pg_advisory_unlock($1)", (BIGINT,))
-_BEGIN = (command("begin isolation level read committed read write"), command("set local statement_timeout = 0"))
+_BEGIN = (BEGIN_WRITING, command("set local statement_timeout = 0"))
 _NUMBER = Call(Statement("select pg_current_xact_id()::text"))
 _COMMIT = Call(Statement("commit"))
 # Transactions of this database that have a snapshot. Processes without a role are the server's own, which ends them

@@ -266,6 +266,10 @@ class TableBinding:
             found = self._encoders[names] = RowEncoder(self.write_spec, ordered)
         return found
 
+    def row_pieces(self, names: tuple[str, ...], row: Mapping[str, Any]) -> Pieces:
+        """Return some fields of a checked row in binary form, in the table's order."""
+        return self.encoder(names).pieces({name: row[name] for name in names})
+
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return fields in the order of statements and encoders: the key, then the others in the table's order."""
         given = set(names)

@@ -16,13 +16,11 @@ from structable.spi import Field, Value
 
 from .bound_table import BoundTable
 from .refusals import refusal_of_increments
-from .row_arrays import arrays, portions
+from .row_arrays import SINGLE, arrays, portions
 from .server_transaction import ServerTransaction
 
 __all__ = ["defer_increments"]
 
-_SINGLE = 3
-"""Number of rows up to which a statement for each takes less time than one for all."""
 
 Key = tuple[Value, ...]
 Amounts = dict[str, int]
@@ -80,7 +78,7 @@ def _defer(
 
         tx.defer(table, build, pieces[:width], refusal)
 
-    if len(rows) > _SINGLE:
+    if len(rows) > SINGLE:
         tx.defer(table, all_of_them, None, refusal)
     else:
         for row in rows:

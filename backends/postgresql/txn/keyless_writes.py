@@ -31,7 +31,7 @@ def insert_keyless(tx: ServerTransaction, table: BoundTable, rows: Sequence[Give
     binding = table.binding
     for hidden, row in zip(new_ids(binding.spec, rows), rows, strict=True):
         names = binding.ordered(row)
-        groups.setdefault(names, []).append((hidden, row, _pieces(binding, names, row)))
+        groups.setdefault(names, []).append((hidden, row, binding.row_pieces(names, row)))
     writes = [
         (names, portion)
         for names, group in groups.items()
@@ -42,17 +42,13 @@ def insert_keyless(tx: ServerTransaction, table: BoundTable, rows: Sequence[Give
         _defer(tx, table, names, portion)
 
 
-def _pieces(binding: TableBinding, names: tuple[str, ...], row: Given) -> Pieces:
-    return binding.encoder(names).pieces({name: row[name] for name in names})
-
-
 def _defer(
     tx: ServerTransaction, table: BoundTable, names: tuple[str, ...], rows: list[tuple[bytes, Given, Pieces]]
 ) -> None:
     first = table.binding
 
     def build(binding: TableBinding) -> Call:
-        given = [pieces if binding is first else _pieces(binding, names, row) for _, row, pieces in rows]
+        given = [pieces if binding is first else binding.row_pieces(names, row) for _, row, pieces in rows]
         ids = array(BYTEA, [hidden for hidden, _, _ in rows])
         return Call(insert_rows(binding, names), [ids, *(arrays(binding, names, given) if names else ())])
 

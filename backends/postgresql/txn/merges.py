@@ -20,7 +20,7 @@ from structable.spi.values import MAX_ROW_SIZE
 from .bound_table import BoundTable
 from .key_deletes import delete_keys
 from .refusals import refusal_of_merges
-from .row_arrays import arrays, portions
+from .row_arrays import SINGLE, arrays, portions
 from .seen_rows import ABSENT
 from .server_transaction import ServerTransaction
 from .upsert_many import upsert_batch
@@ -30,8 +30,6 @@ __all__ = ["SnapshotNeededError", "apply_plain_changes", "merge_changes", "merge
 Given: TypeAlias = Mapping[str, Value]
 _MOST_ROUNDS = 8
 """Rows of one key in a call, beyond which they are merged here instead of by a statement for each."""
-_SINGLE = 3
-"""Number of rows up to which a statement for each takes less time than one for all."""
 
 
 class SnapshotNeededError(Exception):
@@ -94,7 +92,7 @@ def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tu
     ]
     tx.require_room(sum(at_most(pieces) for _, _, portion in writes for _, pieces in portion))
     for effect, names, portion in writes:
-        if len(portion) > _SINGLE:
+        if len(portion) > SINGLE:
             _defer_many(tx, table, effect, names, portion)
         else:
             for row_and_pieces in portion:
@@ -158,7 +156,7 @@ def _defer_single(
     first, waits = table.binding, tx.waits
 
     def build(binding: TableBinding) -> Call:
-        given = pieces if binding is first else _encoded(binding, names, row)
+        given = pieces if binding is first else binding.row_pieces(names, row)
         return Call(merge_row(binding, effect, names, waits=waits), given)
 
     key = pieces[: len(first.key_fields)]
@@ -175,14 +173,10 @@ def _defer_many(
     first, waits = table.binding, tx.waits
 
     def build(binding: TableBinding) -> Call:
-        given = [pieces if binding is first else _encoded(binding, names, row) for row, pieces in rows]
+        given = [pieces if binding is first else binding.row_pieces(names, row) for row, pieces in rows]
         return Call(merge_many(binding, effect, names, waits=waits), arrays(binding, names, given))
 
     tx.defer(table, build, None, refusal_of_merges(first, names))
-
-
-def _encoded(binding: TableBinding, names: tuple[str, ...], row: Given) -> Pieces:
-    return binding.encoder(names).pieces({name: row[name] for name in names})
 
 
 # Rows of few keys

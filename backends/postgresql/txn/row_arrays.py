@@ -9,10 +9,12 @@ from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.row_codec import Pieces
 from structable.backends.postgresql.sql.types import array
 
-__all__ = ["arrays", "portions"]
+__all__ = ["SINGLE", "arrays", "portions"]
 
 Item = TypeVar("Item")
 
+SINGLE = 3
+"""Number of rows up to which a statement for each takes less time than one for all."""
 _PORTION = 8 << 20
 """Approximate size of one statement's arrays, in bytes."""
 
