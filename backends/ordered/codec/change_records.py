@@ -24,6 +24,7 @@ from structable.spi import DataCorruptionError, RowKind
 
 __all__ = [
     "KINDS",
+    "NUMBERS",
     "PACKED_BYTES",
     "NewRecord",
     "Record",
@@ -37,7 +38,7 @@ __all__ = [
 
 KINDS = (RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE)
 """The kinds of records, by number."""
-_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
+NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 _INSERT, _BEFORE, _AFTER, _DELETE = range(len(KINDS))
 _COUNT = struct.Struct("<I")
 _HEAD_OF_ONE = struct.Struct("<IBII")
@@ -67,7 +68,7 @@ def pack_records(records: Sequence[NewRecord]) -> bytes:
     row_sizes: list[int] = []
     parts = [b""]
     for kind, raw_key, raw in records:
-        numbers.append(_NUMBERS[kind])
+        numbers.append(NUMBERS[kind])
         key_sizes.append(len(raw_key) - SPACE_BYTES)
         row_sizes.append(len(raw))
         parts += (raw_key[SPACE_BYTES:], raw)
@@ -119,7 +120,7 @@ def count_records(entry: bytes) -> int:
 
 def begins_with_postimage(entry: bytes) -> bool:
     """Tell whether the first record of an entry has a row after its change; its preimage is in the entry before."""
-    return count_records(entry) > 0 and entry[_COUNT.size] == _NUMBERS[RowKind.UPDATE_AFTER]
+    return count_records(entry) > 0 and entry[_COUNT.size] == NUMBERS[RowKind.UPDATE_AFTER]
 
 
 def unpack_records(space: bytes, entry: bytes) -> Iterator[Record]:

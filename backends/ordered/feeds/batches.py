@@ -11,7 +11,7 @@ import pyarrow as pa
 from structable.backends.ordered.arrow.buffers import Array, Integers, buffer_of, make_array, select
 from structable.backends.ordered.arrow.byte_columns import ByteColumn
 from structable.backends.ordered.arrow.decoder import ArrowDecoder
-from structable.backends.ordered.codec.change_records import KINDS
+from structable.backends.ordered.codec.change_records import KINDS, NUMBERS
 from structable.backends.ordered.engine import SPACE_BYTES, FeedEntry
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import DataCorruptionError
@@ -26,7 +26,6 @@ __all__ = ["change_batches"]
 _BATCH_ROWS = 8192
 _BATCH_BYTES = 16 << 20
 _NAMES: Array = pa.array([kind.change_type for kind in KINDS])
-_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 _COUNT = 4
 
 
@@ -61,7 +60,7 @@ def _net_batch(decoder: ArrowDecoder, schema: pa.Schema, some: list[Stamped]) ->
     records, versions, times = zip(*some, strict=True)
     kinds, raw_keys, raws = zip(*records, strict=True)
     images = decoder.decode_batch(raw_keys, raws)
-    numbers = np.fromiter(map(_NUMBERS.__getitem__, kinds), np.int64, len(some))
+    numbers = np.fromiter(map(NUMBERS.__getitem__, kinds), np.int64, len(some))
     return _batch(images, schema, numbers, np.array(versions, np.int64), np.array(times, np.int64))
 
 

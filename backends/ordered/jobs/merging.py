@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 
 from structable.backends.ordered.codec.change_records import NewRecord
 from structable.backends.ordered.engine import EngineSnapshot
@@ -35,7 +33,8 @@ class MergedRows(JobRows):
                 continue
 
     def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
-        for chunk, olds in self._chunked(latest if self._reads else None, self._by_key(after), _size):
+        keyed = ((raw_key, list(rows)) for raw_key, rows in self._runs.by_key(after))
+        for chunk, olds in self._chunked(latest if self._reads else None, keyed, _size):
             writes: dict[bytes, bytes | None] = {}
             for raw_key, rows in chunk:
                 self._merge(raw_key, rows, olds[raw_key], writes)
@@ -48,11 +47,6 @@ class MergedRows(JobRows):
         if self._has_kinds:
             return [(kind_of(raw), raw_key, raw[1:]) for raw_key, raw, _ in staged]
         return [(RowKind.UPDATE_AFTER, raw_key, raw) for raw_key, raw, _ in staged]
-
-    def _by_key(self, after: bytes) -> Iterator[tuple[bytes, list[StagedRow]]]:
-        for raw_key, rows in groupby(self._runs.rows(), itemgetter(0)):
-            if raw_key > after:
-                yield raw_key, list(rows)
 
     def _merge(
         self, raw_key: bytes, rows: list[StagedRow], old: bytes | None, writes: dict[bytes, bytes | None]

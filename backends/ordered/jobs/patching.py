@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from typing import NamedTuple
 
 from structable.backends.base.patches import REPEATABLE, PatchMarks, misfit
@@ -25,6 +23,7 @@ from structable.spi import (
     RowKind,
     WriteMode,
 )
+from structable.spi.evaluation import equal
 
 from .rows import Chunk, JobRows
 from .staged import StagedRow, StagedRuns
@@ -113,9 +112,8 @@ class PatchRows(JobRows):
         return tuple(self._binding.keys.decode(raw_key) for raw_key in raw_keys)
 
     def _by_key(self, after: bytes) -> Iterator[tuple[bytes, list[_Patch]]]:
-        for raw_key, rows in groupby(self._runs.rows(), itemgetter(0)):
-            if raw_key > after:
-                yield raw_key, self._different(map(self._patch, rows))
+        for raw_key, rows in self._runs.by_key(after):
+            yield raw_key, self._different(map(self._patch, rows))
 
     def _different(self, patches: Iterable[_Patch]) -> list[_Patch]:
         """Return the rows of a key without repeated ones of arms that may be; at most one more than fit together."""
@@ -173,7 +171,7 @@ class PatchRows(JobRows):
             return old is not None
         decode = self._binding.rows.decode_values
         values, wanted = decode(old), decode(expected.raw)
-        return all(_same(values[position], wanted[position]) for position in expected.mark.positions)
+        return all(equal(values[position], wanted[position]) for position in expected.mark.positions)
 
     def _note_missing(self, raw_key: bytes, arms: Mapping[PatchArm, _Patch]) -> None:
         """Count a key without a row, if it must have one."""
@@ -226,7 +224,3 @@ class PatchRows(JobRows):
 
 def _size(keyed: tuple[bytes, list[_Patch]]) -> int:
     return sum(len(patch.raw) for patch in keyed[1])
-
-
-def _same(one: object, other: object) -> bool:
-    return one == other or (one != one and other != other)  # NaN

@@ -6,6 +6,7 @@ import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -128,6 +129,10 @@ class StagedRuns:
             self._run(one.schema.space, state, self._named(one.columns)) for one in self._staged for state in one.runs
         ]
         return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=self._order)
+
+    def by_key(self, after: bytes) -> Iterator[tuple[bytes, Iterator[StagedRow]]]:
+        """Yield the keys after another, each with its rows, to be read before the next key is asked for."""
+        return (group for group in groupby(self.rows(), itemgetter(0)) if group[0] > after)
 
     def _named(self, columns: tuple[str, ...]) -> tuple[str, ...] | None:
         return columns if self._mode is WriteMode.PATCH or set(columns) != self._everything else None
