@@ -96,7 +96,7 @@ class BulkCommitter:
             locked.get(bulk.space + MARKER)  # locks the table's schema
             bulk.check(locked)
             with ThreadPoolExecutor(_CONNECTIONS, "structable-job") as pool:
-                self._write_all(pending, session, bulk, locked, pool)
+                self._write_all(pending, bulk, locked, pool)
             reach("bulk_prewritten")
             session.require_alive()
             pending.timestamp = self._gateway.call(draw_timestamp(self._layout))
@@ -120,9 +120,7 @@ class BulkCommitter:
             self._clean_up(pending)
             self._status_table.change(txid, pending.status, pending.status.with_finalised())
 
-    def _write_all(
-        self, pending: PendingCommit, session: Session, bulk: BulkCommit, locked: _Locked, pool: ThreadPoolExecutor
-    ) -> None:
+    def _write_all(self, pending: PendingCommit, bulk: BulkCommit, locked: _Locked, pool: ThreadPoolExecutor) -> None:
         """Write the intents, over several connections while the next chunk is computed."""
         running: set[Future[None]] = set()
         now = time.time_ns() // 1_000
