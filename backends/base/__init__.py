@@ -1,1 +1,1 @@
-"""Shared by all stores, and depends on none: connection pools, field types, work that no signal interrupts."""
+"""What the stores share, and what depends on none of them: a rule or a mechanism in each module."""
