@@ -1,4 +1,4 @@
-"""An engine in memory whose processes end between the chunks of a write job."""
+"""Engines in memory: one whose processes end between the chunks of a write job, and one that tells nothing of that."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from structable.backends.memory.versions import VersionedMap
 from structable.backends.ordered import BulkApplication, BulkCommit, OrderedStorage, WriteSet
 from structable.backends.ordered.engine import entry_pairs
 
-__all__ = ["Crash", "CrashingEngine", "recovered"]
+__all__ = ["Crash", "CrashingEngine", "UnorderedEngine", "recovered"]
 
 _RESERVED = b"\0\0\0\0\xf0"
 
 
 class Crash(BaseException):
     """The end of a process."""
+
+
+class UnorderedEngine(MemoryEngine):
+    """Promises nothing about which chunks survive a crash."""
+
+    bulk_application = BulkApplication.UNORDERED
 
 
 class CrashingEngine(MemoryEngine):

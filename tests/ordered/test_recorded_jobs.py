@@ -9,7 +9,7 @@ import pytest
 
 from structable.backends.memory.engine import MemoryEngine
 from structable.backends.memory.versions import VersionedMap
-from structable.backends.ordered import BulkApplication, OrderedStorage
+from structable.backends.ordered import OrderedStorage
 from structable.backends.ordered.engine import Pair, RunLostError
 from structable.backends.ordered.jobs import rows as job_rows
 from structable.spi import (
@@ -24,7 +24,7 @@ from structable.spi import (
     WriteJob,
 )
 
-from .crashing import Crash, CrashingEngine, recovered
+from .crashing import Crash, CrashingEngine, UnorderedEngine, recovered
 from .recorded import Recorded, commits, entries, last_commit
 
 FIELDS = [Field.int("id"), Field.string("text"), Field.long("n")]
@@ -247,12 +247,6 @@ def test_overwrite_of_a_table_with_a_feed_is_refused() -> None:
     assert not storage.commit_write(*done).applied
     storage.admin.create_or_update(spec("none"))
     assert storage.commit_write(*late).applied
-
-
-class UnorderedEngine(MemoryEngine):
-    """Promises nothing about which chunks survive a crash."""
-
-    bulk_application = BulkApplication.UNORDERED
 
 
 def test_engine_without_progress_takes_no_jobs_of_tables_with_feeds() -> None:

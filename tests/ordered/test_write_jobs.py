@@ -10,7 +10,7 @@ import pytest
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.memory.engine import MemoryEngine
 from structable.backends.memory.versions import VersionedMap
-from structable.backends.ordered import BulkApplication, BulkCommit, Engine, EngineSnapshot, OrderedStorage, WriteSet
+from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, OrderedStorage, WriteSet
 from structable.spi import (
     Field,
     FieldSizeLimitError,
@@ -25,6 +25,8 @@ from structable.spi import (
     connect,
 )
 from structable.spi.conformance.write_jobs import PLAIN_MODES
+
+from .crashing import UnorderedEngine
 
 
 def items(*indexes: str) -> TableSpecification:
@@ -80,12 +82,6 @@ def test_two_committers_of_one_job(mode: WriteMode) -> None:
         storage.commit_write(*work)
         expected = {"upsert": 2_999, "insert": 2_999, "replace": 2_999, "update": 1, "delete": 0, "overwrite": 2_998}
         assert storage.table("items").count() == expected[mode]
-
-
-class UnorderedEngine(MemoryEngine):
-    """Promises nothing about which chunks survive a crash, as engines of before do."""
-
-    bulk_application = BulkApplication.UNORDERED
 
 
 @pytest.mark.parametrize("mode", ["upsert", "changes"])

@@ -123,12 +123,6 @@ WRITES: dict[str, tuple[Write, list[int]]] = {
 }
 
 
-def trips(proxy: Proxy, work: Callable[[], object]) -> int:
-    before = proxy.round_trips
-    work()
-    return proxy.round_trips - before
-
-
 def receipts(schema: Schema) -> int:
     with psycopg.connect(schema.conninfo) as connection:
         row = connection.execute(f'select count(*) from "{schema.name}".{RECEIPTS}').fetchone()
@@ -140,7 +134,7 @@ def receipts(schema: Schema) -> int:
 def test_one_round_trip(storage: Storage, proxy: Proxy, name: str) -> None:
     """A write of the auto-commit view that depends on nothing read is one round trip."""
     write, expected = WRITES[name]
-    assert trips(proxy, lambda: write(storage)) == 1
+    assert proxy.trips_of(lambda: write(storage)) == 1
     assert values(storage) == expected
 
 
@@ -151,7 +145,7 @@ def test_update_of_a_missing_row(storage: Storage, proxy: Proxy) -> None:
         with pytest.raises(RecordNotFoundError):
             storage.table("t").update({"k": 7, "n": 5})
 
-    assert trips(proxy, update) == 2  # the second try looks from a snapshot
+    assert proxy.trips_of(update) == 2  # the second try looks from a snapshot
     assert storage.table("t").read((7,)) is None
     storage.table("t").update({"k": 7, "n": 5}, default={"s": "new"})
     assert storage.table("t").read((7,)) == {"k": 7, "n": 5, "s": "new"}
@@ -393,7 +387,7 @@ def test_table_of_receipts_is_dropped(storage: Storage, proxy: Proxy, postgresql
     storage.run(reset)
     write(storage)
     storage.run(reset)
-    assert trips(proxy, lambda: write(storage)) == 1
+    assert proxy.trips_of(lambda: write(storage)) == 1
     assert values(storage) == expected
 
 

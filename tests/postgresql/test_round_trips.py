@@ -133,12 +133,6 @@ def storage(postgresql_schema: Schema, proxy: Proxy) -> Iterator[Storage]:
         yield storage
 
 
-def trips(proxy: Proxy, work: Callable[[], object]) -> int:
-    before = proxy.round_trips
-    work()
-    return proxy.round_trips - before
-
-
 def new_order(transaction: Transaction) -> None:
     table = transaction.table
     assert table("warehouse").read((1,)) is not None
@@ -197,7 +191,7 @@ def test_round_trips_of_order_entry(
 ) -> None:
     """A transaction waits for what it reads, and once for all that it writes."""
     storage.run(program)  # prepares the statements
-    assert trips(proxy, lambda: storage.run(program)) == most
+    assert proxy.trips_of(lambda: storage.run(program)) == most
 
 
 def test_what_order_entry_leaves(storage: Storage) -> None:
@@ -239,7 +233,7 @@ def test_read_takes_one(storage: Storage, proxy: Proxy, name: str) -> None:
     with storage.transaction() as transaction:
         table = transaction.table("orders")
         assert table.read((1, 1, 1)) is not None
-        assert trips(proxy, lambda: ONE_TRIP[name](table)) == 1
+        assert proxy.trips_of(lambda: ONE_TRIP[name](table)) == 1
 
 
 def test_scan_of_many_rows_opens_a_cursor(storage: Storage, proxy: Proxy) -> None:
@@ -282,8 +276,8 @@ def test_blind_write_takes_none(storage: Storage, proxy: Proxy, name: str) -> No
     with storage.transaction() as transaction:
         table = transaction.table("customer")
         assert table.read((1, 1, 3)) is not None
-        assert trips(proxy, lambda: BLIND[name](table)) == 0
-        assert trips(proxy, transaction.commit) == 1
+        assert proxy.trips_of(lambda: BLIND[name](table)) == 0
+        assert proxy.trips_of(transaction.commit) == 1
 
 
 AUTO_COMMIT: dict[str, Callable[[StructuredTable], object]] = {
@@ -300,7 +294,7 @@ AUTO_COMMIT: dict[str, Callable[[StructuredTable], object]] = {
 def test_write_of_the_auto_commit_view_takes_two(storage: Storage, proxy: Proxy, name: str) -> None:
     """The write, which also begins the transaction and tells whether the row is there, and the commit."""
     table = storage.table("customer")
-    assert trips(proxy, lambda: AUTO_COMMIT[name](table)) == 2
+    assert proxy.trips_of(lambda: AUTO_COMMIT[name](table)) == 2
     with pytest.raises(RecordNotFoundError):
         table.update({"w": 5, "d": 5, "c": 5, "data": "new"})
     assert table.read((5, 5, 5)) is None
@@ -338,7 +332,7 @@ def test_partial_write_of_a_seen_row_takes_none(
         table = transaction.table("customer")
         assert table.read((1, 1, 3)) is not None
         READS[name](table)
-        assert trips(proxy, lambda: write(table)) == 0
+        assert proxy.trips_of(lambda: write(table)) == 0
     found = storage.table("customer").read((1, 2, 1))
     assert found is not None
     assert found["data"] == "new"
@@ -505,5 +499,5 @@ def test_round_trips_of_table_types(storage: Storage, proxy: Proxy, name: str) -
     with storage.transaction() as transaction:
         assert transaction.table("customer").read((1, 1, 3)) is not None
         view = transaction.table(of_table)
-        assert trips(proxy, lambda: call(view)) == expected
-        assert trips(proxy, transaction.commit) == 1
+        assert proxy.trips_of(lambda: call(view)) == expected
+        assert proxy.trips_of(transaction.commit) == 1

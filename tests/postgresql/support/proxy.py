@@ -103,6 +103,12 @@ class Proxy(ForwardingProxy):
         with self._lock:
             return self._round_trips
 
+    def trips_of(self, work: Callable[[], object]) -> int:
+        """Return how often work waits for the server."""
+        before = self.round_trips
+        work()
+        return self.round_trips - before
+
     def trap(self, condition: Condition, cut: Cut) -> Trap:
         """Cut one connection, at the next message of any that meets the condition."""
         trap = Trap(condition, cut)
