@@ -70,8 +70,9 @@ def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilit
     capabilities : Capabilities, optional
         The abilities of the store beyond the mandatory ones. If not given, whether the store declares itself
         `process_local` decides: if not, all that follows from several processes is demanded. So are table types, if
-        the store creates a table without a key, change feeds, if it creates one with a changelog-producer, and streams,
-        statistics and shared snapshots, if it begins a write job of one, tells and takes them.
+        the store creates a table without a key, change feeds, if it creates one with a changelog-producer, streams,
+        statistics and shared snapshots, if it begins a write job of one, tells and takes them, and aggregates, if
+        `Storage.aggregates` says so.
 
     Returns
     -------
@@ -105,6 +106,7 @@ def run(url: str, extra_pytest_args: Sequence[str] = (), capabilities: Capabilit
                 streams=_offers(storage, lambda: _begin_batch(storage)),
                 statistics=_offers(storage, lambda: storage.statistics(_PROBE.name)),
                 shared_snapshots=_offers(storage, lambda: _share(storage)),
+                aggregates=storage.aggregates,
             )
     with tempfile.TemporaryDirectory(prefix="structable-conformance-") as folder:
         program = Path(folder, "test_conformance.py")

@@ -231,6 +231,15 @@ def test_run_takes_a_pattern() -> None:
     assert "capability multi_process is not declared" in done.stdout
 
 
+def test_run_finds_every_capability_of_a_store() -> None:
+    program = "import sys; from structable.spi.conformance import run; sys.exit(run('memory://{fresh}', sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "-q", "-rs", "-k", "without_the_capability or test_rows_are_counted"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\b1 passed, 3 skipped", done.stdout)
+    assert "is not declared" not in done.stdout
+
+
 SECRETS = ["pa%20ss%27w0rd", "pa ss'w0rd", "t%2Fk3n", "t/k3n"]
 PLANTED_RUN = """
 import sys
