@@ -166,6 +166,7 @@ class Applications(Dataset):
         InUseError
             If it has active runs.
         """
+        now = self._context.now(at)
         self._versions.require(namespace, application, version)
         self._context.exclude(_fence(namespace, application))
         self._refuse_active(namespace, application, version)
@@ -178,7 +179,7 @@ class Applications(Dataset):
         head = self._heads.require(namespace, application)
         becomes = rest[0].version if head.latest == version else head.latest
         # Written in any case: an overlapping deployment must see this deletion.
-        self._heads.change((namespace, application), latest=becomes, updated=self._context.now(at))
+        self._heads.change((namespace, application), latest=becomes, updated=now)
 
     def delete(self, namespace: str, application: str) -> None:
         """Delete an application with its versions, history and state.

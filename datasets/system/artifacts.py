@@ -77,6 +77,9 @@ class Artifacts(Dataset):
             created=self._context.now(at),
         )
         plugin_rows, class_rows = _plugins(made), _classes(made)
+        self._context.check(ARTIFACTS, [made])
+        self._context.check(PLUGINS, plugin_rows)
+        self._context.check(APPLICATION_CLASSES, class_rows)
         before = self.get(namespace, artifact, version)
         if before is not None:
             if not version.endswith("-SNAPSHOT"):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from structable.datasets.coordination import fences
 from structable.datasets.errors import NotFoundError, SecretError
 from structable.datasets.records import Record, Records, RecordTable
 from structable.datasets.tables.namespaces import NAMESPACES
-from structable.spi import Transaction
+from structable.spi import Transaction, check_row
 
 if TYPE_CHECKING:
     from structable.datasets.secrets.key_providers import KeyProvider
@@ -70,6 +70,12 @@ class Context:
         if found is None:
             found = self._records[table.name] = self._tables[table](self.tx, checked=True)
         return found
+
+    def check(self, table: RecordTable[R], records: Iterable[R]) -> None:
+        """Raise what putting records would raise: before the first write of an operation that has several."""
+        encode, specification = self._tables[table].codec.encode, self.records(table).table.specification
+        for record in records:
+            check_row(specification, encode(record))
 
     def now(self, at: dt.datetime | None = None) -> dt.datetime:
         """Return the time given, or the clock's, in UTC.

@@ -63,9 +63,6 @@ class FieldLineages(Dataset):
         document = LINEAGE_OPERATIONS.codec.encode_field("operations", operations)
         assert isinstance(document, str)
         checksum = hashlib.sha256(document.encode()).hexdigest()
-        self._context.share(_fence(checksum))
-        if self._operations.get(checksum) is None:
-            self._put_operations(checksum, operations)
         made = [
             LineageEndpoint(
                 direction=direction,
@@ -80,6 +77,10 @@ class FieldLineages(Dataset):
             for direction, endpoints in ((Direction.INCOMING, destinations), (Direction.OUTGOING, sources))
             for endpoint, properties in endpoints.items()
         ]
+        self._context.check(LINEAGE_ENDPOINTS, made)
+        self._context.share(_fence(checksum))
+        if self._operations.get(checksum) is None:
+            self._put_operations(checksum, operations)
         before = self._endpoints.get_many([(one.direction, *_of(one), one.run) for one in made])
         self._endpoints.put_many(made)
         self._drop_unused({one.checksum for one in before} - {checksum})

@@ -53,6 +53,7 @@ class MetadataSets(Dataset):
             tags=sorted(dict.fromkeys(tags)),
             generation=stored + 1,
         )
+        self._context.check(METADATA, [after])
         self._change(before, after)
         return after
 

@@ -107,12 +107,12 @@ class Runs(Dataset):
         Raises
         ------
         ValueError
-            If the run id is no UUIDv7.
+            If the run id is no UUIDv7, or a name is none.
         """
         current = self._get(ref, run)
         if current is not None:
             return Ignored(IgnoredReason.EXISTS, current)
-        check_names(**ref._asdict())
+        check_names(**ref._asdict(), **({} if profile is None else {"profile": profile}))
         if parent_run is not None:
             check_run_id(parent_run)
         versions = self._context.records(APPLICATION_VERSIONS)

@@ -86,7 +86,7 @@ class ScheduleJobs(Dataset):
         # Which the removal of the application and of the namespace exclude.
         self._context.share(f"app/{schedule.namespace}/{schedule.application}")
         now = self._context.now(at)
-        last = self._last(schedule.text)
+        last, replaced = self._last(schedule.text), False
         if last is not None and last.state is ScheduleJobState.PENDING_TRIGGER:
             late = timeout is not None and now - last.created > timeout
             marked = last.deleted or last.obsolete
@@ -94,7 +94,7 @@ class ScheduleJobs(Dataset):
                 joined = [*last.notifications, notification]
                 self._rows.change(_key(last), notifications=joined, at=now)
                 return msgspec.structs.replace(last, notifications=joined, at=now)
-            self._mark(last, _OBSOLETE)
+            replaced = True
         made = ScheduleJob(
             partition=_partition(schedule.text),
             schedule=schedule.text,
@@ -118,6 +118,8 @@ class ScheduleJobs(Dataset):
                 at=now,
             )
         )
+        if last is not None and replaced:
+            self._mark(last, _OBSOLETE)
         return made
 
     def advance(self, job: ScheduleJob, state: ScheduleJobState, *, at: dt.datetime | None = None) -> ScheduleJob:

@@ -166,7 +166,7 @@ class Schedules(Dataset):
 
         A schedule that can no longer fire is deleted; one that needs any of its triggers only loses this one.
         """
-        trigger = program_trigger(ref)
+        trigger, now = program_trigger(ref), self._context.now(at)
         self._context.exclude(f"trigger/{trigger}")
         affected = self.by_trigger(trigger)
         for schedule in affected:
@@ -174,7 +174,7 @@ class Schedules(Dataset):
             rest = [one for one in self.triggers(*key) if one != trigger]
             definition = schedule.definition
             if rest and isinstance(definition, dict) and definition.get("triggers") == "or":
-                self.update(*key, definition, triggers=rest, at=at)
+                self.update(*key, definition, triggers=rest, at=now)
             else:
                 self.delete(*key)
         return affected
@@ -209,6 +209,6 @@ MAX_TRIGGER_BYTES = 1_500
 def _checked(triggers: Iterable[str]) -> list[str]:
     found = list(dict.fromkeys(triggers))
     for trigger in found:
-        if not isinstance(trigger, str) or not 1 <= len(trigger.encode()) <= MAX_TRIGGER_BYTES:
-            raise ValueError(f"trigger {trigger!r} is not a text of 1 to {MAX_TRIGGER_BYTES:,} bytes")
+        if not isinstance(trigger, str) or not 1 <= len(trigger.encode()) <= MAX_TRIGGER_BYTES or "\0" in trigger:
+            raise ValueError(f"trigger {trigger!r} is not a text of 1 to {MAX_TRIGGER_BYTES:,} bytes without NUL")
     return found

@@ -70,6 +70,8 @@ class Secrets(Dataset):
         sealed = seal(self._context.keys, self._values.table.specification.name, key, value)
         if properties is None:
             properties = {} if before is None else before.properties
+        kept = SecretValue(namespace=namespace, secret=secret, version=new, **sealed._asdict())
+        self._context.check(SECRET_VALUES, [kept])
         self._secrets.put(
             Secret(
                 namespace=namespace,
@@ -82,7 +84,7 @@ class Secrets(Dataset):
             )
         )
         self._values.delete_all(Range.prefix((namespace, secret)))
-        self._values.put(SecretValue(namespace=namespace, secret=secret, version=new, **sealed._asdict()))
+        self._values.put(kept)
         return new
 
     def get(self, namespace: str, secret: str) -> bytes | None:

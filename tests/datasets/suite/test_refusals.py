@@ -1,0 +1,99 @@
+"""An operation that raises has written nothing, whichever of its rows or arguments is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+
+import pytest
+
+from structable.datasets import (
+    DatasetRef,
+    FieldLineage,
+    FieldOperation,
+    MetadataScope,
+    ProgramRef,
+    ProvidedPlugin,
+    ScheduleStatus,
+    Session,
+    SystemData,
+    new_run_id,
+    program_trigger,
+)
+from structable.spi import Storage
+from structable.spi.values import MAX_ROW_SIZE
+from tests.datasets.conftest import Begin
+from tests.datasets.support.clock import Clock
+from tests.datasets.support.keys import Keys
+
+NAIVE = dt.datetime(2026, 1, 5, 12)
+NOT_JSON = {"a": float("nan")}
+WEB = ProgramRef("default", "shop", "service", "web")
+READ = FieldOperation("read", outputs=("a",), source=DatasetRef("default", "people"))
+SCHEDULE = ("default", "shop", "nightly")
+
+
+@pytest.fixture
+def system(shared_store: Storage, system: SystemData, clock: Clock) -> SystemData:
+    """Return the datasets with master keys, and what the refused operations are about."""
+    system = SystemData.open(shared_store, clock=clock, keys=Keys())
+    with system.transaction() as s:
+        s.applications.deploy("default", "shop", "1", {})
+        s.applications.deploy("default", "shop", "2", {})
+        s.artifacts.add("default", "jdbc", "1-SNAPSHOT", plugins=[ProvidedPlugin("sink", "jdbc")])
+        s.metadata.set("shop", MetadataScope.USER, {"owner": "ada"}, ["red"])
+        s.secrets.put("default", "password", b"old")
+        s.schedules.add(*SCHEDULE, {"triggers": "or"}, triggers=["time:nightly", program_trigger(WEB)])
+        s.schedules.add("default", "shop", "after", {}, triggers=[program_trigger(WEB)])
+        s.schedules.set_status(*SCHEDULE, ScheduleStatus.SCHEDULED)
+        _notify(s, "first")
+    return system
+
+
+def _notify(s: Session, notification: object) -> object:
+    schedule = s.schedules.get(*SCHEDULE)
+    assert schedule is not None
+    return s.schedule_jobs.notify(schedule, notification, timeout=dt.timedelta(hours=1))
+
+
+def _lineage(properties: dict[str, str]) -> FieldLineage:
+    return FieldLineage({DatasetRef("default", "people"): properties}, [], [READ])
+
+
+REFUSED: dict[str, Callable[[Session], object]] = {
+    "value of a secret": lambda s: s.secrets.put("default", "password", b"x" * MAX_ROW_SIZE),
+    "properties of a secret": lambda s: s.secrets.put("default", "password", b"new", properties=NOT_JSON),
+    "plugin of a snapshot": lambda s: s.artifacts.add(
+        "default", "jdbc", "1-SNAPSHOT", plugins=[ProvidedPlugin("sink", "jdbc", NOT_JSON)]
+    ),
+    "trigger": lambda s: s.schedules.add("default", "shop", "new", {}, triggers=["time:x", "a\0b"]),
+    "new trigger": lambda s: s.schedules.update(*SCHEDULE, {}, triggers=["a\0b"]),
+    "time of a dropped program": lambda s: s.schedules.drop_program(WEB, at=NAIVE),
+    "late notification": lambda s: _notify(s, NOT_JSON),
+    "properties of an endpoint": lambda s: s.field_lineage.add(WEB.run(new_run_id()), _lineage({"a": "\ud800"})),
+    "profile of a run": lambda s: s.runs.provision(WEB, new_run_id(), version="1", source=1, profile="p" * 1_990),
+    "time of a deleted version": lambda s: s.applications.delete_version("default", "shop", "2", at=NAIVE),
+    "property": lambda s: s.metadata.set("shop", MetadataScope.USER, {"size": 7}, []),  # type: ignore[dict-item]
+}
+
+
+def rows(s: Session, system: SystemData) -> dict[str, list[dict[str, object]]]:
+    """Return the rows of all tables but the fences, on which nothing depends."""
+    return {
+        name: [dict(row) for row in s.tx.table(name).scan()]
+        for name in system.table_names
+        if not name.endswith("fences")
+    }
+
+
+@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
+def test_refused_operation_writes_nothing(
+    system: SystemData, begin: Begin, clock: Clock, refused: Callable[[Session], object]
+) -> None:
+    clock.tick(dt.timedelta(days=1).total_seconds())
+    with begin() as s:
+        before = rows(s, system)
+        with pytest.raises(ValueError):  # noqa: PT011 - each has an error of its own
+            refused(s)
+        assert rows(s, system) == before
+        assert s.secrets.get("default", "password") == b"old"
