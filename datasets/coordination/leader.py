@@ -54,6 +54,11 @@ class Leader:
 
         The lease is renewed meanwhile. A body that writes calls `lease.check(tx)` in each transaction, which raises
         `LeaseLostError` once another one may lead: a leader that was stopped for too long commits nothing.
+
+        Raises
+        ------
+        StorageUnavailableError
+            If the storage is closed before the candidate is elected. While a store cannot be reached, it waits.
         """
         if isinstance(self._place, Storage):
             # Its close ends the keeper; the storage stays open.
@@ -76,6 +81,8 @@ class Leader:
             try:
                 lease = system.leases.acquire(self._name, self._owner, self._ttl, keep=True)
             except (StorageUnavailableError, TransactionError):
+                if system.storage.closed:
+                    raise
                 _log.warning("the lease %r could not be read; trying again", self._name, exc_info=True)
                 lease = None
             if lease is not None:

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from structable.datasets import Leader, Lease, LeaseLostError, SystemData
+from structable.spi import StorageUnavailableError, connect
 
 
 class TestLeader:
@@ -45,6 +46,14 @@ class TestLeader:
         for thread in threads:
             thread.join()
         assert tokens == [1, 2, 3]
+
+    @pytest.mark.parametrize("by_storage", [False, True])
+    def test_candidate_of_a_closed_storage_ends(self, by_storage: bool) -> None:
+        with connect("memory://") as storage:
+            SystemData.create(storage)
+            system = SystemData.open(storage)
+        with pytest.raises(StorageUnavailableError, match="closed"):
+            Leader(storage if by_storage else system, "job").run(lambda lease: None)
 
     def test_stopped_leader_commits_nothing(self, system: SystemData) -> None:
         def body(lease: Lease) -> None:
