@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from structable.spi.errors import InvalidFieldError
+from structable.spi.errors import InvalidFieldError, UnsupportedOperationError
 from structable.spi.showing import shown
 
 from .batches import Batch, CompactBatch, CompleteBatch, Step
@@ -30,7 +30,8 @@ class Batching:
     A batch is sent once it has `max_size` operations, or `max_delay` seconds after its first one; the next one opens at
     once. While `max_in_flight` batches are under way, or one with a key of the open one still waits, the open one grows
     beyond its delay, up to `max_size`, so that batches get larger as calls come faster than they are carried out. No
-    two batches under way have a key in common. A bulk call that fails fails its own operations only. Bulk calls of the
+    two batches under way have a key in common. A bulk call that fails fails its own operations only; where the store
+    refuses a value, or all of them as too large for one transaction, each operation is made alone. Bulk calls of the
     table pass batches by; they send the open one first if it holds one of their keys.
 
     A *complete* batch keeps every operation. It is sent in rounds, one after the other; a key is at most once in a
@@ -206,11 +207,12 @@ class Batcher:
                 failures = await calls.update([(step.key, step.payload) for step in steps])  # type: ignore[misc]
             else:
                 await calls.write(kind, [(step.key, step.payload) for step in steps])
-        except InvalidFieldError as error:
+        except (InvalidFieldError, UnsupportedOperationError) as error:
             if len(steps) == 1 or not calls.source.judges_rows:
                 fail_all(_callers(steps), error)
                 return
-            # One row is refused, and nothing was written: the others must not suffer for it.
+            # A row is refused, or all of them are too large for one transaction, and nothing was written: alone, each
+            # has its own outcome.
             await all_of([self._made(kind, [step]) for step in steps])
         except asyncio.CancelledError:
             raise  # the task was cancelled: sources turn what a function awaited into another error

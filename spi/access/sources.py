@@ -47,7 +47,7 @@ class Source(ABC):
     puts_defaults: bool
     """Whether updates put their defaults themselves."""
     judges_rows: bool
-    """Whether a bulk write that raises InvalidFieldError may succeed without one of its rows."""
+    """Whether the rows of a bulk write that raises InvalidFieldError or UnsupportedOperationError may fit alone."""
 
     @abstractmethod
     def has_bulk(self, kind: Kind) -> bool:

@@ -27,6 +27,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.access import AsyncTable, Batching, Cache, blocking, open_table, send_to, send_update_to
+from structable.spi.rules.transaction_size import lowered_limit
 
 from .fake_clock import outcomes
 
@@ -242,6 +243,20 @@ class StoreCases:
 
     async def _later(self, users: Table, key: object, row: dict[str, Value]) -> None:
         await users.put(key, row)  # type: ignore[arg-type]
+
+    @any_batching
+    def test_rows_too_large_for_one_transaction_are_written(
+        self, user_table: StructuredTable, batching: Batching | None
+    ) -> None:
+        async def main() -> None:
+            async with open_table(user_table, batching=batching) as users:
+                await asyncio.gather(*(users.put((f"{number}",), {"name": "x" * 2_000}) for number in range(10)))
+                if batching is not COMPACT:
+                    await asyncio.gather(*(users.update((f"{number}",), {"name": "y" * 2_000}) for number in range(10)))
+
+        with lowered_limit(10_000):
+            asyncio.run(main())
+        assert user_table.count() == 10
 
     @any_order
     def test_no_update_is_lost_beside_another_process(
