@@ -6,6 +6,11 @@ every store. The errors are also in `structable.datasets.errors`.
 
 from __future__ import annotations
 
+from structable.spi.needs import needing
+
+with needing("datasets need", "datasets"):
+    import msgspec  # noqa: F401
+
 from .coordination.leader import Leader
 from .coordination.leases import Lease
 from .coordination.permits import Permit

@@ -46,6 +46,7 @@ from .fields import Field, FieldType
 from .filters import Column, Filter, col
 from .loader import InstalledBackend, connect, installed_backends, read_split
 from .merging import Merger
+from .needs import needing
 from .positions import FeedPosition
 from .ranges import Range
 from .rows import Row, RowShape
@@ -194,11 +195,13 @@ def __getattr__(name: str) -> object:
         return version("structable")
     # Imported on first use: the core does not depend on Arrow.
     if name in _ARROW:
-        from . import arrow
+        with needing("Arrow batches need", "arrow"):
+            from . import arrow
 
         return getattr(arrow, name)
     if name in _ARROW_AGGREGATES:
-        from . import arrow_aggregates
+        with needing("Arrow batches need", "arrow"):
+            from . import arrow_aggregates
 
         return getattr(arrow_aggregates, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal
 
+from structable.backends.base.arrow_libraries import require_arrow
 from structable.backends.base.feed_upkeep import FeedUpkeep
 from structable.backends.base.scan_arguments import ScanArguments
 from structable.spi import (
@@ -191,6 +192,7 @@ class OrderedStorage(Storage):
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         self._require_open()
+        require_arrow()
         if reads_changes(split):
             return read_change_split(self.engine, self._catalog, split)
         return read_table_split(self.engine, split)
@@ -210,6 +212,7 @@ class OrderedStorage(Storage):
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         self._require_open()
+        require_arrow()
         return self._jobs.stage(job, partition, attempt, batches)
 
     def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from structable.spi.needs import needing
+
 from .capabilities import Capabilities
 
 if TYPE_CHECKING:
@@ -29,11 +31,13 @@ __all__ = ["BackendConformance", "Capabilities", "run"]
 def __getattr__(name: str) -> object:
     # Loaded on demand: the client processes of the suite import from this package, and need no pytest.
     if name == "BackendConformance":
-        from .suite import BackendConformance
+        with needing("the conformance suite needs", "conformance"):
+            from .suite import BackendConformance
 
         return BackendConformance
     if name == "run":
-        from .runner import run
+        with needing("the conformance suite needs", "conformance"):
+            from .runner import run
 
         return run
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
