@@ -26,15 +26,17 @@ class Document:
         The field, for messages.
     type : type
         What `decode` returns.
+
+    Raises
+    ------
+    TypeError
+        If msgspec cannot decode the type.
     """
 
     def __init__(self, table: str, field: str, type: Any) -> None:  # noqa: A002, ANN401 - any annotation
         self.table = table
         self.field = field
-        try:
-            self.decode: Callable[[str], Any] = msgspec.json.Decoder(type).decode
-        except TypeError as error:
-            raise DocumentError(table, field, f"its type cannot be a document: {error}") from error
+        self.decode: Callable[[str], Any] = msgspec.json.Decoder(type).decode
 
     def encode(self, value: object) -> str:
         """Return compact JSON with sorted keys; equal values give equal texts.

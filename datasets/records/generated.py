@@ -49,7 +49,7 @@ class Codec:
         self.fields = fields
         self.key = key
         self.documents = {
-            name: Document(table, name, one.type) for name, one in fields.items() if one.coding is Coding.DOCUMENT
+            name: self._document(name, one) for name, one in fields.items() if one.coding is Coding.DOCUMENT
         }
         self.coded_key = any(fields[name].coding is not Coding.PLAIN for name in key)
         self.encode: Callable[[object], dict[str, Value]] = self._encoder()
@@ -62,6 +62,12 @@ class Codec:
         InvalidFieldError, DocumentError
             If a value does not fit its field, as far as the store does not check it.
         """
+
+    def _document(self, name: str, one: RecordField) -> Document:
+        try:
+            return Document(self.table, name, one.type)
+        except TypeError as error:
+            raise RecordTypeError(f"{self.record_type.__name__}.{name} cannot be a document: {error}") from error
 
     def encode_key(self, key: tuple[object, ...]) -> tuple[Value, ...]:
         """Return what the table keeps for a key, a tuple in key order."""

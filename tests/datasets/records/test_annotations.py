@@ -37,6 +37,10 @@ class Part(msgspec.Struct):
     name: str
 
 
+class Mate(msgspec.Struct):
+    name: str
+
+
 @dataclasses.dataclass
 class Piece:
     name: str
@@ -112,6 +116,8 @@ def test_decimal_has_digits() -> None:
         Annotated[Color, Int],
         Annotated[int, Digits(3, 1)],
         Annotated[int, Json, Byte],
+        Annotated[Part | Mate, Json],  # structs that nothing tells apart
+        list[Part | Mate],
     ],
     ids=str,
 )
