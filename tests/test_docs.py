@@ -1,5 +1,6 @@
 """The documentation is true: its code runs, its links lead somewhere, and it names every public export."""
 
+import dataclasses
 import inspect
 import re
 import uuid
@@ -9,6 +10,7 @@ import pytest
 
 import structable.spi
 import structable.spi.access
+from structable.spi.conformance import Capabilities
 from tests.page_code import ROOT, blocks_of, page_name, run_blocks
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -98,3 +100,21 @@ def test_contributing_names_every_variable_of_the_tests() -> None:
     }
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert sorted(name for name in used if name not in text) == []
+
+
+def test_operations_names_every_logger() -> None:
+    used = {
+        name
+        for folder in ("backends", "cli", "datasets", "spark_bridge", "spi", "testing")
+        for file in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r'getLogger\("?(.*?)"?\)', file.read_text(encoding="utf-8"))
+    }
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert sorted(name for name in used if f"| `{name}` |" not in text) == []
+
+
+def test_conformance_names_every_capability_and_every_module_of_rules() -> None:
+    text = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+    rules = {file.stem for file in (ROOT / "spi" / "conformance").glob("*_rules.py")}
+    capabilities = {field.name for field in dataclasses.fields(Capabilities)}
+    assert sorted(name for name in rules | capabilities if f"`{name}`" not in text) == []
