@@ -8,9 +8,9 @@ import math
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from cachetools import TTLCache
+from cachetools import TLRUCache
 
 from structable.spi.showing import shown
 
@@ -31,7 +31,8 @@ class Cache:
     A row that is not cached is loaded once for all callers that wait for it; cancelling one of them leaves the load to
     the others, and a load that fails fails them all and keeps nothing. A write drops its rows when it is called. A
     put's value is kept once the put succeeded; updated and deleted rows are loaded again. A load that a write of its
-    key overlaps is given to its callers, never kept. A write of another process is seen after at most `ttl` seconds.
+    key overlaps is given to its callers, never kept. A write of another process is seen after at most `ttl` seconds, as
+    rows age from the call that loaded or put them, however long that took.
 
     Every caller gets a value of its own: mutable values are copied (`copy.deepcopy`) on the way into the cache and out
     of it, so that changing one changes nothing else. A value that cannot be copied is a TypeError of the call that
@@ -71,12 +72,20 @@ class Cache:
             raise TypeError(f"absent is {shown(self.absent)}; it must be a bool")
 
 
+class _Kept(NamedTuple):
+    """A row, None if it is absent, and the time at which it goes."""
+
+    row: Any
+    expires: float
+
+
 class _Load(Generic[K, V]):
     """One load under way, of one key or of several."""
 
-    __slots__ = ("_given", "_other_error", "ends", "error", "overlapped", "rows")
+    __slots__ = ("_given", "_other_error", "began", "ends", "error", "overlapped", "rows")
 
-    def __init__(self, overlapped: set[K]) -> None:
+    def __init__(self, overlapped: set[K], began: float) -> None:
+        self.began = began
         self.overlapped = overlapped
         """Its keys of which a write overlaps it."""
         self.ends: list[Callable[[], None]] = []
@@ -103,10 +112,11 @@ class _Load(Generic[K, V]):
 class CachedWrite(Generic[K]):
     """A write from its call to its end, as `CachedRows` knows it."""
 
-    __slots__ = ("keys",)
+    __slots__ = ("began", "keys")
 
-    def __init__(self, keys: tuple[K, ...]) -> None:
+    def __init__(self, keys: tuple[K, ...], began: float) -> None:
         self.keys = keys
+        self.began = began
 
 
 class _Writing(Generic[K]):
@@ -136,7 +146,7 @@ class CachedRows(Generic[K, V]):
         self._cache = cache
         self._instruments = instruments
         self._gauge = instruments.cache_gauge()
-        self._kept: TTLCache[K, V | None] | None = None
+        self._kept: TLRUCache[K, _Kept] | None = None
         self._loads: dict[K, _Load[K, V]] = {}
         self._under_way: set[asyncio.Future[Any]] = set()
         self._writing: dict[K, _Writing[K]] = {}
@@ -146,7 +156,7 @@ class CachedRows(Generic[K, V]):
         loop = asyncio.get_running_loop()
         own: asyncio.Future[V | None] = loop.create_future()
         try:
-            kept = self._rows(loop)[key]
+            kept = self._rows(loop)[key].row
         except KeyError:
             self._instruments.miss()
         else:
@@ -177,7 +187,7 @@ class CachedRows(Generic[K, V]):
         for key in dict.fromkeys(keys):
             found[key] = None
             try:
-                found[key] = private_copy(rows[key])
+                found[key] = private_copy(rows[key].row)
             except KeyError:
                 under_way = self._loads.get(key)
                 if under_way is None:
@@ -211,7 +221,7 @@ class CachedRows(Generic[K, V]):
 
     def written(self, keys: Iterable[K]) -> CachedWrite[K]:
         """Drop the rows of a write that is called now; `acknowledged` must follow, whatever becomes of the write."""
-        write = CachedWrite(tuple(dict.fromkeys(keys)))
+        write = CachedWrite(tuple(dict.fromkeys(keys)), asyncio.get_running_loop().time())
         for key in write.keys:
             if self._kept is not None:
                 self._kept.pop(key, None)
@@ -247,17 +257,18 @@ class CachedRows(Generic[K, V]):
             if values is not None and writing.last is write and key in values:
                 # The put stands, so its caller gets no error of a value that cannot be copied: the next load does.
                 with contextlib.suppress(TypeError):
-                    self._keep(key, values[key])
+                    self._keep(key, values[key], write.began)
         self._count()
 
-    def _rows(self, loop: asyncio.AbstractEventLoop) -> TTLCache[K, V | None]:
+    def _rows(self, loop: asyncio.AbstractEventLoop) -> TLRUCache[K, _Kept]:
         if self._kept is None:
-            self._kept = TTLCache(self._cache.max_rows, self._cache.ttl, loop.time)
+            self._kept = TLRUCache(self._cache.max_rows, lambda key, kept, now: kept.expires, loop.time)
         return self._kept
 
-    def _keep(self, key: K, row: V | None) -> None:
-        if row is not None or self._cache.absent:
-            self._rows(asyncio.get_running_loop())[key] = private_copy(row)
+    def _keep(self, key: K, row: V | None, began: float) -> None:
+        loop, expires = asyncio.get_running_loop(), began + self._cache.ttl
+        if (row is not None or self._cache.absent) and loop.time() < expires:
+            self._rows(loop)[key] = _Kept(private_copy(row), expires)
 
     def _count(self) -> None:
         if self._instruments.enabled and self._kept is not None:
@@ -266,7 +277,8 @@ class CachedRows(Generic[K, V]):
     def _begin(
         self, keys: list[K], task: asyncio.Future[Result], rows: Callable[[], Mapping[K, V | None]]
     ) -> _Load[K, V]:
-        load: _Load[K, V] = _Load({key for key in keys if key in self._writing})
+        began = asyncio.get_running_loop().time()
+        load: _Load[K, V] = _Load({key for key in keys if key in self._writing}, began)
         for key in keys:
             self._loads[key] = load
         self._under_way.add(task)
@@ -288,7 +300,7 @@ class CachedRows(Generic[K, V]):
             load.rows = rows()
             for key in keys:
                 if key not in load.overlapped:
-                    self._keep(key, load.rows.get(key))
+                    self._keep(key, load.rows.get(key), load.began)
         except BaseException as error:  # a cancelled load is its callers' CancelledError
             load.error = error
         for end in load.ends:

@@ -71,6 +71,34 @@ def test_row_is_loaded_once_and_kept_for_its_lifetime() -> None:
     run(main())
 
 
+def test_rows_age_from_the_call_that_read_or_put_them() -> None:
+    """Other processes may write while a load or a put is under way."""
+
+    async def main() -> None:
+        cached, store = _cached(Cache(ttl=5.0)), Store({"a": 1})
+        store.holds = True
+        read, put = _get(cached, store, "a"), cached.written(["b"])
+        await advance(3)
+        store.rows |= {"a": 2, "b": 4}  # by another process
+        store.waiting.pop().set_result(None)
+        cached.acknowledged(put, {"b": 3})
+        store.holds = False
+        assert await read == 1
+        assert await cached.get_many(["a", "b"], store.many) == {"a": 1, "b": 3}
+        await advance(2)
+        assert await cached.get_many(["a", "b"], store.many) == {"a": 2, "b": 4}
+        store.holds = True
+        late = cached.get_many(["c"], store.many)
+        await advance(6)
+        store.waiting.pop().set_result(None)
+        store.holds = False
+        assert await late == {}
+        store.rows["c"] = 1
+        assert await _get(cached, store, "c") == 1
+
+    run(main())
+
+
 def test_one_load_serves_all_that_wait_single_and_many() -> None:
     async def main() -> None:
         cached, store = _cached(), Store({"a": 1, "b": 2, "c": 3})
