@@ -175,6 +175,7 @@ class StructuredTable(ABC):
         if spec.keyless:
             raise keyless_refusal(spec, "update_many")
         checked = check_updates(spec, given, default)
+        self.upsert_many([])  # refused by what is read-only, also if every row is absent
         keys = [tuple(row[name] for name in spec.primary_key) for row, _ in checked]
         rows: dict[tuple[Value, ...], Mapping[str, Value]] = {row.key: row for row in self.multi_read(keys)}
         changed: dict[tuple[Value, ...], dict[str, Value]] = {}

@@ -11,14 +11,16 @@ from structable.spi import UnsupportedOperationError, WriteJob, WriteMode
 from structable.spi.conformance import Capabilities
 from structable.spi.conformance.job_modes import JobModeRules
 from structable.spi.conformance.many_rules import ManyRules
+from structable.spi.conformance.update_many_rules import UpdateManyRules
+from structable.spi.conformance.write_rules import WriteRules
 
 
-class TestDefaults(ManyRules):
+class TestDefaults(ManyRules, UpdateManyRules, WriteRules):
     capabilities = Capabilities(multi_process=False, durable_after_kill=False, writes_never_wait=True)
 
     @pytest.fixture(autouse=True)
     def without_overrides(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in ("delete_many", "increment_many"):
+        for name in ("delete_many", "increment_many", "insert_many", "update_many"):
             monkeypatch.delattr(OrderedTable, name)
 
     @pytest.fixture
