@@ -117,7 +117,12 @@ def load_backend(scheme: str) -> Backend:
         loaded = entry.load()
     except (ImportError, AttributeError) as missing:
         raise _not_loadable(entry, missing) from missing
-    backend = loaded()
+    try:
+        backend = loaded()
+    except TypeError as error:  # it is no class, or one that lacks methods
+        raise BackendNotFoundError(
+            f"the entry point {entry.value!r} of {_provider(entry)} is not a structable Backend: {error}"
+        ) from error
     if not isinstance(backend, Backend):
         raise BackendNotFoundError(f"the entry point {entry.value!r} of {_provider(entry)} is not a structable Backend")
     return backend

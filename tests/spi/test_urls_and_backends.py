@@ -41,7 +41,9 @@ def test_an_at_sign_in_a_parameter_is_no_password(url: str, hosts: str) -> None:
 
 @pytest.fixture
 def strange_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "strange.py").write_text("class NoBackend: pass\n")
+    (tmp_path / "strange.py").write_text(
+        "from structable.spi import Backend\nclass NoBackend: pass\nclass Unfinished(Backend): pass\n"
+    )
     (tmp_path / "strange_without_library.py").write_text("raise ImportError('libstrange.so is missing')\n")
     (tmp_path / "strange_without_driver.py").write_text("import no_such_driver\n")
     about = tmp_path / "strange-1.0.dist-info"
@@ -50,6 +52,7 @@ def strange_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (about / "entry_points.txt").write_text(
         "[structable.backends]\nmemory = strange:NoBackend\nlibrary = strange_without_library:Backend\n"
         "driver = strange_without_driver:Backend\nname = strange:Missing\nother = strange:NoBackend\n"
+        "module = strange\nunfinished = strange:Unfinished\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -63,6 +66,8 @@ def strange_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("driver", ["no_such_driver", "pip install 'strange[driver]'"]),
         ("name", ["Missing", "pip install strange"]),
         ("other", ["is not a structable Backend"]),
+        ("module", ["is not a structable Backend", "'module' object is not callable"]),
+        ("unfinished", ["is not a structable Backend", "connect"]),
         ("unknown", ["installed are:", "leveldb"]),
     ],
 )
@@ -76,7 +81,7 @@ def test_a_backend_that_cannot_be_loaded(scheme: str, expected: list[str]) -> No
 @pytest.mark.usefixtures("strange_backends")
 def test_backends_that_cannot_be_loaded_are_listed() -> None:
     problems = {found.scheme: found.problem for found in installed_backends() if found.backend is None}
-    assert set(problems) == {"memory", "library", "driver", "name", "other"}
+    assert set(problems) == {"memory", "library", "driver", "name", "other", "module", "unfinished"}
     assert all(problems.values())
 
 
