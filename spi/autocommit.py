@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from .delegation import DelegatingTable
@@ -15,21 +15,25 @@ from .transactions import Isolation, Transaction, Transactional
 __all__ = ["AutoCommitTable", "OwningRowIterator"]
 
 Result = TypeVar("Result")
+_NO_ROWS: Iterator[Row] = iter(())
 
 
 class OwningRowIterator(RowIterator):
     """The rows of a scan, whose end (exhausted, closed or collected) ends the transaction with their snapshot."""
 
-    __slots__ = ("_rows", "_transaction")
+    __slots__ = ("_next", "_rows", "_transaction")
 
     def __init__(self, transaction: Transaction, rows: RowIterator) -> None:
         self._transaction = transaction
         self._rows = rows
+        self._next = rows.__next__
 
     def __next__(self) -> Row:
         try:
-            return next(self._rows)
-        except BaseException:  # StopIteration too: every end of the iteration frees the snapshot
+            return self._next()
+        except BaseException as error:  # StopIteration too: every end of the iteration frees the snapshot
+            if isinstance(error, StopIteration):
+                self._next = _NO_ROWS.__next__  # the rows of an ended transaction may raise another error
             self._transaction.rollback()
             raise
 

@@ -32,7 +32,8 @@ class Isolation(enum.Enum):
 class Transaction(ABC):
     """Reads of one snapshot, and writes that become visible together at the commit.
 
-    As a context manager it commits on leaving and rolls back on an exception, which propagates unchanged. After a
+    As a context manager it commits on leaving and rolls back on an exception, which propagates unchanged, and if the
+    commit fails and leaves it open. After a
     `TransactionConflictError` or `StorageUnavailableError` it can only be left, and leaving it without an exception
     raises the same error again. A transaction belongs to one thread at a time.
     """
@@ -102,7 +103,11 @@ class Transaction(ABC):
         if error is not None:
             self.rollback()
         elif not self.closed:
-            self.commit()
+            try:
+                self.commit()
+            except BaseException:
+                self.rollback()
+                raise
 
 
 class Transactional(ABC):
