@@ -94,17 +94,20 @@ class Failures:
 
     def __init__(self) -> None:
         self._unseen: deque[tuple[asyncio.Future[object], BaseException]] = deque()
+        self._left_to_log = 0
 
     def add(self, future: asyncio.Future[object], error: BaseException) -> None:
         """Keep a failure."""
         unseen = self._unseen
         while unseen and (_is_seen(unseen[0][0]) or len(unseen) >= _MOST_FAILURES):
-            unseen.popleft()
+            future_before, _ = unseen.popleft()
+            self._left_to_log += not _is_seen(future_before)
         unseen.append((future, error))
 
     def take(self) -> BaseException | None:
-        """Return the first failure that its caller has not looked at, noting how many others there are; forget all."""
+        """Return the first kept failure that its caller has not looked at, noting how many others there are."""
         unseen, self._unseen = self._unseen, deque()
+        left_to_log, self._left_to_log = self._left_to_log, 0
         failed = [(future, error) for future, error in unseen if not _is_seen(future)]
         for future, _ in failed:
             if not future.cancelled():
@@ -112,8 +115,8 @@ class Failures:
         if not failed:
             return None
         first = failed[0][1]
-        if len(failed) > 1:
-            first.add_note(f"{len(failed) - 1} more writes failed that nobody awaited")
+        if others := len(failed) - 1 + left_to_log:
+            first.add_note(f"{others} more writes failed that nobody awaited")
         return first
 
 

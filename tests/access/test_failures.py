@@ -105,8 +105,10 @@ def test_asyncio_logs_what_neither_a_caller_nor_flush_has_seen() -> None:
             await asyncio.sleep(0)
         gc.collect()
         assert len(logged) == 50  # the newest 100 are kept for flush
-        with pytest.raises(Broken):
+        with pytest.raises(Broken) as raised:
             await table.close()
+        assert raised.value.__notes__ == ["149 more writes failed that nobody awaited"]
+        del raised
         gc.collect()
 
     asyncio.run(main())
