@@ -24,6 +24,7 @@ from structable.spi import (
     TransactionConflictError,
     connect,
 )
+from structable.spi.arrow import rows_to_batches
 from tests.waiting import until
 
 from .support.proxy import ANYTHING, COMMIT, Cut, Proxy, statement
@@ -368,3 +369,19 @@ def test_server_ends_under_load(postgresql_server: Server, how: str, single: boo
         assert sum(sure for sure, _ in results) > 0
         # Receipts tell, after any kind of crash; the first commit of a connection has none.
         assert not any("receipt" in error for _, unknown in results for error in unknown)
+
+
+@pytest.mark.parametrize("call", ["create", "commit_write"])
+def test_lost_answer_over_the_only_connection(postgresql_schema: Schema, call: str) -> None:
+    """A lost commit is looked up although its connection was the only one that the pool may have."""
+    url = postgresql_schema.url
+    with Proxy(postgresql_schema.conninfo) as proxy, connect(proxy.url(url), pool_size=1, pool_timeout=0.1) as storage:
+        storage.admin.create(TABLE)
+        job = storage.begin_write(TABLE.name, mode="upsert", job_id="job")
+        staged = storage.stage(job, 0, 0, rows_to_batches(TABLE, [{"k": 1, "n": 1}]))
+        trap = proxy.trap(COMMIT, Cut.AFTER)
+        if call == "create":
+            storage.admin.create(TABLE.evolve(name="other"))
+        else:
+            assert storage.commit_write(job, [staged])
+        trap.wait()

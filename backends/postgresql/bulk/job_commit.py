@@ -179,6 +179,7 @@ class JobCommit:
         try:
             connection.pipeline((self._records.done(self._job, self._table_id), command("commit")))
         except BrokenConnectionError as error:
+            self._pool.release(connection)  # it may be the pool's only one
             return self._resolve(record.transaction, process, error)
         return True
 

@@ -137,6 +137,7 @@ class AdminWork:
         try:
             self.connection.pipeline((_COMMIT,))
         except BrokenConnectionError as error:
+            self._pool.release(self.connection)  # it may be the pool's only one
             committed = was_committed(self._pool, int(number.get_value(0, 0) or b""), self.connection, sent)
             if committed is None:
                 raise CommitOutcomeUnknownError(
