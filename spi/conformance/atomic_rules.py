@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from decimal import Decimal
 from typing import cast
 
@@ -20,7 +21,7 @@ from structable.spi import (
     col,
 )
 
-from .case import ConformanceCase, OpenTable
+from .case import Begin, ConformanceCase, OpenTable
 from .samples import GRID, ITEMS, TYPES, grid_rows, item, keys, plain
 
 __all__ = ["AtomicRules"]
@@ -155,6 +156,27 @@ class AtomicRules(ConformanceCase):
             with pytest.raises(InvalidFieldError):
                 storage.run(overflow)
         assert [row[field] for row in table.scan()] == [highest, lowest]
+
+    def test_increment_overflow_beside_a_closed_scan(self, storage: Storage, begin: Begin) -> None:
+        """A scan that is closed between increments makes the refusal of one of them no other error."""
+        storage.admin.create(COUNTERS)
+        storage.table("counters").upsert_many([{"id": key, "long": 1} for key in range(500)])
+        transaction = begin()
+        table = transaction.table("counters")
+        rows = table.scan()
+        next(rows)
+        table.increment((1,), "long")
+        rows.close()
+
+        def overflow() -> None:
+            table.increment((2,), "long", 2**63 - 1)
+            table.read((2,))
+
+        with pytest.raises(InvalidFieldError):
+            overflow()
+        with suppress(InvalidFieldError):
+            transaction.commit()
+        assert plain(storage.table("counters").multi_read([(2,)], ["long"])) == [{"id": 2, "long": 1}]
 
     @pytest.mark.parametrize("amount", [1.0, "1", None, True, 2**63, -(2**63) - 1], ids=repr)
     def test_increment_amount_must_fit(self, storage: Storage, amount: int) -> None:

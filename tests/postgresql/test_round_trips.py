@@ -430,6 +430,24 @@ def test_increment_that_a_later_write_makes_void(full: Storage, write: Callable[
     assert found is None or found["n"] == 5
 
 
+def test_scan_closed_before_a_refused_write(full: Storage) -> None:
+    """Its cursor stays closed, whatever is undone."""
+    full.table("full").upsert_many([{"k": k, "n": 1} for k in range(100, 300)])
+    with full.transaction() as transaction:
+        table = transaction.table("full")
+        rows = table.scan(Range.at_least((100,)))
+        next(rows)
+        table.increment((3,), "n")
+        rows.close()
+        table.increment((2,), "n", 7)
+        with pytest.raises(InvalidFieldError):
+            table.read((2,))
+        table.delete((2,))
+    found = full.table("full").read((3,), ["n"])
+    assert found is not None
+    assert found["n"] == 2**63 - 1
+
+
 def test_writes_before_a_refused_one_are_sent_once(full: Storage) -> None:
     """What a transaction had to send before stays done, and what it copied afterwards is undone alone."""
     transaction = full.transaction()

@@ -16,7 +16,7 @@ from structable.backends.postgresql.sql.templates import Templated
 from structable.spi import Row, RowIterator, TransactionClosedError
 from structable.spi.rules.scans import ScanRequest
 
-from .bound_table import BoundTable
+from .bound_table import BoundTable, TableCall
 from .server_transaction import ServerTransaction
 
 __all__ = ["ReadRows", "ScanRows"]
@@ -79,7 +79,7 @@ class ScanRows(RowIterator):
         self._cursor = f"c{next(_numbers)}"
         if len(transaction.read_cursors) >= _MOST_READ_CURSORS:
             for name in transaction.read_cursors:
-                transaction.precede(table, partial(_closing, name))
+                self._close_cursor(name)
             transaction.read_cursors.clear()
 
         def declare(binding: TableBinding) -> Call:
@@ -149,7 +149,10 @@ class ScanRows(RowIterator):
             self._tx.rollback()
         elif not self._done and self._tx.usable:
             self._done = True
-            self._tx.defer(self._table, partial(_closing, self._cursor))
+            self._close_cursor(self._cursor)
+
+    def _close_cursor(self, name: str) -> None:
+        self._tx.writes.put_first(TableCall(self._table, partial(_closing, name)))
 
     def __del__(self) -> None:
         if getattr(self, "_owns", False):

@@ -48,6 +48,10 @@ class DeferredWrites:
         self._bytes += size
         return len(self.works) >= _MOST or self._bytes >= _MOST_BYTES
 
+    def put_first(self, work: TableCall) -> None:
+        """Put a statement before all others, and so before the guard of `calls`, whose rollback would not undo it."""
+        self.works.insert(0, work)
+
     def clear(self) -> None:
         """Remove all statements."""
         self.works.clear()
