@@ -316,6 +316,8 @@ def interrupt_at_points(storage: Storage, url: str, name: str, rounds: int, step
         unraisable.clear()
         try:
             witness.look()
+            if work is _change_schema:
+                witness.other.admin.drop(f"made{number}")
         except BaseException as error:
             error.add_note(f"after an interruption at point {at}, {tracer.where}")
             raise

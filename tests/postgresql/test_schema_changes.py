@@ -10,7 +10,10 @@ from contextlib import contextmanager, nullcontext, suppress
 
 import psycopg
 import pytest
+from psycopg import pq
 
+from structable.backends.postgresql.driver.connection import ServerConnection
+from structable.backends.postgresql.driver.statement import Values
 from structable.spi import (
     Field,
     FieldSizeLimitError,
@@ -413,3 +416,21 @@ def test_statement_timeout_does_not_end_a_build(postgresql_url: str) -> None:
                 blocker.rollback()
                 change.result()
         assert storage.table("t").specification.indexes == ("s",)
+
+
+def test_interrupted_call_leaves_no_lock(storage: Storage, other: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An admin call that is interrupted as it has locked its table leaves the lock to no connection of the pool."""
+    rows = ServerConnection.rows
+
+    def interrupted(connection: ServerConnection, result: pq.abc.PGresult) -> list[Values]:
+        found = rows(connection, result)
+        if result.fname(0) == b"pg_try_advisory_lock":
+            raise KeyboardInterrupt
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ServerConnection, "rows", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            storage.admin.create(table())
+    other.admin.create(table())
+    assert storage.admin.list() == ["t"]

@@ -55,6 +55,8 @@ class ServerConnection(PooledConnection):
         self.token = os.urandom(8)
         self.commits = 0
         """How many commits of it were sent whose outcome can be looked up."""
+        self.is_altered = False
+        """Whether the session has locks or settings that must not reach another user: the pool closes it then."""
         self.tally: ServerTally = ServerTally()
         self._psycopg = connection
         self._pg = connection.pgconn
@@ -73,10 +75,10 @@ class ServerConnection(PooledConnection):
 
     @property
     def usable(self) -> bool:
-        """Whether the connection can serve another user: alive, in no transaction, not full of statements."""
+        """Whether it can serve another user: alive, not altered, in no transaction, not full of statements."""
         pg = self._pg
         idle = pg.status == pq.ConnStatus.OK and pg.transaction_status == pq.TransactionStatus.IDLE
-        return idle and len(self._prepared) <= _MOST_PREPARED
+        return idle and not self.is_altered and len(self._prepared) <= _MOST_PREPARED
 
     @property
     def closed(self) -> bool:

@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, TypeVar
 
 from structable.backends.postgresql.driver.commit_outcome import was_committed
@@ -93,8 +93,7 @@ class AdminWork:
         self.connection = connection
         self.table = table
         self.budget = budget
-        self.altered = False
-        """Whether the connection has settings that must not reach its next user."""
+        self._has_settings = False
 
     def ask(self, call: Call) -> list[tuple[object, ...]]:
         return self.connection.ask(call)
@@ -181,7 +180,7 @@ class AdminWork:
         raises `StorageUnavailableError`.
         """
         milliseconds = max(100, round(self.budget.left * 1_000))
-        self.altered = True
+        self._has_settings = True
         self.connection.pipeline([command("set statement_timeout = 0"), command(f"set lock_timeout = {milliseconds}")])
         began = time.monotonic()
         try:
@@ -194,6 +193,21 @@ class AdminWork:
                 return False
             raise self.busy(self.budget) from error
         return True
+
+    def lock(self, key: bytes) -> bool:
+        """Try to take an advisory lock for the session, and return whether it has it."""
+        # An interruption must not leave the lock to the next user of the connection.
+        self.connection.is_altered = True
+        if self.ask(Call(_TRY, (key,)))[0][0]:
+            return True
+        self.connection.is_altered = False
+        return False
+
+    def unlock(self, key: bytes) -> None:
+        if not self.connection.closed:  # otherwise the lock ended with the connection
+            with suppress(PostgreSQLError):  # the pool closes a connection that keeps the lock
+                self.connection.run(Call(_UNLOCK, (key,)))
+                self.connection.is_altered = self._has_settings
 
     def busy(self, budget: WaitBudget) -> StorageUnavailableError:
         return StorageUnavailableError(
@@ -212,7 +226,7 @@ def alone(pool: ServerPool, schema: str, table: str, seconds: float) -> Iterator
         work = AdminWork(pool, connection, table, budget)
         try:
             # Polled: a waiting statement has a snapshot, which would in turn block the build of an index.
-            while not work.ask(Call(_TRY, (key,)))[0][0]:
+            while not work.lock(key):
                 if budget.left <= 0:
                     raise StorageUnavailableError(
                         f"another admin call is changing table {table!r}; waited {seconds:g} s (ddl_timeout), and "
@@ -222,18 +236,6 @@ def alone(pool: ServerPool, schema: str, table: str, seconds: float) -> Iterator
             try:
                 yield work
             finally:
-                _unlock(work, key)
+                work.unlock(key)
         except PostgreSQLError as error:
             raise translated(error, f"changing table {table!r}") from error
-
-
-def _unlock(work: AdminWork, key: bytes) -> None:
-    connection = work.connection
-    if connection.closed:
-        return  # the lock ended with the connection
-    try:
-        connection.run(Call(_UNLOCK, (key,)))
-    except PostgreSQLError:
-        connection.close()
-    if work.altered:
-        connection.close()
