@@ -13,6 +13,7 @@ from structable.spi import (
     InvalidFieldError,
     InvalidSpecificationError,
     Range,
+    RecordExistsError,
     Storage,
     StorageUnavailableError,
     TableNotFoundError,
@@ -20,6 +21,9 @@ from structable.spi import (
     col,
     connect,
 )
+from structable.spi.arrow import rows_to_batches
+from structable.spi.conformance.patch_case import patch_batch
+from structable.spi.conformance.samples import Record
 
 from .support.shared import Schema
 
@@ -51,6 +55,9 @@ NAMES = [
     "k0",
     "v0",
     "e",
+    "g",
+    "s",
+    "t",
 ]
 
 
@@ -120,6 +127,35 @@ def test_reserved_words_are_keys(storage: Storage, name: str) -> None:
     assert next(iter(table.scan_index("n", 1, reverse=True))).key == ("99",)
     table.delete(("1",))
     assert table.count() == 149
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reserved_words_in_writes_of_many_rows(storage: Storage, name: str) -> None:
+    spec = TableSpecification(name, [Field.int("k"), Field.string(name)], ["k"], [name])
+    storage.admin.create(spec)
+    table = storage.table(name)
+    table.upsert_many([{"k": key, name: "a"} for key in range(9)])
+    table.update_many([{"k": key, name: "b"} for key in range(8)])
+    table.delete_many([(0,), (20,)])
+    assert {row["k"]: row[name] for row in table.scan()} == {**dict.fromkeys(range(1, 8), "b"), 8: "a"}
+    assert table.count([Range.prefix((1,)), Range.prefix((3,))]) == 2
+
+    def run(mode: str, key: int, arm: str | None = None) -> None:
+        job = storage.begin_write(name, mode=mode, job_id=f"{mode} {arm} {name}")
+        row: Record = {"k": key} if mode == "delete" else {"k": key, name: mode}
+        (batch,) = [patch_batch(spec, [(arm, row)])] if arm else rows_to_batches(spec, [row, row], list(row))
+        assert storage.commit_write(job, [storage.stage(job, 0, 0, [batch])])
+
+    for key, mode in enumerate(("upsert", "replace", "update", "delete"), start=1):
+        run(mode, key)
+    for key, arm in enumerate(("present", "replace", "delete", "insert"), start=6):
+        run("patch", key if arm != "insert" else 30, arm)
+    found = {row["k"]: row[name] for row in table.scan()}
+    assert found == {1: "upsert", 2: "replace", 3: "update", 5: "b", 6: "patch", 7: "patch", 30: "patch"}
+    run("overwrite", 40)
+    assert [row["k"] for row in table.scan()] == [40]
+    with pytest.raises(RecordExistsError):
+        run("insert", 40)
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, "a b", "x" * 5_000, "\0", "\ud800", "_version_1_1", "_structable_tables"])

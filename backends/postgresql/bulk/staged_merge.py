@@ -36,9 +36,10 @@ class StagedMerge:
         key = binding.spec.primary_key
         self._key_columns = [quoted(column_name(name)) for name in key]
         self._key_given = [f"s.{self._given[name]}" for name in key]
-        target = binding.qualified
+        # With names of our own for both tables: the table's could be any.
+        self._target = f"{binding.qualified} as t"
         self._same_key = " and ".join(
-            f"{target}.{column} = {given}" for column, given in zip(self._key_columns, self._key_given, strict=True)
+            f"t.{column} = {given}" for column, given in zip(self._key_columns, self._key_given, strict=True)
         )
 
     def there(self) -> str:
@@ -50,7 +51,7 @@ class StagedMerge:
 
         `each_key_once` keeps one row of each key, which costs a sort. Otherwise the server rejects repeated keys.
         """
-        target, token = self._binding.qualified, self._binding.token
+        target, token = self._target, self._binding.token
         if self._mode is WriteMode.DELETE:
             return f"delete from {target} using {self._source} s where {self._same_key} and {token}"
         if self._mode is WriteMode.UPDATE:
@@ -72,7 +73,7 @@ class StagedMerge:
 
     def key_written(self) -> str:
         """Return the columns of the key, for the end of an update that returns the keys of its rows."""
-        return ", ".join(f"{self._binding.qualified}.{column}" for column in self._key_columns)
+        return ", ".join(f"t.{column}" for column in self._key_columns)
 
     def _new_value(self, name: str) -> str:
         """Return the value that an update assigns: the row's own where a row of a patch does not name the field."""
@@ -81,7 +82,7 @@ class StagedMerge:
             return given
         named = f"s.{staged_columns(len(self._given) + 3)[-1]}"
         place = self._staged.columns.index(name)
-        old = f"{self._binding.qualified}.{self._column(name)}"
+        old = f"t.{self._column(name)}"
         return f"case when {named} is null or get_bit({named}, {place}) = 1 then {given} else {old} end"
 
     def _changed(self) -> Sequence[str]:
@@ -104,11 +105,11 @@ class StagedMerge:
 
     def existing(self) -> str:
         """Return the query of a key that the table has."""
-        return self._keys(f"join {self._binding.qualified} on {self._same_key}")
+        return self._keys(f"join {self._target} on {self._same_key}")
 
     def missing(self) -> str:
         """Return the query of a key that the table does not have."""
-        return self._keys(f"where not exists (select from {self._binding.qualified} where {self._same_key})")
+        return self._keys(f"where not exists (select from {self._target} where {self._same_key})")
 
     def _keys(self, rest: str) -> str:
         return f"select {', '.join(self._key_given)} from {self._source} s {rest} limit 1"
@@ -127,8 +128,11 @@ class StagedMerge:
     def outgrown(self) -> str:
         """Return the query of the size of a written row over the limit."""
         binding = self._binding
-        size = _sql(size_of(binding, [(field, binding.core.c[field.name]) for field in binding.spec.fields]))
-        rows = f"from {self._source} s join {binding.qualified} on {self._same_key}"
+        written: list[tuple[Field, sa.ColumnElement[Any]]] = [
+            (field, sa.literal_column(f"t.{self._column(field.name)}")) for field in binding.spec.fields
+        ]
+        size = _sql(size_of(binding, written))
+        rows = f"from {self._source} s join {self._target} on {self._same_key}"
         return f"select {size} {rows} where {size} > {MAX_ROW_SIZE} limit 1"
 
     def outsized(self) -> list[tuple[str, str]]:

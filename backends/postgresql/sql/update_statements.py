@@ -73,7 +73,7 @@ def update_places(binding: TableBinding, names: tuple[str, ...], *, checked: boo
         fields = [binding.spec.field(name) for name in names if name not in key]
         columns = {field.name: column(field.name) for field in fields}
         new: dict[str, sa.ColumnElement[object]] = {
-            field.name: sa.literal_column(f"g.{columns[field.name]}", stored_type(field).core) for field in fields
+            field.name: sa.literal_column(f"_given.{columns[field.name]}", stored_type(field).core) for field in fields
         }
         changes = guarded(binding, new) if checked else new
         assigned = ", ".join(f"{columns[name]} = {value.compile(dialect=DIALECT)}" for name, value in changes.items())
@@ -81,8 +81,8 @@ def update_places(binding: TableBinding, names: tuple[str, ...], *, checked: boo
         places = ", ".join(f"${place + 1}" for place in range(len(fields) + 1))
         text = (
             f"update {binding.qualified} set {assigned or f'{first} = {binding.qualified}.{first}'} "
-            f"from unnest({places}) as g({', '.join(['_place', *columns.values()])}) "
-            f"where {binding.qualified}.ctid = g._place and {binding.token}"
+            f"from unnest({places}) as _given({', '.join(['_place', *columns.values()])}) "
+            f"where {binding.qualified}.ctid = _given._place and {binding.token}"
         )
         types = [TID_ARRAY, *(stored_type(field).array_oid for field in fields)]
         return Statement(text, types, is_small=False)
