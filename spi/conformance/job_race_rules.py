@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import pyarrow as pa
 import pytest
 
 from structable.spi import (
@@ -17,6 +18,7 @@ from structable.spi import (
     StructuredTable,
     TableNotFoundError,
     TableSpecification,
+    Transaction,
     TransactionClosedError,
     TransactionConflictError,
     WriteJob,
@@ -94,6 +96,44 @@ class JobRaceRules(JobCase):
             assert target.count() == _ROWS
             left = firsts[0] if target.read((firsts[0],)) is not None else firsts[1]
             self.expect_whole(target, left, there=True)
+
+    @pytest.mark.parametrize("mode", ["update", "delete", "changes", "patch"])
+    def test_commit_meets_a_row_that_is_written_anew(
+        self, storage: Storage, target: StructuredTable, mode: str
+    ) -> None:
+        """A job that changes or deletes a row which another writer deletes and inserts again at once is not lost."""
+        self.require("table_types" if mode == "changes" else "streams")
+        kind = {"changes": {"_change_type": "delete"}, "patch": {"_arm": "present"}}.get(mode, {})
+        is_over = threading.Event()
+
+        def write_anew(transaction: Transaction) -> None:
+            table = transaction.table("items")
+            row = table.read((1,))
+            if row is not None:
+                table.delete((1,))
+                table.insert({**row, "n": row.n + 1})
+                assert [table.count() for _ in range(5)] == [2] * 5
+
+        def disturb() -> None:
+            while not is_over.is_set():
+                storage.run(write_anew)
+
+        with ThreadPoolExecutor(1) as pool:
+            disturbing = pool.submit(disturb)
+            try:
+                for number in range(self.stress_rounds // 4):
+                    target.upsert({"id": 1, "n": 0})
+                    row: Record = {"id": 1} if mode in ("delete", "changes") else {"id": 1, "tag": f"{number}"}
+                    made = batch([row])
+                    for name, value in kind.items():
+                        made = made.append_column(name, pa.array([value]))
+                    job = self.job(storage, mode)
+                    assert self.commit_in_the_end(storage, job, [storage.stage(job, 0, 0, [made])])
+                    found = target.read((1,), ["tag"])
+                    assert found == (None if len(row) == 1 else row)
+            finally:
+                is_over.set()
+            disturbing.result()
 
     @_IN_PLACE_AND_WHOLE
     def test_commit_meets_a_drop(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -230,6 +232,35 @@ class MergeConflictRules(MergeCase):
         at_once(8, work)
         assert [(row["n"], row["times"]) for row in typed.table("late").scan()] == [(1 - 8 * rounds, 8 * rounds - 1)]
         assert [row["n"] == row["times"] for row in typed.table("first").scan()] == [True] * rounds
+
+    def test_deletion_of_a_row_that_is_written_anew(self, typed: Storage) -> None:
+        """A change that deletes a row which another transaction deletes and inserts again at once is not lost."""
+        typed.admin.create(BLIND.evolve(options={**BLIND.options, "remove-record-on-delete": "true"}))
+        table = typed.table("t")
+        is_over = threading.Event()
+
+        def write_anew(transaction: Transaction) -> None:
+            rows = transaction.table("t")
+            row = rows.read((1,))
+            if row is not None:
+                rows.delete((1,))
+                rows.insert({**row, "n": row.n + 1})
+                assert [rows.count() for _ in range(5)] == [1] * 5
+
+        def disturb() -> None:
+            while not is_over.is_set():
+                typed.run(write_anew)
+
+        with ThreadPoolExecutor(1) as pool:
+            disturbing = pool.submit(disturb)
+            try:
+                for _ in range(self.stress_rounds // 2):
+                    table.upsert(change(1))
+                    table.apply_changes([("-D", {"id": 1})])
+                    assert table.read((1,)) is None
+            finally:
+                is_over.set()
+            disturbing.result()
 
     def test_merges_in_processes(self, typed: Storage, storage_url: str) -> None:
         """Merges of one row in the auto-commit view of several processes never raise a conflict; each counts once."""

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from structable.backends.postgresql.bulk.copy_encoder import CopyEncoder
 from structable.backends.postgresql.sql.row_codec import RowEncoder
 from structable.spi import (
+    CommitResult,
     Field,
     FieldSizeLimitError,
     FieldType,
@@ -257,6 +258,38 @@ def test_overwrite_waits_for_writers_until_ddl_timeout(storage: Storage, postgre
     assert [row["id"] for row in storage.table("items").scan()] == [1]
     storage.commit_write(job, [staged])
     assert [row["id"] for row in storage.table("items").scan()] == [5]
+
+
+@pytest.mark.parametrize(
+    ("mode", "change", "left"),
+    [
+        ("update", {"tag": "new"}, "new"),
+        ("delete", {}, None),
+        ("changes", {"_change_type": "delete"}, None),
+        ("patch", {"tag": "new", "_arm": "present"}, "new"),
+        ("patch", {"_arm": "delete"}, None),
+    ],
+)
+def test_row_that_is_written_anew_while_a_job_waits(
+    storage: Storage, postgresql_schema: Schema, mode: str, change: dict[str, str], left: str | None
+) -> None:
+    """A job that waits for a writer of its row finds the row that the writer leaves, though it is another one."""
+    storage.table("items").upsert({"id": 1, "n": 1})
+    job = begin(storage, mode)
+    columns: dict[str, pa.Array[Any]] = {name: pa.array([one]) for name, one in change.items()}
+    staged = storage.stage(job, 0, 0, [pa.record_batch({"id": pa.array([1], pa.int64()), **columns})])
+    with psycopg.connect(postgresql_schema.conninfo) as writer, ThreadPoolExecutor(1) as pool:
+        writer.execute(f"set search_path = {postgresql_schema.name}".encode())
+        writer.execute("delete from items where id = 1")
+        writer.execute("insert into items (id, n) values (1, 2)")
+        commit = pool.submit(storage.commit_write, job, [staged])
+        waiting = f"select from pg_stat_activity where {writer.info.backend_pid} = any(pg_blocking_pids(pid))"
+        with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as looking:
+            while not looking.execute(waiting.encode()).fetchall():
+                assert not commit.done()
+        writer.commit()
+        assert commit.result() == CommitResult(True, 0)
+    assert storage.table("items").read((1,), ["n", "tag"]) == (left and {"id": 1, "n": 2, "tag": left})
 
 
 @pytest.mark.parametrize("cut", list(Cut))

@@ -54,7 +54,7 @@ from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_
 from .job_records import JobRecord, JobRecords
 from .staged_bag import bag_statements
 from .staged_changes import StagedChanges
-from .staged_merge import StagedMerge
+from .staged_merge import StagedMerge, returned_rows
 from .staged_patch import StagedPatch
 from .staged_records import staged_records
 from .staging import StagedTable, staging_prefix, staging_tables
@@ -232,9 +232,11 @@ class JobCommit:
             written = result.command_tuples or 0
             if written != (one.expected(each_key_once=self._each_key_once) or written):
                 self._refuse_lost()
-            if mode is WriteMode.UPDATE and written != staged.rows:
-                for key in ask(command(one.missing())):
+            if mode in (WriteMode.UPDATE, WriteMode.DELETE) and written != staged.rows:
+                for key in ask(command(one.missing())) if mode is WriteMode.UPDATE else ():
                     raise RecordNotFoundError(binding.spec.name, key)
+                if ask(command(one.left_out(written)))[0][0]:
+                    raise returned_rows()
         self._check_rows(connection, binding, merges)
 
     def _patch(self, connection: ServerConnection, binding: TableBinding) -> None:

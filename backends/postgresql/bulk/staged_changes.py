@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.sql.binding import TableBinding
@@ -15,6 +13,7 @@ from structable.spi.merging import Merger
 from structable.spi.values import MAX_ROW_SIZE
 
 from .ranked_rows import MOST_ROUNDS, RankedRows
+from .staged_merge import returned_rows
 from .staging import StagedTable, staged_columns
 
 __all__ = ["StagedChanges"]
@@ -60,21 +59,22 @@ class StagedChanges:
         self._require_size()
         if self._has_one_effect and not one_by_one and (not repeated or Effect.DELETE in self._effects):
             [effect] = self._effects
-            connection.pipeline((command(self._statement(effect, qualified(self._binding.schema, self._staged.name))),))
+            self._merge(connection, effect, qualified(self._binding.schema, self._staged.name))
             return
         effective = [number for numbers in self._effects.values() for number in numbers]
         ranked = RankedRows(connection, self._binding, self._staged, effective)
         source = ranked.source
         if not self._binding.merges:
-            texts = []
             if Effect.DELETE in self._effects:
-                texts.append(self._statement(Effect.DELETE, source, self._kinds_test(Effect.DELETE)))
+                self._merge(connection, Effect.DELETE, source, self._kinds_test(Effect.DELETE))
             if Effect.ADD in self._effects:
-                texts.append(self._statement(Effect.ADD, source, f"s.r = s.n and {self._kinds_test(Effect.ADD)}"))
-            connection.pipeline(map(command, texts))
+                self._merge(connection, Effect.ADD, source, f"s.r = s.n and {self._kinds_test(Effect.ADD)}")
         else:
             above = 0 if one_by_one else MOST_ROUNDS
-            connection.pipeline(map(command, self._rounds(source, min(above, ranked.most), above)))
+            for number in range(1, min(above, ranked.most) + 1):
+                for effect in self._effects:
+                    test = f"s.r = {number} and s.n <= {above} and {self._kinds_test(effect)}"
+                    self._merge(connection, effect, source, test)
             if ranked.most > above:
                 ranked.merge_one_by_one(self._merger, above)
         ranked.drop()
@@ -88,29 +88,29 @@ class StagedChanges:
             if size > MAX_ROW_SIZE:
                 raise FieldSizeLimitError(spec.name, "row", size, MAX_ROW_SIZE)
 
-    def _rounds(self, source: str, rounds: int, most: int) -> Iterable[str]:
-        for number in range(1, rounds + 1):
-            for effect in self._effects:
-                yield self._statement(
-                    effect, source, f"s.r = {number} and s.n <= {most} and {self._kinds_test(effect)}"
-                )
-
     def _kinds_test(self, effect: Effect) -> str:
         if not self._staged.kinds:
             return "true"
         return f"s.c{len(self._given)} in ({', '.join(map(str, self._effects[effect]))})"
 
-    def _statement(self, effect: Effect, source: str, test: str = "true") -> str:
-        """Return the statement that merges rows of distinct keys."""
+    def _merge(self, connection: ServerConnection, effect: Effect, source: str, test: str = "true") -> None:
+        """Merge rows of distinct keys."""
         binding = self._binding
         merge = MergeSql(binding.write_spec, effect, self._staged.columns)
         where = f"{test} and {binding.token}"
-        if effect is Effect.DELETE:
-            same = " and ".join(f"t.{column(name)} = {self._value(name)}" for name in binding.spec.primary_key)
-            condition = merge.condition(self._value)
-            return f"delete from {binding.qualified} as t using {source} s where {same} and {condition} and {where}"
-        takes_effect = merge.takes_effect(self._value)
-        return upserting(binding, merge, self._value, f"from {source} s where {takes_effect} and {where}")
+        if effect is not Effect.DELETE:
+            takes_effect = merge.takes_effect(self._value)
+            text = upserting(binding, merge, self._value, f"from {source} s where {takes_effect} and {where}")
+            connection.pipeline((command(text),))
+            return
+        same = " and ".join(f"t.{column(name)} = {self._value(name)}" for name in binding.spec.primary_key)
+        doomed = f"{source} s where {same} and {merge.condition(self._value)} and {where}"
+        delete = command(f"delete from {binding.qualified} as t using {doomed}")
+        deleted, given = connection.pipeline((delete, command(f"select count(*) from {source} s where {test}")))
+        if (deleted.command_tuples or 0) < int(str(connection.rows(given)[0][0])):
+            left = command(f"select exists (select from {binding.qualified} as t, {doomed})")
+            if connection.ask(left)[0][0]:
+                raise returned_rows()
 
     def _value(self, name: str) -> str:
         return f"s.{self._given[name]}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
 from structable.backends.postgresql.sql.names import column_name, qualified, quoted
 from structable.backends.postgresql.sql.row_sizes import size_of
@@ -15,7 +16,7 @@ from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_
 
 from .staging import StagedTable, staged_columns
 
-__all__ = ["StagedMerge"]
+__all__ = ["StagedMerge", "returned_rows"]
 
 _PUTS = (WriteMode.UPSERT, WriteMode.REPLACE, WriteMode.INSERT, WriteMode.OVERWRITE)
 _PARTIAL = (WriteMode.UPSERT, WriteMode.UPDATE)
@@ -114,6 +115,13 @@ class StagedMerge:
     def _keys(self, rest: str) -> str:
         return f"select {', '.join(self._key_given)} from {self._source} s {rest} limit 1"
 
+    def left_out(self, written: int) -> str:
+        """Return the query whether there are rows that an update or a delete, which wrote so many, has left out."""
+        if self._mode is WriteMode.DELETE:
+            return f"select exists ({self.existing()})"
+        keys = f"select distinct {', '.join(self._key_given)} from {self._source} s"
+        return f"select count(*) > {written} from ({keys}) as k"
+
     def all_keys(self) -> str:
         """Return the query of all keys, repeated as often as they occur."""
         return f"select {', '.join(self._key_given)} from {self._source} s"
@@ -160,6 +168,14 @@ class StagedMerge:
             (spec.field(name), sa.literal_column(f"s.{self._given[name]}")) for name in names
         ]
         return f"({_sql(size_of(self._binding, given))})"
+
+
+def returned_rows() -> StatementRefusedError:
+    """Return the refusal of a statement that has waited for a writer which deleted a row and inserted it again.
+
+    At READ COMMITTED the statement sees neither.
+    """
+    return StatementRefusedError("40001", "rows were deleted and inserted by another writer meanwhile")
 
 
 def _sql(expression: sa.ColumnElement[int]) -> str:

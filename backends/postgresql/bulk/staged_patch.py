@@ -15,7 +15,7 @@ from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import PatchArm, RecordChangedError, RecordExistsError, RecordNotFoundError, RowKind, WriteMode
 
 from .marks import ARMS
-from .staged_merge import StagedMerge
+from .staged_merge import StagedMerge, returned_rows
 from .staging import StagedTable, staged_columns
 
 __all__ = ["StagedPatch"]
@@ -59,6 +59,7 @@ class StagedPatch:
         self._refuse_changed()
         # Puts come after changes, so that no row that was put is changed.
         self._find_rows()
+        self._refuse_returned()
         self._refuse_existing()
         missing = self._missing()
         if missing and not skips:
@@ -156,6 +157,18 @@ class StagedPatch:
         for key in self._first(inserted):
             raise RecordExistsError(self._binding.spec.name, key)
 
+    def _refuse_returned(self) -> None:
+        """Let the job begin again if a row of a key to change or delete was not found, and is there."""
+        wanted = f"k.arms & {1 << _PRESENT | 1 << _DELETE} <> 0 and not {self._of_rows('k', self._key)}"
+        there = f"exists (select from {self._binding.qualified} t where {self._same_key()})"
+        if self._ask(f"select exists (select from {self._keys} k where {wanted} and {there})")[0][0]:
+            raise returned_rows()
+
+    def _same_key(self) -> str:
+        """Return the condition that a row of the table has the key of one of the keys."""
+        names = [column(name) for name in self._binding.spec.primary_key]
+        return " and ".join(f"t.{name} = k.{one}" for name, one in zip(names, self._key, strict=True))
+
     def _first(self, rows: str) -> tuple[tuple[object, ...], ...]:
         """Return the first keys of some rows."""
         key = ", ".join(self._key)
@@ -163,11 +176,9 @@ class StagedPatch:
 
     def _rows_of_keys(self, values: str, test: str) -> str:
         """Return the query that locks the rows of some keys, waiting for other writers."""
-        names = [column(name) for name in self._binding.spec.primary_key]
-        same = " and ".join(f"t.{name} = k.{one}" for name, one in zip(names, self._key, strict=True))
         return (
             f"select {values} from {self._binding.qualified} t where exists "
-            f"(select from {self._keys} k where {same} and {test}) and {self._binding.token} for update"
+            f"(select from {self._keys} k where {self._same_key()} and {test}) and {self._binding.token} for update"
         )
 
     def _find_rows(self) -> None:

@@ -56,13 +56,14 @@ def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tu
     width = len(binding.key_fields)
     rounds: list[dict[tuple[Effect, tuple[str, ...]], dict[Pieces, tuple[Given, Pieces]]]] = []
     counts: dict[Pieces, int] = {}
-    deleted: set[Pieces] = set()
     given: list[tuple[RowKind, Given]] = []
     for kind, row in changes:
         merger.refuse(kind, row)
         effect = effect_of(spec, merger, kind)
         if effect is Effect.NOTHING:
             continue
+        if effect is Effect.DELETE and tx.waits:
+            raise SnapshotNeededError  # it would not see a row that is deleted and inserted again while it waits
         given.append((kind, row))
         for one in _negatable(spec, effect, row):
             names = binding.ordered(one if effect is not Effect.DELETE else [*spec.primary_key, *_sequence(spec, one)])
@@ -72,10 +73,6 @@ def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tu
                 all_names = binding.ordered(one)
                 pieces = tuple([pieces[all_names.index(name)] for name in names])
             key = pieces[:width]
-            if tx.waits and key in deleted:
-                raise SnapshotNeededError  # an absent row is not locked: others could insert it before the next change
-            if effect is Effect.DELETE:
-                deleted.add(key)
             place = counts.get(key, 0)
             counts[key] = place + 1
             if place == len(rounds):
