@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -21,6 +22,7 @@ from structable.spi.rules.transaction_size import lowered_limit
 
 from .case import Begin, ConformanceCase
 from .clients import Client
+from .feed_case import with_feed
 from .samples import Record
 
 __all__ = ["TransactionSizeRules"]
@@ -147,6 +149,38 @@ class TransactionSizeRules(ConformanceCase):
         assert [row["k"] for row in transaction.table("large").scan()] == [row["k"] for row in rows(6)]
         transaction.rollback()
         assert [storage.table(name).count() for name in names] == [0, 0]
+
+    @pytest.mark.parametrize("producer", ["lookup", "input"])
+    def test_refused_call_is_in_no_feed(self, storage: Storage, begin: Begin, producer: str) -> None:
+        """A feed has the rows that the table has, whichever call or commit was refused."""
+        self.require("change_feeds")
+        storage.admin.create(with_feed(LARGE, producer))
+        transaction = begin()
+        with lowered_limit(LIMIT):
+            with suppress(UnsupportedOperationError):
+                _upsert(transaction.table("large"))
+            with suppress(UnsupportedOperationError):
+                transaction.commit()
+        transaction.rollback()
+        with storage.changes("large").read() as changes:
+            assert [change.row["k"] for change in changes] == [row["k"] for row in storage.table("large").scan()]
+
+    def test_refused_changes_do_nothing(self, storage: Storage, begin: Begin) -> None:
+        """`apply_changes` that puts and deletes does both or nothing."""
+        self.require("table_types")
+        storage.admin.create(LARGE)
+        doomed: list[Record] = [{"k": f"{number:04}{'k' * 1_500}"} for number in range(30)]
+        storage.table("large").upsert_many(doomed)
+        transaction = begin()
+        with lowered_limit(LIMIT):
+            with suppress(UnsupportedOperationError):
+                transaction.table("large").apply_changes(
+                    [*(("+I", row) for row in rows(9)), *(("-D", row) for row in doomed)]
+                )
+            with suppress(UnsupportedOperationError):
+                transaction.commit()
+        transaction.rollback()
+        assert storage.table("large").count() in (9, 30)
 
     def test_every_process_refuses(self, storage_url: str, storage: Storage) -> None:
         """The limit holds in a process that is a client of another, too."""

@@ -39,11 +39,12 @@ class DeferredWrites:
         self.gives_input = False
         self._bytes = 0
 
-    def add(self, work: TableCall) -> bool:
-        """Append a statement, and return whether they are many; `check_transaction_size` may reject it."""
+    def add(self, work: TableCall, *, counts: bool = True) -> bool:
+        """Append a statement and return whether they are many; one that `counts` is within the limit, or refused."""
         size = _size_of(work)
-        check_transaction_size(self.written + size)
-        self.written += size
+        if counts:
+            check_transaction_size(self.written + size)
+            self.written += size
         self.works.append(work)
         self._bytes += size
         return len(self.works) >= _MOST or self._bytes >= _MOST_BYTES

@@ -1,4 +1,7 @@
-"""The records that a transaction gives to feeds of the producer `input`: deferred as its writes are, in their order."""
+"""The records that a transaction gives to feeds of the producer `input`: deferred as its writes are, in their order.
+
+They do not count for the size of the transaction: the writes that they record are deferred already.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ class InputRecords:
             given = [pieces if binding is first else _encoded(binding, row) for _, row, pieces in rows]
             return Call(record_given(binding), [kinds, *arrays(binding, binding.shape.columns, given)])
 
-        self._tx.precede(self._table, build)
+        self._tx.precede(self._table, build, counts=False)
 
     def add_rows_of(self, keys: Iterable[Pieces]) -> None:
         """Record the rows of some keys as they are after the writes so far."""
@@ -69,7 +72,7 @@ class InputRecords:
             def build(binding: TableBinding, portion: list[Pieces] = portion) -> Call:
                 return Call(record_rows_of_keys(binding), arrays(binding, binding.spec.primary_key, portion))
 
-            self._tx.precede(self._table, build)
+            self._tx.precede(self._table, build, counts=False)
 
 
 def _encoded(binding: TableBinding, row: Mapping[str, Value]) -> Pieces:

@@ -10,7 +10,7 @@ from structable.backends.postgresql.driver.statement import Call
 from structable.backends.postgresql.driver.type_oids import BIGINT, BYTEA
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.keyless import insert_rows, take_rows
-from structable.backends.postgresql.sql.row_codec import Pieces, at_most
+from structable.backends.postgresql.sql.row_codec import SLACK, Pieces, at_most
 from structable.backends.postgresql.sql.types import array
 from structable.spi import RowKind, Value
 from structable.spi.rules.keyless import new_ids, row_digest
@@ -22,29 +22,44 @@ from .server_transaction import ServerTransaction
 __all__ = ["apply_to_bag", "insert_keyless"]
 
 Given: TypeAlias = Mapping[str, Value]
+Hidden: TypeAlias = tuple[bytes, Given, Pieces]
+"""A row with its hidden key before it, and its values in binary."""
+Write: TypeAlias = tuple[tuple[str, ...], list[Hidden]]
+"""The fields that some rows name, and the rows."""
+_NONE: Mapping[bytes, int] = {}
 _COUNT = struct.Struct(">q")
 
 
 def insert_keyless(tx: ServerTransaction, table: BoundTable, rows: Sequence[Given]) -> None:
     """Insert checked rows."""
-    groups: dict[tuple[str, ...], list[tuple[bytes, Given, Pieces]]] = {}
+    _insert(tx, table, _writes(table, rows))
+
+
+def _writes(table: BoundTable, rows: Sequence[Given]) -> list[Write]:
+    """Return the rows of each statement, which name the same fields, with hidden keys."""
+    groups: dict[tuple[str, ...], list[Hidden]] = {}
     binding = table.binding
     for hidden, row in zip(new_ids(binding.spec, rows), rows, strict=True):
         names = binding.ordered(row)
         groups.setdefault(names, []).append((hidden, row, binding.row_pieces(names, row)))
-    writes = [
+    return [
         (names, portion)
         for names, group in groups.items()
         for portion in portions(group, lambda one: len(one[0]) + at_most(one[2]))
     ]
-    tx.require_room(sum(len(hidden) + at_most(pieces) for _, portion in writes for hidden, _, pieces in portion))
+
+
+def _insert(tx: ServerTransaction, table: BoundTable, writes: list[Write], taken: Mapping[bytes, int] = _NONE) -> None:
+    """Take rows away, then insert others; together they must have room in the transaction."""
+    size = sum(len(hidden) + at_most(pieces) for _, portion in writes for hidden, _, pieces in portion)
+    tx.require_room(size + sum(len(digest) + SLACK for digest in taken))
+    for some in portions(taken.items(), lambda one: len(one[0])):
+        _take(tx, table, some)
     for names, portion in writes:
         _defer(tx, table, names, portion)
 
 
-def _defer(
-    tx: ServerTransaction, table: BoundTable, names: tuple[str, ...], rows: list[tuple[bytes, Given, Pieces]]
-) -> None:
+def _defer(tx: ServerTransaction, table: BoundTable, names: tuple[str, ...], rows: list[Hidden]) -> None:
     first = table.binding
 
     def build(binding: TableBinding) -> Call:
@@ -72,10 +87,7 @@ def apply_to_bag(tx: ServerTransaction, table: BoundTable, changes: Iterable[tup
             put[digest].pop()
         else:
             taken[digest] = taken.get(digest, 0) + 1
-    tx.require_room(sum(map(len, taken)))
-    for portion in portions(taken.items(), lambda one: len(one[0])):
-        _take(tx, table, portion)
-    insert_keyless(tx, table, [row for rows in put.values() for row in rows])
+    _insert(tx, table, _writes(table, [row for rows in put.values() for row in rows]), taken)
 
 
 def _take(tx: ServerTransaction, table: BoundTable, taken: list[tuple[bytes, int]]) -> None:

@@ -211,7 +211,7 @@ def _merge_here(
             rows.append({**{name: row[name] for name in key_names}, **dict(zip(merger.columns, values, strict=True))})
         elif key in old:
             doomed.append(key)
-    upsert_batch(tx, table, rows)
+    upsert_batch(tx, table, rows, beside=sum(map(at_most, doomed)))
     delete_keys(tx, table, doomed)
 
 
@@ -237,6 +237,5 @@ def apply_plain_changes(tx: ServerTransaction, table: BoundTable, changes: Itera
             rows[key] = row
     doomed = [binding.key_pieces(key) for key, row in rows.items() if row is None]
     put = [row for row in rows.values() if row is not None]
-    tx.require_room(sum(map(at_most, doomed)))
-    upsert_batch(tx, table, put)
+    upsert_batch(tx, table, put, beside=sum(map(at_most, doomed)))
     delete_keys(tx, table, doomed)

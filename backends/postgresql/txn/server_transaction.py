@@ -179,9 +179,11 @@ class ServerTransaction(TransactionLifecycle):
         build: Callable[[TableBinding], Call],
         key: Pieces | None = None,
         refusal: Refusal | None = None,
+        *,
+        counts: bool = True,
     ) -> None:
         """Run a statement just before the next one."""
-        if self.writes.add(TableCall(table, build, key, refusal)):
+        if self.writes.add(TableCall(table, build, key, refusal), counts=counts):
             try:
                 self.flush()
             except StructableError as error:

@@ -39,10 +39,13 @@ _ROLLBACK = Call(Statement("rollback to structable_copy"))
 
 
 def upsert_batch(
-    tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Value]], *, copies: bool = True
+    tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Value]], *, copies: bool = True, beside: int = 0
 ) -> None:
-    """Put rows; all are checked before anything is written. It never `copies` rows of which some exist."""
-    if copies and len(rows) >= _COPY_FROM and table.binding.copies_first() and _copied(tx, table, rows):
+    """Put rows; all are checked before anything is written. It never `copies` rows of which some exist.
+
+    `beside` are the bytes that the call writes after this.
+    """
+    if copies and len(rows) >= _COPY_FROM and table.binding.copies_first() and _copied(tx, table, rows, beside):
         table.seen.clear()
         return
     binding = table.binding
@@ -66,9 +69,9 @@ def upsert_batch(
         require_sizes(tx, table, names, large)
         checked = len(unknown) > len(large)
         writes += [(names, checked, portion) for portion in portions(group.values(), lambda one: at_most(one[1]))]
-    if len(writes) > 1:
+    if len(writes) > 1 or beside:
         # A single portion is checked as it is deferred; of several, none may be written if together they are too many.
-        tx.require_room(sum(at_most(pieces) for _, _, portion in writes for _, pieces in portion))
+        tx.require_room(beside + sum(at_most(pieces) for _, _, portion in writes for _, pieces in portion))
     for names, checked, portion in writes:
         _defer(tx, table, names, portion, checked=checked)
     for names, group in groups.items():
@@ -153,7 +156,7 @@ def _lock(binding: TableBinding) -> Call:
     return Call(statement)
 
 
-def _copied(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Value]]) -> bool:
+def _copied(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Value]], beside: int) -> bool:
     """Try to insert all rows as new ones; return False, without effect, if one exists, is repeated or lacks a field."""
     known = table.binding
     if not _are_whole(known, rows):
@@ -176,7 +179,7 @@ def _copied(tx: ServerTransaction, table: BoundTable, rows: list[Mapping[str, Va
     def count(size: int) -> None:
         nonlocal copied
         copied += size
-        tx.require_room(copied)
+        tx.require_room(copied + beside)
 
     def body(connection: ServerConnection) -> None:
         nonlocal done
