@@ -79,6 +79,7 @@ class TransactionLifecycle(ABC):
             except BaseException:
                 # A transaction that is too large cannot become smaller; an interruption leaves nothing open.
                 self._end()
+                self._failure = None
                 raise
 
     def __del__(self) -> None:

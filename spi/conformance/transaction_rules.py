@@ -300,6 +300,21 @@ class TransactionRules(ConformanceCase):
         transaction.rollback()
         assert transaction.closed
 
+    def test_block_that_ends_in_a_conflict_is_left(self, begin: Begin, items: StructuredTable) -> None:
+        """A transaction whose `with` block ended in a conflict is closed, as after any other end."""
+        transaction = begin()
+
+        def conflicting() -> None:
+            with transaction:
+                transaction.table("items").upsert({"id": 1, "n": 2})
+                items.upsert({"id": 1, "n": 3})
+
+        with pytest.raises(TransactionConflictError):
+            conflicting()
+        assert transaction.closed
+        with pytest.raises(TransactionClosedError):
+            transaction.table("items")
+
     def test_exception_after_a_conflict_comes_out(self, begin: Begin, items: StructuredTable) -> None:
         """An exception out of the body comes out unchanged, also after a conflict was swallowed."""
         error = KeyError("the caller's own")
