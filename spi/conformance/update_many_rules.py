@@ -5,17 +5,20 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
 
 from structable.spi import (
+    Field,
     FieldSizeLimitError,
     InvalidFieldError,
     RecordNotFoundError,
     RowKind,
     Storage,
     StructuredTable,
+    TableSpecification,
     TransactionConflictError,
     UnsupportedOperationError,
     UpdateMessage,
@@ -280,6 +283,25 @@ class UpdateManyRules(ConformanceCase):
             storage.admin.create(spec)
             with pytest.raises(UnsupportedOperationError):
                 storage.table(spec.name).update_many([{"n": 1}])
+
+    @pytest.mark.parametrize("producer", ["lookup", "input"])
+    def test_row_that_is_too_large_in_between(self, storage: Storage, begin: Begin, producer: str) -> None:
+        """If a row is too large after one of its updates, all updates are rejected, or all made; the feed shows it."""
+        self.require("change_feeds")
+        fields = [Field.int("id"), Field.bytes("a"), Field.bytes("b")]
+        storage.admin.create(with_feed(TableSpecification("t", fields, ["id"]), producer))
+        storage.table("t").upsert({"id": 1, "a": bytes(5 << 20)})
+        since = storage.changes("t").latest()
+        transaction = begin()
+        with suppress(FieldSizeLimitError):
+            transaction.table("t").update_many(
+                [{"id": 1, "b": b"x"}, {"id": 1, "b": bytes(4 << 20)}, {"id": 1, "a": b""}]
+            )
+        transaction.commit()
+        left = [row["b"] for row in storage.table("t").scan()]
+        assert left in ([None], [bytes(4 << 20)])
+        found = [row["b"] for kind, row in images(read_between(storage, "t", since)) if kind == "+U"]
+        assert found[-1:] == [one for one in left if one is not None]
 
     @pytest.mark.parametrize("producer", ["lookup", "input"])
     def test_feed_of_update_many(self, storage: Storage, producer: str) -> None:

@@ -128,9 +128,13 @@ def rounds_of(tx: ServerTransaction, table: BoundTable, updates: Iterable[Update
         rounds[-1].append(one)
         keys.add(key)
     if len(rounds) > 1:
-        for one in _by_key(table.binding, [one for each in rounds for one in each]).values():
-            if at_most(one.pieces) > CHECKED_SIZE:
-                require_sizes(tx, table, one.names, [one.pieces])
+        # A later round must not be rejected when an earlier one is written.
+        left: dict[Pieces, Update] = {}
+        for one in (one for each in rounds for one in each):
+            key = one.pieces[:width]
+            left |= _by_key(table.binding, [left[key], one] if key in left else [one])
+            if at_most(left[key].pieces) > CHECKED_SIZE:
+                require_sizes(tx, table, left[key].names, [left[key].pieces])
     return rounds
 
 
