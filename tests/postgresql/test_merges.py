@@ -11,6 +11,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from structable.backends.postgresql.schema.catalog import Catalog
+from structable.backends.postgresql.sql.binding import TableBinding
 from structable.spi import (
     CommitOutcomeUnknownError,
     DataCorruptionError,
@@ -355,3 +357,32 @@ def test_index_of_a_bag_that_is_added_after_staging(postgresql_url: str) -> None
         with pytest.raises(FieldSizeLimitError):
             storage.commit_write(job, staged)
         assert storage.table("bag").count() == 0
+
+
+def test_merge_of_a_table_just_forgotten_meets_a_deletion(
+    direct: Storage, postgresql_schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merge that begins while an admin call of another thread lets the table be looked up again is not lost."""
+    known, forgotten = Catalog.known, threading.local()
+
+    def forgetful(catalog: Catalog, name: str) -> TableBinding | None:
+        return None if forgotten.__dict__.pop("once", False) else known(catalog, name)
+
+    monkeypatch.setattr(Catalog, "known", forgetful)
+    name = f"merging {postgresql_schema.name[-8:]}"
+    with connect(postgresql_schema.url, application_name=name, pool_size=1) as storage, ThreadPoolExecutor(1) as pool:
+        table = storage.table("t")
+
+        def merge() -> None:
+            forgotten.once = True
+            table.upsert({"k": 1, "n": 1})
+
+        for _ in range(3):  # from then on the connection has prepared the statement
+            pool.submit(merge).result()
+        with direct.transaction() as holder:
+            holder.table("t").delete((1,))
+            assert holder.table("t").count() == 0  # it holds the row from here on
+            merging = pool.submit(merge)
+            until(lambda: waiting(postgresql_schema, name))
+        merging.result()
+        assert table.read((1,), ["n"]) == {"k": 1, "n": 1}

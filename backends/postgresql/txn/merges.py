@@ -156,7 +156,9 @@ def _defer_single(
         given = pieces if binding is first else binding.row_pieces(names, row)
         return Call(merge_row(binding, effect, names, waits=waits), given)
 
-    key = pieces[: len(first.key_fields)]
+    # A statement of one row may run alone, at READ COMMITTED, where this one would not insert a row that is deleted
+    # while it waits. Without a key it runs in a snapshot.
+    key = None if tx.has_one_call and not waits else pieces[: len(first.key_fields)]
     tx.defer(table, build, key, refusal_of_merges(first, names))
 
 
