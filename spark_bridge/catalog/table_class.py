@@ -72,7 +72,7 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
 
   public CaseInsensitiveStringMap readOptions(CaseInsensitiveStringMap given) {
     check(given, told.getStringArray("notRead"), "read");
-    return merged(options, given);
+    return merged(new CaseInsensitiveStringMap(options), given);
   }
 
   public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {

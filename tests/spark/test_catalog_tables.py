@@ -207,6 +207,8 @@ def test_options_of_a_catalog_are_those_of_all_reads(spark: SparkSession, url: s
         for option, value in (("readChangeFeed", "true"), ("columns", "app"), ("url", "leveldb:///x")):
             with pytest.raises(AnalysisException, match=rf"(?i)option {option} is not for tables of a catalog"):
                 spark.read.option(option, value).table(f"{name}.runs").collect()
+        with pytest.raises(AnalysisException, match="option graceSeconds is 'none'"):
+            spark.read.option("graceSeconds", "none").table(f"{name}.runs").collect()
     for option, message in (("columns", "the option columns is not for a catalog"), ("mode", "the option mode is not")):
         with catalog_of(spark, url, **{option: "app"}) as name, pytest.raises(AnalysisException, match=message):
             spark.table(f"{name}.runs")
