@@ -15,6 +15,7 @@ RULE_CLASS = "structable.CatalogStatements"
 JAVA = """
 package structable;
 
+import org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.plans.logical.Assignment;
@@ -26,6 +27,7 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogManager;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import scala.Function1;
 import scala.Product;
 import scala.collection.Iterator;
@@ -51,14 +53,12 @@ public final class CatalogStatements extends Rule {
 
     Checked(SparkSession session) { this.session = session; }
 
-    public boolean isDefinedAt(Object node) {
-      return (node instanceof UpdateTable || node instanceof MergeIntoTable) && target((TreeNode) node) != null;
-    }
+    public boolean isDefinedAt(Object node) { return node instanceof UpdateTable || node instanceof MergeIntoTable; }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
-      if (!isDefinedAt(node)) return otherwise.apply(node);
+      String shown = isDefinedAt(node) ? target((TreeNode) node) : null;
+      if (shown == null) return otherwise.apply(node);
       LogicalPlan statement = (LogicalPlan) node;
-      String shown = target(statement).multipartIdentifier().mkString(".");
       Iterator expressions = statement.expressions().iterator();
       while (expressions.hasNext()) {
         if (assigns((TreeNode) expressions.next())) {
@@ -83,17 +83,28 @@ public final class CatalogStatements extends Rule {
       return merge.makeCopy(parts);
     }
 
-    // The table that a statement names, if a catalog of structable's has it; or null.
-    private UnresolvedRelation target(TreeNode statement) {
-      Object named = ((Product) statement).productElement(0);
-      while (named instanceof SubqueryAlias) named = ((SubqueryAlias) named).child();
+    // The name of a statement's table, if a catalog of structable's has it; or null.
+    private String target(TreeNode statement) {
+      Object named = withoutAlias(((Product) statement).productElement(0));
+      if (named instanceof PlanWithUnresolvedIdentifier) return computed((LogicalPlan) named);
       if (!(named instanceof UnresolvedRelation)) return null;
       Seq parts = ((UnresolvedRelation) named).multipartIdentifier();
       CatalogManager catalogs = session.sessionState().catalogManager();
       String first = (String) parts.head();
       boolean full = parts.size() > 1 && catalogs.isCatalogRegistered(first);
       Object catalog = full ? catalogs.catalog(first) : catalogs.currentCatalog();
-      return catalog instanceof Catalog ? (UnresolvedRelation) named : null;
+      return catalog instanceof Catalog ? parts.mkString(".") : null;
+    }
+
+    // As of IDENTIFIER('app.' || 'pages').
+    private String computed(LogicalPlan named) {
+      Object found = withoutAlias(session.sessionState().analyzer().execute(named));
+      return CatalogReads.isOurs(found) ? ((DataSourceV2Relation) found).table().name() : null;
+    }
+
+    private static Object withoutAlias(Object named) {
+      while (named instanceof SubqueryAlias) named = ((SubqueryAlias) named).child();
+      return named;
     }
 
     private static boolean assigns(TreeNode expression) {

@@ -40,6 +40,7 @@ def test_the_hidden_column_is_not_assigned(spark: SparkSession, pages: str, stor
         f"UPDATE {pages} AS p SET n = 0, p._BEFORE = _before WHERE _before.n = 1",
         f"UPDATE {pages} SET _before.n = 3",
         f"EXECUTE IMMEDIATE 'UPDATE {pages} SET _before = NULL'",
+        f"UPDATE IDENTIFIER(concat('{pages}', '')) AS p SET p._before = NULL",
         f"{merge} WHEN MATCHED THEN UPDATE SET n = 0, _before = {struct}",
         f"{merge} WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (k, _before) VALUES (s.k, {struct})",
         f"{merge} WHEN NOT MATCHED THEN INSERT (k, _before) VALUES (s.k, {struct})",
@@ -73,6 +74,8 @@ def test_the_source_of_a_merge_reads_the_hidden_column(spark: SparkSession, page
         f"MERGE INTO {pages} t USING ({carrying}) s ON t.k = s.k WHEN MATCHED THEN UPDATE SET *",
         f"MERGE INTO {pages} t USING ({carrying} WHERE _before.n > 1) s ON t.k = s.k "
         "WHEN MATCHED THEN UPDATE SET n = s._before.n + t._before.n",
+        f"MERGE INTO IDENTIFIER(concat('{pages}', '')) t USING ({carrying}) s ON t.k = s.k "
+        "WHEN MATCHED THEN UPDATE SET n = s._before.n",
         f"WITH s AS ({carrying}) MERGE INTO {pages} t USING s ON t.k = s.k "
         "WHEN MATCHED AND s._before.n > 4 THEN DELETE",
         f"MERGE INTO {pages} t USING (SELECT k + 4 AS k, _before.n AS n FROM {pages}) s ON t.k = s.k "
@@ -96,6 +99,12 @@ def test_schema_evolution_is_refused(spark: SparkSession, pages: str, storage: S
             f"MERGE WITH SCHEMA EVOLUTION INTO {pages} t USING {given} ON t.k = s.k WHEN MATCHED THEN UPDATE SET *",
             message,
         )
+    refused(
+        spark,
+        f"MERGE WITH SCHEMA EVOLUTION INTO IDENTIFIER(concat('{pages}', '')) t USING {NEWS} ON t.k = s.k "
+        "WHEN MATCHED THEN UPDATE SET *",
+        message,
+    )
     frame = spark.sql(f"SELECT * FROM {wider}").alias("s")
     merge = frame.mergeInto(pages, col("s.k") == col(f"{pages}.k")).whenMatched().updateAll()
     with pytest.raises(AnalysisException, match=message):
