@@ -215,7 +215,7 @@ class Coordinator:
             held = self.held.get(plan_id)
         if held is None:
             raise snapshot_closed(unpickled_scan(scan)[0])
-        return PlannedScan(plan_id, held.plan.splits[rerun.part :: rerun.parts], ordered=held.plan.ordered)
+        return PlannedScan(plan_id, held.plan.splits[rerun.part :: rerun.parts], order=held.order)
 
     def _describe(self, store: StoreClient, table: str) -> TableSpecification:
         with self.stores.using(store) as storage:
@@ -251,14 +251,15 @@ class Coordinator:
                 plan = state.plan_scan(options.table, where=where, splits=splits, aggregate=columns)
             else:
                 plan = state.plan_scan(options.table, where=where, columns=columns, splits=splits)
+            order = storage.admin.get_specification(options.table).primary_key if plan.ordered else ()
             self.stores.retain(options.store, connection)
             with self._lock:
-                held = self.held[plan_id] = HeldPlan(plan, options, connection, execution)
+                held = self.held[plan_id] = HeldPlan(plan, options, connection, execution, order)
                 if attended:
                     held.admit()
         if digest is not None:
             self._replanning.remember(plan_id, execution, digest)
-        return PlannedScan(plan_id, plan.splits, plan.position, plan.ordered)
+        return PlannedScan(plan_id, plan.splits, plan.position, order)
 
     def _plan_changes(self, options: ReadOptions, columns: tuple[str, ...], zone: str | None) -> tuple[ScanSplit, ...]:
         assert options.feed is not None

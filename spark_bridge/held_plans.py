@@ -65,6 +65,7 @@ class HeldPlan:
     options: ReadOptions
     connection: int
     execution: int | None
+    order: tuple[str, ...] = ()
     readers: int = 0
     visits: int = 0
     idle_since: float = field(default_factory=time.monotonic)

@@ -13,12 +13,12 @@ from .scan_requests import ScanRequest, Top
 __all__ = ["chosen"]
 
 
-def chosen(batches: Iterator[pa.RecordBatch], request: ScanRequest, *, ordered: bool) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a split that a scan wants, at most its limit. `ordered` says that they are in key order."""
+def chosen(batches: Iterator[pa.RecordBatch], request: ScanRequest, order: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a split that a scan wants, at most its limit; `order` is that in which they come."""
     if request.limit is None:
         return batches
     top = request.top
-    if top is None or (ordered and top.by_key and not top.descending):
+    if top is None or (top.columns == order[: len(top.columns)] and not top.descending):
         return _first(batches, request.limit)
     return _top(batches, request.limit, top)
 

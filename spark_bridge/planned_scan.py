@@ -11,9 +11,12 @@ __all__ = ["PlannedScan"]
 
 @dataclass(frozen=True, slots=True)
 class PlannedScan:
-    """A plan that the coordinator holds under an id, its position if the table has a change feed, and its order."""
+    """A plan that the coordinator holds under an id, its position if the table has a change feed, and its order.
+
+    `order` is the key of the table if the rows come in key order, else nothing.
+    """
 
     plan_id: str
     splits: tuple[ScanSplit, ...]
     position: FeedPosition | None = None
-    ordered: bool = False
+    order: tuple[str, ...] = ()

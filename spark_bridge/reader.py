@@ -45,11 +45,13 @@ class SplitPartition(spark.InputPartition):
     It is number `part` of the `parts` of the scan.
     """
 
-    def __init__(self, plan_id: str, *splits: ScanSplit, ordered: bool = False, part: int = 0, parts: int = 1) -> None:
+    def __init__(
+        self, plan_id: str, *splits: ScanSplit, order: tuple[str, ...] = (), part: int = 0, parts: int = 1
+    ) -> None:
         super().__init__(splits[0].index)
         self.plan_id = plan_id
         self.splits = splits
-        self.ordered = ordered
+        self.order = order
         self.part = part
         self.parts = parts
 
@@ -98,11 +100,11 @@ class StructableReader(spark.DataSourceReader):
         execution, digest = self._request.execution, digest_of(self._scan)
         planned = self._coordinator.plan(self._options, self._columns, self._where, execution, digest)
         freeze_imports()
-        plan_id, splits, ordered = planned.plan_id, planned.splits, planned.ordered
+        plan_id, splits, order = planned.plan_id, planned.splits, planned.order
         if self._request.whole:
-            return [SplitPartition(plan_id, *splits, ordered=ordered)]
+            return [SplitPartition(plan_id, *splits, order=order)]
         return [
-            SplitPartition(plan_id, split, ordered=ordered, part=part, parts=len(splits))
+            SplitPartition(plan_id, split, order=order, part=part, parts=len(splits))
             for part, split in enumerate(splits)
         ]
 
@@ -116,7 +118,7 @@ class StructableReader(spark.DataSourceReader):
                 with self._coordinator.holding(planned.plan_id, self._options, _reader(split)):
                     if request.whole and request.limit == 0:
                         continue
-                    for batch in self._results(split, request, ordered=planned.ordered):
+                    for batch in self._results(split, request, planned.order):
                         if request.whole and request.limit is not None:
                             request = replace(request, limit=request.limit - batch.num_rows)
                         yield batch
@@ -131,16 +133,16 @@ class StructableReader(spark.DataSourceReader):
             again = self._coordinator.planned_again(rerun, self._scan)
             if again is not None:
                 return again
-        return PlannedScan(partition.plan_id, partition.splits, ordered=partition.ordered)
+        return PlannedScan(partition.plan_id, partition.splits, order=partition.order)
 
-    def _results(self, split: ScanSplit, request: ScanRequest, *, ordered: bool) -> Iterator[pa.RecordBatch]:
+    def _results(self, split: ScanSplit, request: ScanRequest, order: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         schema = self._given
         batches = self._checked(_frozen(self._options.store.read_split(split)))
         if self._aggregation is not None:
             for batch in batches:
                 yield from spark_batches(self._aggregation, batch, schema)
             return
-        for batch in chosen(batches, request, ordered=ordered):
+        for batch in chosen(batches, request, order):
             # The same buffers under Spark's own schema, which must match exactly, nullability too.
             yield unscaled_batch(batch, schema)
 

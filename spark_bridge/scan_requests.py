@@ -29,7 +29,6 @@ class Top:
     columns: tuple[str, ...]
     descending: bool
     nulls_first: bool
-    by_key: bool  # whether the columns lead the key
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,15 +136,14 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
     return scan;
   }
 
-  // The columns, whether they descend, whether nulls come first, and whether it is the order of the key.
+  // The columns, whether they descend, and whether nulls come first.
   private String top() {
     StringBuilder text = new StringBuilder("[[");
     for (int i = 0; i < orders.length; i++) {
       text.append(i > 0 ? "," : "").append(StructableConditions.text(StructableConditions.name(orders[i].expression())));
     }
     text.append("],").append(orders[0].direction() == SortDirection.DESCENDING);
-    text.append(',').append(orders[0].nullOrdering() == NullOrdering.NULLS_FIRST);
-    return text.append(',').append(byKey(orders)).append(']').toString();
+    return text.append(',').append(orders[0].nullOrdering() == NullOrdering.NULLS_FIRST).append(']').toString();
   }
 
   // In the table's order; at least one column.

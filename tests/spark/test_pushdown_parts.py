@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from structable.spi import Field, Range, Storage, TableSpecification
+from structable.spi.values import Value
 from tests.spark.conftest import Tables, every_store
 from tests.spark.support.samples import EVERYTHING, ROWS, create_runs, runs
 
@@ -100,6 +101,21 @@ def test_the_first_rows_in_order(tables: Tables, storage: Storage, order: str, *
         names = [name for name in ("app", "started", "status", "cost") if name in order]
         found.append([tuple(row[name] for name in names) for row in first.collect()])
     assert found[0] == found[1] == found[2]
+
+
+def test_the_first_rows_of_a_table_made_anew_with_its_key_in_another_order(tables: Tables, storage: Storage) -> None:
+    fields = [Field.int("a"), Field.int("b")]
+    rows: list[dict[str, Value]] = [{"a": a, "b": 100 - a} for a in range(50)]
+    storage.admin.create(TableSpecification("pairs", fields, ["a", "b"]))
+    storage.table("pairs").upsert_many(rows)
+    frame = tables.read("pairs", splits=1)
+    first = frame.orderBy("a").limit(3)
+    assert [row.a for row in first.collect()] == [0, 1, 2]
+    storage.admin.drop("pairs")
+    storage.admin.create(TableSpecification("pairs", fields, ["b", "a"]))
+    storage.table("pairs").upsert_many(rows)
+    assert [row.a for row in first.collect()] == [0, 1, 2]
+    assert [row.a for row in frame.orderBy("a").limit(3).collect()] == [0, 1, 2]
 
 
 @every_store
