@@ -29,6 +29,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.TableSpecBase;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -52,6 +53,10 @@ public final class StructableWriteGuard extends Rule {
 
   public TreeNode apply(TreeNode plan) {
     if (plan instanceof Command) check((Product) plan);
+    if (plan instanceof Union) {  // maybe of several insertions of one statement
+      Iterator children = plan.children().iterator();
+      while (children.hasNext()) apply((TreeNode) children.next());
+    }
     return plan;
   }
 

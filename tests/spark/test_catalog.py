@@ -102,6 +102,7 @@ def view(tables: Tables, spark: SparkSession) -> Iterator[str]:
     [
         "INSERT INTO some_runs (app, started, cost) VALUES ('etl', 1L, 9.0D)",
         "INSERT INTO some_runs BY NAME SELECT 'etl' AS app, 1L AS started, 9.0D AS cost",
+        "FROM some_runs INSERT INTO some_runs SELECT * INSERT INTO some_runs (app, started, cost) SELECT app, 1L, cost",
     ],
 )
 @every_store

@@ -41,6 +41,8 @@ def test_an_insertion_that_leaves_out_columns_is_refused(spark: SparkSession, pa
         spark.sql("SELECT 1L AS k, 'x' AS v").writeTo(pages).append()
     with pytest.raises(AnalysisException, match=refusal):
         spark.sql(f"INSERT INTO {pages} (k, v) VALUES (1, 'x')")
+    with pytest.raises(AnalysisException, match=refusal):
+        spark.sql(f"FROM {pages} INSERT INTO {pages} SELECT k + 5, v, n INSERT INTO {pages} (k, v) SELECT k, 'x'")
     assert stored(storage) == [(1, "a", 1), (2, "b", 2)]
 
 
