@@ -74,7 +74,12 @@ class CsvSource(TextSource):
             pending, ended = pending + read, not read
 
     def _header(self, row: bytes) -> list[str]:
-        names = next(csv.reader([row.removeprefix(BOM_UTF8).decode().strip("\r\n")]), [""])
+        try:
+            names = next(csv.reader([row.removeprefix(BOM_UTF8).decode().strip("\r\n")]), [])
+        except csv.Error as error:
+            self._malformed(f"its first line, which names the columns, cannot be read: {error}")
+        if not names:
+            self._malformed("its first line is blank; it must name the columns")
         for position, name in enumerate(names):
             if name not in self._columns:
                 self._malformed(f"the column {name[:50]!r} of its first line {not_a_field(self._columns.field_names)}")
@@ -130,16 +135,16 @@ class CsvSource(TextSource):
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield the rows of the chunk, each with the number of its first line; skips blank lines."""
-        start, row, quotes = self._line, b"", 0
+        start, lines, quotes = self._line, list[bytes](), 0
         for number, line in enumerate(BytesIO(self._chunk), self._line):
-            row += line
+            lines.append(line)
             quotes += line.count(b'"')
             if quotes % 2 == 0:
-                if row.strip(b"\r\n"):
+                if (row := b"".join(lines)).strip(b"\r\n"):
                     yield start, row
-                start, row = number + 1, b""
-        if row:
-            yield start, row
+                start, lines = number + 1, []
+        if lines:
+            yield start, b"".join(lines)
 
 
 def _fault(rows: bytes) -> str:
@@ -155,10 +160,13 @@ def _fault(rows: bytes) -> str:
 
 def _end_of_first_row(content: bytes) -> int:
     """Return the end of the first row, a line feed outside quotes; 0 if it has none."""
-    end = content.find(b"\n") + 1
-    while end and content.count(b'"', 0, end) % 2:
-        end = content.find(b"\n", end) + 1
-    return end
+    quotes = start = 0
+    while end := content.find(b"\n", start) + 1:
+        quotes += content.count(b'"', start, end)
+        if quotes % 2 == 0:
+            return end
+        start = end
+    return 0
 
 
 def _end_of_last_row(content: bytes) -> int:
