@@ -38,6 +38,8 @@ class CsvSource(TextSource):
     _line = 1
     _chunk = b""
     _chunk_rows = 0
+    _skips_blank = True
+    """Whether a blank line is no row, as it is where the only column may be null."""
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         self._names = []
@@ -53,6 +55,7 @@ class CsvSource(TextSource):
                 yield from self._parsed(chunk)
             else:
                 self._names = self._header(chunk)
+                self._skips_blank = len(self._names) > 1 or not self._may_be_null(self._names[0])
             self._line += chunk.count(b"\n")
         if not self._names:
             self._malformed("it is empty; a first line with the names of the columns is needed")
@@ -89,6 +92,10 @@ class CsvSource(TextSource):
             self._malformed(missing)
         return names
 
+    def _may_be_null(self, name: str) -> bool:
+        spec = self._columns.spec
+        return name in spec and name not in spec.primary_key
+
     def _check_form(self, chunk: bytes) -> None:
         if not _fault(chunk):
             return
@@ -97,13 +104,15 @@ class CsvSource(TextSource):
                 self._wrong(line, fault)
 
     def _parsed(self, chunk: bytes) -> Iterator[pa.RecordBatch]:
-        if not chunk.strip(b"\r\n"):
+        if self._skips_blank and not chunk.strip(b"\r\n"):
             return
+        # Arrow takes a mark at the beginning for that of the file, which is in its first line.
+        content = BOM_UTF8 + chunk if chunk.startswith(BOM_UTF8) else chunk
         try:
             yield from arrow_csv.read_csv(
-                cast(BinaryIO, pa.BufferReader(chunk)),
-                arrow_csv.ReadOptions(column_names=self._names, block_size=len(chunk) + 1),
-                arrow_csv.ParseOptions(newlines_in_values=True),
+                cast(BinaryIO, pa.BufferReader(content)),
+                arrow_csv.ReadOptions(column_names=self._names, block_size=len(content) + 1),
+                arrow_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=self._skips_blank),
                 arrow_csv.ConvertOptions(
                     column_types=dict.fromkeys(self._names, pa.string()),
                     null_values=[""],
@@ -134,13 +143,14 @@ class CsvSource(TextSource):
         return super()._row(number)
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the rows of the chunk, each with the number of its first line; skips blank lines."""
+        """Yield the rows of the chunk, each with the number of its first line."""
         start, lines, quotes = self._line, list[bytes](), 0
         for number, line in enumerate(BytesIO(self._chunk), self._line):
             lines.append(line)
             quotes += line.count(b'"')
             if quotes % 2 == 0:
-                if (row := b"".join(lines)).strip(b"\r\n"):
+                row = b"".join(lines)
+                if not self._skips_blank or row.strip(b"\r\n"):
                     yield start, row
                 start, lines = number + 1, []
         if lines:

@@ -1,5 +1,6 @@
 """import and export: round trips of all types in all formats, atomicity, the place of errors, bounded memory."""
 
+import codecs
 import csv
 import datetime as dt
 import gzip
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from structable.spi import Range, Storage, Value, col, connect
+from structable.spi import Field, Range, Storage, TableSpecification, Value, col, connect
 from structable.spi.arrow import arrow_schema
 from tests.cli.conftest import Command, Fails, every_store
 from tests.cli.support.samples import EVERYTHING, ROWS, RUNS
@@ -367,6 +368,37 @@ def test_compressed_text(
     assert structable("import", url, "everything", "-", "--format", form, stdin=whole).code == 0
     assert content(storage, "everything") == before
     assert "gzip compresses csv and json only" in fails(2, "export", url, "runs", tmp_path / "x.parquet.gz")
+
+
+def test_nulls_of_an_only_column(structable: Command, fails: Fails, url: str, storage: Storage, tmp_path: Path) -> None:
+    """A row whose only cell is empty is a blank line, which is no row in a file of keys."""
+    file = tmp_path / "x.csv"
+    bag = TableSpecification("bag", [Field.long("n")], options={"write-mode": "change-log"})
+    for name in ("bag", "copy"):
+        storage.admin.create(bag.evolve(name=name))
+    storage.table("bag").insert_many([{"n": None}, {"n": 1}, {"n": None}])
+    assert structable("export", url, "bag", file).code == 0
+    assert structable("import", url, "copy", file).err.startswith("3 rows of ")
+    found = [row.n for row in storage.table("copy").scan()]
+    assert sorted(found, key=str) == [1, None, None]
+    file.write_text("n\n\none\n")
+    assert "line 3, field 'n': 'one' is not" in fails(2, "import", url, "copy", file)
+    storage.admin.create(TableSpecification("keys", [Field.string("k")], ["k"]))
+    file.write_text("k\n\na\n\n")
+    assert structable("import", url, "keys", file).err.startswith("1 row of ")
+
+
+def test_a_mark_of_the_byte_order_in_a_text_is_kept(
+    structable: Command, url: str, storage: Storage, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.csv"
+    storage.table("runs").upsert_many({"app": app, "started": 1, "attempt": 1} for app in ("\ufeff", "\ufeffa"))
+    before = content(storage, "runs")
+    columns = ("--columns", "app,started,attempt", "--at-least", "\ufeff")
+    assert structable("export", url, "runs", file, *columns).code == 0
+    file.write_bytes(codecs.BOM_UTF8 + file.read_bytes())
+    assert structable("import", url, "runs", file).code == 0
+    assert content(storage, "runs") == before
 
 
 HEAD = b"app,started,attempt,status\n"
