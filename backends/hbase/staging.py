@@ -27,6 +27,7 @@ __all__ = ["Staging"]
 
 _PAIR = struct.Struct(">II")
 _CHUNK_BYTES = 512 << 10
+"""Of a chunk of several pairs."""
 _NUMBER_BYTES = 6
 _TIMESTAMP = 1
 
@@ -48,11 +49,12 @@ class Staging:
         number = size = 0
         parts: list[bytes] = []
         for key, value in pairs:
-            parts += (_PAIR.pack(len(key), len(value)), key, value)
-            size += len(key) + len(value)
-            if size >= _CHUNK_BYTES:
+            added = len(key) + len(value)
+            if parts and size + added > _CHUNK_BYTES:
                 self._put(table, run, number, parts)
                 number, size, parts = number + 1, 0, []
+            parts += (_PAIR.pack(len(key), len(value)), key, value)
+            size += added
         if parts:
             self._put(table, run, number, parts)
             number += 1

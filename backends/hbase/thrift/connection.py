@@ -109,8 +109,9 @@ class Connection(PooledConnection):
         for call in calls:
             number = next(_numbers) & 0x7FFFFFFF
             request = encode(self._wiring.protocol, call.api, call.arguments, number)
-            if self._wiring.transport == "framed" and len(request) > self._wiring.frame_limit:
-                raise RequestTooLargeError(len(request), self._wiring.frame_limit)
+            limit = self._wiring.frame_limit + call.reserve
+            if self._wiring.transport == "framed" and len(request) > limit:
+                raise RequestTooLargeError(len(request), limit)
             self._outstanding.append((call, number))
             gathered.append(request)
             size += len(request)

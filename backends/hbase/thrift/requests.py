@@ -37,6 +37,7 @@ __all__ = [
 ROWS_AT_ONCE = 500
 """Per call: more would gain nothing, and the gateway holds all of them in memory."""
 _CALL_BYTES = 1 << 20
+_KEYS_BYTES = 32 << 10
 
 Cell = tuple[bytes, int]
 """A value and its timestamp."""
@@ -59,6 +60,7 @@ class Call(Generic[Result_co]):
     arguments: Mapping[str, object]
     decode: Callable[[Any], Result_co]  # converts the reply's result to the call's
     repeatable: bool = True  # sent twice has the effect of sent once, so that it is repeated after a lost answer
+    reserve: int = 0  # bytes by which its frame may exceed the limit of the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +135,13 @@ def put_then_delete(
 ) -> Call[None]:
     """Put cells at a timestamp, and then delete all versions of columns up to it.
 
-    HBase executes all puts before the first delete; neither is atomic across rows.
+    HBase executes all puts before the first delete; neither is atomic across rows. A row that fitted the frame of its
+    intent fits this one, which has its key twice.
     """
     batches = [putting(row, cells) for row, cells in puts.items()]
     batches += [deleting(row, columns) for row, columns in deletes.items()]
-    return Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
+    arguments = {"tableName": table, "rowBatches": batches, "timestamp": timestamp}
+    return Call("mutateRowsTs", arguments, _nothing, reserve=_KEYS_BYTES)
 
 
 def delete_columns(

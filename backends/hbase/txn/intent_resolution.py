@@ -19,6 +19,9 @@ __all__ = ["EndedIntents", "IntentResolution", "Intents"]
 Intents = Mapping[bytes, Mapping[bytes, bytes]]
 """Space to row to intent."""
 
+_PUT_BYTES = 512 << 10
+"""Of the versions that one call puts; its deletes of their intents repeat all keys."""
+
 EndedIntents = tuple[bytes, Status, Intents]
 """A transaction that has ended, its status, and all or some of its intents."""
 
@@ -90,7 +93,7 @@ class IntentResolution:
             if locked := [row for row in rows if row not in puts]:
                 # A lock leaves no version: pending transactions must be pushed beyond it.
                 self._visibility.read(table, locked, status.commit, {txid: status})
-            for part in split_rows(puts, count):
+            for part in split_rows(puts, count, _PUT_BYTES):
                 found.append(put_then_delete(table, part, {row: [column] for row in part}, status.commit))
             found += delete_columns(table, locked, [column], status.commit, count)
         return found

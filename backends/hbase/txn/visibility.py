@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from structable.backends.hbase.layout import FAMILY, VALUE
 from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Cells, FoundRow, get_rows
@@ -28,16 +28,17 @@ class Visibility:
         self, table: str, rows: Sequence[bytes], at: int | None, assumed: Mapping[bytes, Status] | None = None
     ) -> dict[bytes, RowState]:
         """Return the states of rows at a timestamp, or newest; rows that were never written are left out."""
+        return self.states(table, list(self._cells(table, rows, at).items()), at, assumed)
+
+    def _cells(self, table: str, rows: Sequence[bytes], at: int | None) -> dict[bytes, Cells]:
+        """Return the cells of any number of rows at a timestamp, or newest."""
         before = None if at is None else at + 1
-        states: dict[bytes, RowState] = {}
-        calls = [
-            get_rows(table, rows[start : start + ROWS_AT_ONCE], [FAMILY], before)
-            for start in range(0, len(rows), ROWS_AT_ONCE)
-        ]
+        cells: dict[bytes, Cells] = {}
+        calls = [get_rows(table, part, [FAMILY], before) for part in _parts(rows)]
         for found in self._gateway.flight(calls, retry=True):
             assert isinstance(found, list)
-            states.update(self.states(table, found, at, assumed))
-        return states
+            cells.update(found)
+        return cells
 
     def states(
         self, table: str, found: Sequence[FoundRow], at: int | None, assumed: Mapping[bytes, Status] | None = None
@@ -72,7 +73,7 @@ class Visibility:
         found: dict[bytes, Cells] = {}
         committed: dict[bytes, list[tuple[int, bytes]]] = {}
         for at, names in last.items():
-            some = dict(self._gateway.call(get_rows(table, names, [FAMILY], at + 1)))
+            some = self._cells(table, names, at)
             committed |= self._committed(table, some, at, assumed)
             found |= some
         bases = {row: dict.fromkeys(rows[row], base_of(cells)) for row, cells in found.items()}
@@ -90,8 +91,9 @@ class Visibility:
             for at, base in below.items():
                 if base.version > at:
                     older.setdefault(at, []).append(row)
-        calls = [get_rows(table, names, [VALUE], at + 1) for at, names in older.items()]
-        for (at, names), read in zip(older.items(), self._gateway.flight(calls, retry=True), strict=True):
+        parts = [(at, part) for at, names in older.items() for part in _parts(names)]
+        calls = [get_rows(table, names, [VALUE], at + 1) for at, names in parts]
+        for (at, names), read in zip(parts, self._gateway.flight(calls, retry=True), strict=True):
             assert isinstance(read, list)
             cells = dict(read)
             for row in names:
@@ -158,13 +160,17 @@ class Visibility:
     ) -> None:
         """Read rows of ended transactions again; abort transactions that have an intent but no record."""
         rows = sorted(again | absent.keys())
-        before = None if at is None else at + 1
-        found = dict(self._gateway.call(get_rows(table, rows, [FAMILY], before)))
+        found = self._cells(table, rows, at)
         for row in rows:
             contested[row] = found.get(row, {})
             left = {txid for txid, _ in intents_of(contested[row])}
             for txid in absent.get(row, set()) & left:
                 self._status_table.abort_if_absent(txid)
+
+
+def _parts(rows: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Yield rows in parts for one call each."""
+    return (rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE))
 
 
 def _counts(status: Status, at: int | None) -> bool:
