@@ -18,9 +18,11 @@ from structable.spi import (
     StoreNotFoundError,
     TableNotFoundError,
     TableSpecification,
+    UnsupportedOperationError,
     WriteMode,
 )
 from structable.spi.rules.keyless import check_mode
+from structable.spi.table_options import ChangelogProducer
 
 from .arguments import URL_VARIABLE, Access, open_store
 from .confirmation import YesToOverwrite, confirm
@@ -116,6 +118,7 @@ def _task(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_
     try:
         there = store.admin.get_specification(spec.name)
     except TableNotFoundError:
+        _check_overwritable(spec, mode)
         return _Task(spec, False, job)
     differences = []
     for field in spec.fields:
@@ -129,12 +132,22 @@ def _task(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_
         differences.append(f"the primary key is ({', '.join(there.primary_key)}) there")
     if differences:
         raise SchemaIncompatibleError(spec.name, differences)
+    _check_overwritable(there, mode)
     # An interrupted copy leaves an empty table, which may be filled.
     if mode is None and job_id is None and store.table(spec.name).count():
         raise UsageProblem(
             f"table '{spec.name}' has rows in {store.url}: give --mode upsert, insert, replace or overwrite"
         )
     return _Task(spec, True, job)
+
+
+def _check_overwritable(spec: TableSpecification, mode: WriteMode | None) -> None:
+    """Check what a job of mode overwrite would refuse when it begins, when tables before it are copied."""
+    if mode is WriteMode.OVERWRITE and spec.table_options.changelog_producer is not ChangelogProducer.NONE:
+        raise UnsupportedOperationError(
+            f"table {spec.name!r} has a change feed and cannot be overwritten: copy it with another --mode, after "
+            "'structable delete --all' if its rows are to go"
+        )
 
 
 def _announce(origin: Storage, spec: TableSpecification, there: str) -> None:

@@ -81,6 +81,24 @@ def test_tables_that_differ_are_refused_with_every_difference(
         assert not copy.admin.exists("everything")
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_tables_with_a_feed_are_not_overwritten(
+    fails: Fails, url: str, copy_url: str, storage: Storage, exists: bool
+) -> None:
+    """The command fails before it copies the first table."""
+    fed = RUNS.evolve(name="runs_fed", options={"changelog-producer": "lookup"})
+    storage.admin.create(fed)
+    with connect(copy_url) as copy:
+        copy.admin.create(RUNS)
+        copy.table("runs").upsert({"app": "own", "started": 1, "attempt": 1})
+        if exists:
+            copy.admin.create(fed)
+        before = content(copy, "runs"), copy.admin.list()
+        message = fails(1, "copy", url, copy_url, "--mode", "overwrite", "--yes")
+        assert message.startswith("table 'runs_fed' has a change feed and cannot be overwritten")
+        assert (content(copy, "runs"), copy.admin.list()) == before
+
+
 @every_store
 def test_a_named_copy_goes_on_where_it_was_left(
     structable: Command, url: str, copy_url: str, storage: Storage, monkeypatch: pytest.MonkeyPatch
