@@ -31,10 +31,13 @@ class _TypedSource(Source):
             self._malformed(f"rows {self._rows + 1:,} to {self._rows + batch.num_rows:,}: {error}")
 
     def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        feed = [name for name in batch.schema.names if self._columns.of_feed(name)]
+        names = batch.schema.names
+        if len(set(names)) < len(names):
+            self._malformed(f"the column {next(name for name in names if names.count(name) > 1)!r} appears twice")
+        feed = [name for name in names if self._columns.of_feed(name)]
         if not feed:
             return cast_batch(self._columns.spec, batch)
-        plain = batch.select([name for name in batch.schema.names if name not in feed])
+        plain = batch.select([name for name in names if name not in feed])
         cast = cast_batch(self._columns.spec, plain)
         for name in feed:
             cast = cast.append_column(name, batch.column(name))

@@ -32,6 +32,8 @@ class JsonSource(TextSource):
             row = self._parsed(number, line)
             if not columns:
                 columns = list(row)
+                if not columns:
+                    self._wrong(number, "the object names no field (null writes a null)")
                 if missing := self._columns.missing(columns):
                     self._wrong(number, missing)
             elif row.keys() != set(columns):

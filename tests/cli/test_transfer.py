@@ -430,6 +430,7 @@ HEAD = b"app,started,attempt,status\n"
         ("x.jsonl", b'\n{"app": 1}\n', "line 2: field 'app': 1 is of type int; a str is needed"),
         ("x.jsonl", b'{"app": "a",\n', "line 1: "),
         ("x.jsonl", b'{"app": "\xff"}\n', "line 1: the text is not UTF-8"),
+        ("x.jsonl", b'{}\n{"app": "a", "started": 1, "attempt": 1}\n', "line 1: the object names no field"),
         (
             "x.jsonl",
             b'{"app": "a", "started": 1, "attempt": 1, "cost": 1}\n{"app": "a", "started": 2, "attempt": 1}\n',
@@ -450,6 +451,17 @@ def test_wrong_files(
     assert message in found
     assert str(file) in found
     assert storage.table("runs").count() == 4
+
+
+@pytest.mark.parametrize("repeated", ["app", "_change_type"])
+def test_a_repeated_column_of_arrow(fails: Fails, url: str, storage: Storage, tmp_path: Path, repeated: str) -> None:
+    columns = {"app": "a", "started": 1, "attempt": 1, "_change_type": "+I"}
+    names = [*columns, repeated]
+    batch = pa.RecordBatch.from_arrays([pa.array([columns[name]]) for name in names], names)
+    with pa.ipc.new_file(str(tmp_path / "x.arrow"), batch.schema) as writer:
+        writer.write_batch(batch)
+    message = fails(2, "import", url, "runs", tmp_path / "x.arrow", "--mode", "changes")
+    assert message.endswith(f"x.arrow: the column {repeated!r} appears twice")
 
 
 def test_files_that_cannot_be_read(fails: Fails, url: str, storage: Storage, tmp_path: Path) -> None:
