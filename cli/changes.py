@@ -96,8 +96,9 @@ def changes(
         if end is not None:
             _require_one_feed(feed, begin, end)
         if cut or limit is not None:
-            part = feed.advance(begin, limit or _TABLE_LIMIT)
+            # First: a commit to another table moves the newest position beyond that of all changes of this one.
             newest = end or feed.latest()
+            part = feed.advance(begin, limit or _TABLE_LIMIT)
             _require_one_feed(feed, part, newest)
             more = part < newest
             end = part if more or end is None else end

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from structable.spi import FeedPosition, Storage, Value
+from structable.spi import ChangeFeed, FeedPosition, Storage, Value
 from tests.cli.conftest import Command, every_store
 from tests.cli.support.samples import RUNS
 from tests.cli.support.signals import inherited
@@ -86,6 +86,22 @@ def test_a_table_is_cut_after_about_a_hundred_changes(structable: Command, url: 
     assert len(outcome.out.splitlines()) == 2 + 60
     assert outcome.err.startswith("structable: only the first changes are shown, about 100; --limit shows more\n")
     assert len(structable("changes", url, "fed", "--limit", 1000).out.splitlines()) == 2 + 180
+
+
+def test_commits_to_another_table_are_no_further_changes(
+    structable: Command, url: str, storage: Storage, changed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.admin.create(FED.evolve(name="other"))
+    feed = type(storage.changes("fed"))
+    advance = feed.advance
+
+    def overtaken(own: ChangeFeed, since: FeedPosition, rows: int) -> FeedPosition:
+        reached = advance(own, since, rows)
+        storage.table("other").upsert(ETL)
+        return reached
+
+    monkeypatch.setattr(feed, "advance", overtaken)
+    assert POSITION.fullmatch(structable("changes", url, "fed").err)
 
 
 def test_formats_and_columns(
