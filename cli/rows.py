@@ -87,7 +87,7 @@ def _json_row(
         raise UsageProblem("--json gives the whole row; leave out FIELD=VALUE and --null")
     try:
         if text == "-":
-            text = sys.stdin.buffer.read().decode()
+            text = sys.stdin.buffer.read().decode("utf-8-sig")
         return row_from_json(spec, text)
     except json.JSONDecodeError as error:
         raise UsageProblem(f"--json, line {error.lineno}, column {error.colno}: {error.msg}") from error
