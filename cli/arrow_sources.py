@@ -72,7 +72,9 @@ class ArrowSource(_TypedSource):
     def _read(self) -> Iterator[pa.RecordBatch]:
         begin = self._stream.read(len(_FILE_MAGIC))
         try:
-            yield from self._file() if begin == _FILE_MAGIC else self._streamed(begin)
+            for batch in self._file() if begin == _FILE_MAGIC else self._streamed(begin):
+                batch.validate(full=True)  # before it is cast: reading damaged data may end the process
+                yield batch
         except (pa.ArrowException, OSError) as error:
             self._malformed(f"is not Arrow's IPC format, or is cut or damaged: {error}")
 

@@ -47,7 +47,7 @@ class Source(ABC):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches of a bounded size; errors name the line or the row."""
         for batch in self._whole():
-            if missing := self._columns.missing(batch.schema.names):
+            if missing := self._columns.missing(self._names_of(batch)):
                 self._malformed(missing)
             rows = max(1, min(BATCH_ROWS, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
             for start in range(0, batch.num_rows, rows):
@@ -61,6 +61,12 @@ class Source(ABC):
             yield from self._read()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             self._malformed(f"its gzip compression is truncated or damaged: {error}")
+
+    def _names_of(self, batch: pa.RecordBatch) -> list[str]:
+        try:
+            return batch.schema.names
+        except UnicodeDecodeError as error:
+            self._malformed(f"the name of a column is not UTF-8: {error.object!r}")
 
     @abstractmethod
     def _read(self) -> Iterator[pa.RecordBatch]:

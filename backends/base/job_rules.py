@@ -91,13 +91,18 @@ def conformed_batches(
 
 def _kinds(spec: TableSpecification, batch: RecordBatch) -> tuple[list[RowKind], RecordBatch]:
     """Return the kinds of a batch's rows, and the batch without the columns that no table has."""
-    from pyarrow import RecordBatch
+    from pyarrow import ArrowInvalid, RecordBatch
 
     if not isinstance(batch, RecordBatch) or batch.schema.names.count(CHANGE_TYPE) != 1:
         raise InvalidFieldError(spec.name, CHANGE_TYPE, "is the column of row kinds, and not once in the batches")
     kinds: list[RowKind] = []
     known: dict[object, RowKind] = {}
-    for text in batch.column(CHANGE_TYPE).to_pylist():
+    column = batch.column(CHANGE_TYPE)
+    try:
+        column.validate(full=True)
+    except ArrowInvalid as error:
+        raise InvalidFieldError(spec.name, CHANGE_TYPE, f"the Arrow data are not valid: {error}") from error
+    for text in column.to_pylist():
         kind = known.get(text) if isinstance(text, str) else None  # others may be unhashable
         if kind is None:
             try:

@@ -152,7 +152,7 @@ class MergeJobRules(MergeCase):
 
     @pytest.mark.parametrize("spec", [ITEMS, SUMS], ids=lambda spec: spec.name)
     def test_bad_change_types(self, typed: Storage, spec: TableSpecification) -> None:
-        """A `_change_type` that is null, another text or not there is `InvalidFieldError` from `stage`."""
+        """A `_change_type` that is null, another text, no text or not there is `InvalidFieldError` from `stage`."""
         typed.admin.create(spec)
         job = self.begin_job(typed, WriteMode.CHANGES, spec.name)
         good = batch([{"id": 1}, {"id": 2}], spec=spec)
@@ -163,6 +163,7 @@ class MergeJobRules(MergeCase):
             pa.array([1, 2]),
             pa.array([["+I"], ["+I"]]),
             pa.array([None, None], pa.string()),
+            pa.array([b"+I", b"\xff"]).view(pa.string()),
         ]
         for wrong in [good, *(good.append_column("_change_type", column) for column in columns)]:
             with pytest.raises(InvalidFieldError, match="_change_type"):

@@ -453,6 +453,29 @@ def test_wrong_files(
     assert storage.table("runs").count() == 4
 
 
+@pytest.mark.parametrize(
+    ("text", "damaged", "message"),
+    [
+        (b"status", b"stat\xffs", "the name of a column is not UTF-8: b'stat\\xffs'"),
+        (
+            b"+I",
+            b"+\xff",
+            "is not Arrow's IPC format, or is cut or damaged: In column 4: Invalid: Invalid UTF8 sequence",
+        ),
+    ],
+)
+def test_damaged_arrow_is_refused(
+    fails: Fails, url: str, storage: Storage, tmp_path: Path, text: bytes, damaged: bytes, message: str
+) -> None:
+    row = {"app": "a", "started": 1, "attempt": 1, "status": "x", "_change_type": "+I"}
+    batch = pa.RecordBatch.from_pylist([row])
+    with pa.ipc.new_stream(str(tmp_path / "x.arrows"), batch.schema) as writer:
+        writer.write_batch(batch)
+    file = tmp_path / "x.arrows"
+    file.write_bytes(file.read_bytes().replace(text, damaged))
+    assert f"{file}: {message}" in fails(2, "import", url, "runs", file, "--mode", "changes")
+
+
 @pytest.mark.parametrize("repeated", ["app", "_change_type"])
 def test_a_repeated_column_of_arrow(fails: Fails, url: str, storage: Storage, tmp_path: Path, repeated: str) -> None:
     columns = {"app": "a", "started": 1, "attempt": 1, "_change_type": "+I"}
