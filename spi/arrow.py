@@ -95,7 +95,7 @@ def conform_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordB
     Raises
     ------
     InvalidFieldError
-        For an unknown or repeated column or a wrong type.
+        For an unknown or repeated column, a wrong type, or damaged data of another encoding.
     """
     if not isinstance(batch, pa.RecordBatch):
         raise InvalidFieldError(
@@ -118,6 +118,10 @@ def _conformed(spec: TableSpecification, wanted: pa.Field[Any], column: pa.Array
     if column.type == wanted.type:
         return column
     if _plain(column.type) == wanted.type or pa.types.is_null(column.type):
+        try:
+            column.validate(full=True)  # a cast of damaged data may read beyond them
+        except pa.ArrowException as error:
+            raise InvalidFieldError(spec.name, wanted.name, f"the Arrow data are not valid: {error}") from error
         return column.cast(wanted.type)
     raise InvalidFieldError(spec.name, wanted.name, f"is of the Arrow type {column.type}; {wanted.type} is needed")
 

@@ -147,7 +147,7 @@ class JobModeRules(JobCase):
 
     @ALL_MODES
     def test_bad_rows_are_refused_when_staged(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
-        """`stage` rejects bad rows: unknown columns, wrong types, no key, values that do not fit."""
+        """`stage` rejects bad rows: unknown columns, wrong types, no key, values that do not fit, damaged data."""
         job = self.job(storage, mode)
         three = pa.array([3], pa.int64())
         wrong: list[dict[str, pa.Array[Any]]] = [
@@ -161,6 +161,7 @@ class JobModeRules(JobCase):
                 {"id": three, "n": pa.array(["x"])},
                 {"id": three, "tag": pa.array(["nul\0"])},
                 {"id": three, "rank": three},
+                {"id": three, "tag": pa.DictionaryArray.from_arrays(pa.array([7]), pa.array(["a"]), safe=False)},
             ]
         for one in wrong:
             with pytest.raises(InvalidFieldError):
