@@ -14,6 +14,7 @@ NARROW = "tests/ordered/test_key_codec.py"
 FAULTS = "tests/hbase/test_faults.py"
 SPARK = "tests/spark/test_casts.py"
 QUERIES = "tests/spark/tpch/test_queries.py"
+SUITES = "tests/conformance/test_leveldb.py"
 
 
 def collected(*names: str, most: str = "") -> list[str]:
@@ -33,7 +34,7 @@ def test_some_variants_of_wide_tests() -> None:
     before, after = functions(every), functions(some)
     assert before.keys() == after.keys()
     for name, count in before.items():
-        assert after[name] == min(count, 2 if name.startswith(WIDE) else 8 if name.startswith(FAULTS) else count)
+        assert after[name] == min(count, 2 if name.startswith(WIDE) else 4 if name.startswith(FAULTS) else count)
     assert collected(WIDE, NARROW, FAULTS, most="2") == some
 
 
@@ -45,6 +46,12 @@ def test_each_variant_of_spark_on_one_store() -> None:
     assert sum(after[name] for name in after if name.startswith(QUERIES)) == 22
     used = {store for store in ("leveldb", "postgresql", "hbase") if any(store in name for name in some)}
     assert len(used) == 3
+
+
+def test_each_rule_on_one_of_two_suites_of_a_store() -> None:
+    rules = Counter(name.partition("[")[0].rpartition("::")[2] for name in collected(SUITES, most="1"))
+    assert set(rules.values()) == {1}
+    assert rules.keys() == {name.partition("[")[0].rpartition("::")[2] for name in collected(SUITES)}
 
 
 def test_named_tests_are_all_run() -> None:

@@ -13,12 +13,14 @@ import pytest
 __all__ = ["keep_some_variants"]
 
 _VARIABLE = "STRUCTABLE_TEST_VARIANTS"
-_WIDE = ("tests/access/", "tests/cli/", "tests/conformance/", "tests/datasets/", "tests/spark/")
+_ON_ONE_STORE = ("tests/spark/", "tests/test_benchmarks.py", "tests/test_demo.py")
+"""Tests of one process, which takes longer than all others together: each variant is run on one store only."""
+_WIDE = ("tests/access/", "tests/cli/", "tests/conformance/", "tests/datasets/", *_ON_ONE_STORE)
 """Where one test has many parameters, on every store."""
 _FAULTS = ("tests/differential/", "tests/hbase/")
-"""Where parameters are mostly faults of the slowest store: four times as many stay. All stay in other folders."""
-_ON_ONE_STORE = ("tests/spark/",)
-"""Tests of one process, which takes longer than all others together: each variant is run on one store only."""
+"""Where parameters are mostly faults of the slowest store: twice as many stay. All stay in other folders."""
+_SUITE = "tests/conformance/"
+"""Where several classes of a module run the same rules on one store, which is a variant as well."""
 _STORES = {"memory", "leveldb", "postgresql", "hbase"}
 
 
@@ -33,7 +35,7 @@ def keep_some_variants(config: pytest.Config, items: list[pytest.Item]) -> None:
         return
     left_out = _all_but(1, [item for item in items if item.nodeid.startswith(_ON_ONE_STORE)], _variant)
     several = [item for item in items if item not in left_out and item.get_closest_marker("every_variant") is None]
-    for folders, times in ((_WIDE, 1), (_FAULTS, 4)):
+    for folders, times in ((_WIDE, 1), (_FAULTS, 2)):
         within = [item for item in several if item.nodeid.startswith(folders)]
         left_out |= _all_but(int(most) * times, within, _function)
     if left_out:
@@ -67,4 +69,6 @@ def _function(item: pytest.Item) -> Hashable:
 
 def _parts(item: pytest.Item) -> tuple[str, list[str]]:
     function, _, parameters = item.nodeid.partition("[")
+    if function.startswith(_SUITE):
+        function = re.sub(r"::\w+::", "::", function)
     return function, re.findall(r"\w+", parameters)
