@@ -181,8 +181,8 @@ class AsyncTable(Generic[K, V]):
     def flush(self) -> asyncio.Future[None]:
         """Send the open batch, and wait until all calls made before have ended.
 
-        Raises the first error of a write that failed and whose future nobody has looked at, of the last 100 of them;
-        each is raised once, with a note of how many more there are. Writes whose caller was cancelled are among them.
+        Raises an error of a failed write whose future was never looked at: the first of the last 100. Each is raised
+        once, with a note of how many more there are. Writes whose caller was cancelled are among them.
         """
         self._use()
         return asyncio.ensure_future(self._layers.flush(self._layers.ends()))

@@ -37,6 +37,7 @@ from structable.spi.conformance.patch_case import Arm, patch_batch
 
 from .support.proxy import Cut, Proxy, statement
 from .support.shared import Schema
+from .support.waiting_commits import commit_behind
 
 ITEMS = TableSpecification(
     "items", [Field.long("id"), Field.long("batch"), Field.string("note"), Field.string("tag")], ["id"], ["tag"]
@@ -106,18 +107,12 @@ def test_row_inserted_while_a_patch_waits(storage: Storage, postgresql_schema: S
     arms: list[Arm] = [(arm, {"id": key, "batch": 7}) for key in (1, 2, 3) for arm in ("present", "absent")]
     job = begin(storage, 1)
     staged = stage(storage, job, *arms)
-    with psycopg.connect(postgresql_schema.conninfo) as writer, ThreadPoolExecutor(1) as pool:
-        writer.execute(f"set search_path = {postgresql_schema.name}".encode())
-        writer.execute("delete from items where id = 1")
-        writer.execute("update items set note = 'new' where id = 2")
-        writer.execute("insert into items (id, note) values (3, 'new')")
-        commit = pool.submit(storage.commit_write, job, [staged])
-        waiting = f"select from pg_stat_activity where {writer.info.backend_pid} = any(pg_blocking_pids(pid))"
-        with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as looking:
-            while not looking.execute(waiting.encode()).fetchall():
-                assert not commit.done()
-        writer.commit()
-        assert commit.result() == CommitResult(True, 0)
+    statements = (
+        "delete from items where id = 1",
+        "update items set note = 'new' where id = 2",
+        "insert into items (id, note) values (3, 'new')",
+    )
+    assert commit_behind(postgresql_schema, statements, storage, job, staged) == CommitResult(True, 0)
     assert [(row["id"], row["note"], row["batch"]) for row in table.scan()] == [
         (1, None, 7),
         (2, "new", 7),

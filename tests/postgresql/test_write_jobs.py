@@ -36,6 +36,7 @@ from tests.postgresql.support.fixtures import StartServer
 from tests.postgresql.support.proxy import Cut, Proxy, statement
 from tests.postgresql.support.server import Server
 from tests.postgresql.support.shared import Schema
+from tests.postgresql.support.waiting_commits import commit_behind
 from tests.postgresql.test_splits import ROWS
 from tests.postgresql.test_splits import SPEC as VALUES
 
@@ -278,17 +279,8 @@ def test_row_that_is_written_anew_while_a_job_waits(
     job = begin(storage, mode)
     columns: dict[str, pa.Array[Any]] = {name: pa.array([one]) for name, one in change.items()}
     staged = storage.stage(job, 0, 0, [pa.record_batch({"id": pa.array([1], pa.int64()), **columns})])
-    with psycopg.connect(postgresql_schema.conninfo) as writer, ThreadPoolExecutor(1) as pool:
-        writer.execute(f"set search_path = {postgresql_schema.name}".encode())
-        writer.execute("delete from items where id = 1")
-        writer.execute("insert into items (id, n) values (1, 2)")
-        commit = pool.submit(storage.commit_write, job, [staged])
-        waiting = f"select from pg_stat_activity where {writer.info.backend_pid} = any(pg_blocking_pids(pid))"
-        with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as looking:
-            while not looking.execute(waiting.encode()).fetchall():
-                assert not commit.done()
-        writer.commit()
-        assert commit.result() == CommitResult(True, 0)
+    statements = ("delete from items where id = 1", "insert into items (id, n) values (1, 2)")
+    assert commit_behind(postgresql_schema, statements, storage, job, staged) == CommitResult(True, 0)
     assert storage.table("items").read((1,), ["n", "tag"]) == (left and {"id": 1, "n": 2, "tag": left})
 
 

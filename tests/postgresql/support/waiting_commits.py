@@ -1,0 +1,28 @@
+"""`commit_behind`: a commit of a write job that waits for another writer."""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+
+from structable.spi import CommitResult, StagedWrite, Storage, WriteJob
+from tests.postgresql.support.shared import Schema
+
+__all__ = ["commit_behind"]
+
+
+def commit_behind(
+    schema: Schema, statements: Iterable[str], storage: Storage, job: WriteJob, staged: StagedWrite
+) -> CommitResult:
+    """Commit a job that meets the rows of a writer, which commits its statements once the job waits for it."""
+    with psycopg.connect(schema.conninfo) as writer, ThreadPoolExecutor(1) as pool:
+        writer.execute(f"set search_path = {schema.name}".encode())
+        for statement in statements:
+            writer.execute(statement.encode())
+        commit = pool.submit(storage.commit_write, job, [staged])
+        waiting = f"select from pg_stat_activity where {writer.info.backend_pid} = any(pg_blocking_pids(pid))"
+        with psycopg.connect(schema.conninfo, autocommit=True) as looking:
+            while not looking.execute(waiting.encode()).fetchall():
+                assert not commit.done()
+        writer.commit()
+        return commit.result()
