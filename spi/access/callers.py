@@ -116,7 +116,7 @@ class Failures:
             return None
         first = failed[0][1]
         if others := len(failed) - 1 + left_to_log:
-            first.add_note(f"{others} more writes failed that nobody awaited")
+            first.add_note(f"{others} more failed writes were never awaited")
         return first
 
 

@@ -33,7 +33,7 @@ def test_flush_raises_the_first_failure_that_nobody_has_seen_once(batching: Batc
                 table.put(key, ROW)
             with pytest.raises(Broken, match="put") as raised:
                 await table.flush()
-            assert raised.value.__notes__ == ["2 more writes failed that nobody awaited"]
+            assert raised.value.__notes__ == ["2 more failed writes were never awaited"]
             await table.flush()
             store.answer = Call.succeed
             table.put("a", ROW)
@@ -107,7 +107,7 @@ def test_asyncio_logs_what_neither_a_caller_nor_flush_has_seen() -> None:
         assert len(logged) == 50  # the newest 100 are kept for flush
         with pytest.raises(Broken) as raised:
             await table.close()
-        assert raised.value.__notes__ == ["149 more writes failed that nobody awaited"]
+        assert raised.value.__notes__ == ["149 more failed writes were never awaited"]
         del raised
         gc.collect()
 

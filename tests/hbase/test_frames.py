@@ -28,7 +28,7 @@ def framed() -> Iterator[FakeGateway]:
 
 
 def quiet(gateway: FakeGateway) -> str:
-    """Return the URL of a store in which nobody but the writer cleans up."""
+    """Return the URL of a store that only the writer cleans up."""
     return f"hbase://127.0.0.1:{gateway.port}/p?transport=framed&housekeeping=3600&session_timeout=3600"
 
 
