@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -16,12 +15,8 @@ from structable.spi import (
     ChangeFeed,
     CommitResult,
     Filter,
-    InvalidFieldError,
     Isolation,
-    Key,
     Range,
-    Row,
-    RowIterator,
     ScanPlan,
     ScanSplit,
     SharedSnapshot,
@@ -31,19 +26,15 @@ from structable.spi import (
     StorageUnavailableError,
     StructuredTable,
     TableAdmin,
-    TableNotFoundError,
     TableStatistics,
     Traffic,
     Transaction,
     WriteJob,
     WriteMode,
 )
-from structable.spi.autocommit import AutoCommitTable
-from structable.spi.delegation import consumed
 from structable.spi.rules.jobs import requested_job
-from structable.spi.rules.scans import ScanRequest
-from structable.spi.runner import retry
 
+from .autocommit import AutoCommitPostgreSQLTable
 from .bulk.jobs import WriteJobs
 from .bulk.shared_plans import SharedPlans
 from .bulk.split_planning import plan_table_scan
@@ -52,19 +43,13 @@ from .changes.change_splits import read_change_split, reads_changes
 from .changes.feed import PostgreSQLFeed
 from .driver.connection import ServerConnection
 from .driver.connection_factory import ConnectionFactory
-from .driver.errors import STALE, BrokenConnectionError, PostgreSQLError, StatementRefusedError, translated
+from .driver.errors import PostgreSQLError, translated
 from .driver.pool import ServerPool
-from .driver.statement import Call, Values, require_sendable
 from .feeds.gate import StoreFeeds, VersionGate
 from .schema.admin import PostgreSQLAdmin
 from .schema.catalog import Catalog, prepare
-from .sql.binding import TableBinding
-from .sql.key_lookups import build_rows, decode_row, lookup_call
-from .sql.queries import FEW_ROWS, scan_query
 from .table import PostgreSQLTable
 from .transaction import PostgreSQLTransaction
-from .txn.cursor_scan import ReadRows, ScanRows
-from .txn.merges import SnapshotNeededError
 from .txn.receipts import Receipts
 from .txn.store_parts import StoreParts
 
@@ -78,7 +63,6 @@ Result = TypeVar("Result")
 _log = logging.getLogger("structable.postgresql")
 
 _ALL = Range()
-_MERGES = frozenset({"upsert", "upsert_many", "apply_changes"})
 
 
 class PostgreSQLStorage(Storage):
@@ -149,7 +133,7 @@ class PostgreSQLStorage(Storage):
 
     def table(self, name: str) -> StructuredTable:
         self._require_open()
-        return _AutoCommitPostgreSQLTable(self, self._parts, name)
+        return AutoCommitPostgreSQLTable(self, self._parts, name)
 
     def plan_scan(
         self,
@@ -257,109 +241,3 @@ def _expire(reference: weakref.ref[PostgreSQLStorage], table: str) -> None:
 
 def _ignored(table: str) -> None:
     """Leave the feed of a table to others."""
-
-
-class _AutoCommitPostgreSQLTable(AutoCommitTable):
-    """The auto-commit view, with reads and small scans that are one statement without a transaction around it."""
-
-    def __init__(self, storage: PostgreSQLStorage, parts: StoreParts, name: str) -> None:
-        super().__init__(storage, name)
-        self._parts = parts
-        self._pool, self._catalog = parts.pool, parts.catalog
-        self._binding()
-
-    def _binding(self) -> TableBinding:
-        name = self._name
-        if not isinstance(name, str):
-            raise TableNotFoundError(name)
-        found = self._catalog.known(name)
-        if found is not None:
-            return found
-        with self._pool.connection() as connection:
-            try:
-                return self._catalog.lookup(connection.ask, name)
-            except PostgreSQLError as error:
-                raise translated(error, "reading the catalog") from error
-
-    def _write(self, operation: str, body: Callable[[StructuredTable], Result]) -> Result:
-        known = self._catalog.known(self._name)
-        if operation in _MERGES and known is not None and known.merges:
-            with suppress(SnapshotNeededError):
-                return self._once(body, waits=True)
-        return self._once(body)
-
-    def _once(self, body: Callable[[StructuredTable], Result], *, waits: bool = False) -> Result:
-        """Run a call in a transaction of its own."""
-
-        def attempt() -> Result:
-            with PostgreSQLTransaction(
-                self._parts, Isolation.SNAPSHOT, read_only=False, has_one_call=True, waits=waits
-            ) as transaction:
-                return body(transaction.table(self._name))
-
-        return retry(self._storage, attempt, writes=True)
-
-    def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
-        assert isinstance(rows, ScanRows)
-        rows.own()
-        return rows
-
-    def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
-        names = consumed(columns)
-        binding = self._catalog.known(self._name)
-        if binding is None or binding.spec.keyless:
-            return super().read(key, names)
-        try:
-            shape = binding.shape_of(names)
-            checked, pieces = binding.encoded_key(key)
-        except InvalidFieldError:
-            return super().read(key, names)  # the table may have changed
-        found = self._at_once(lookup_call(binding, pieces, shape))
-        if found is None:
-            return super().read(key, names)
-        return decode_row(found[0], checked, shape) if found else None
-
-    def scan(
-        self,
-        range: Range = _ALL,
-        *,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> RowIterator:
-        names = consumed(columns)
-        binding = self._catalog.known(self._name)
-        if binding is not None and limit.__class__ is int and 0 < limit <= FEW_ROWS:
-            try:
-                request = ScanRequest.checked(binding.spec, (range,), where, names, order_by, reverse, limit)
-            except InvalidFieldError:
-                pass  # the table may have changed
-            else:
-                query, values = scan_query(binding, request)
-                found = self._at_once(query.call(values)) if query.by_index else None
-                if found is not None:
-                    return ReadRows(build_rows(found, binding.shape_of(request.columns)))
-        return super().scan(range, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit)
-
-    def _at_once(self, call: Call) -> list[Values] | None:
-        """Return the rows of one statement, outside a transaction.
-
-        None if that failed: a transaction looks the table up again, retries, and raises the error.
-        """
-        require_sendable(*call)
-        pool = self._pool
-        connection = pool.acquire()
-        try:
-            return connection.rows(connection.run(call))
-        except StatementRefusedError as error:
-            if error.state in STALE:
-                self._catalog.forget(self._name)
-            elif translated(error, "a read").__class__ is not StorageUnavailableError:
-                raise translated(error, "a read") from error
-            return None
-        except BrokenConnectionError:
-            return None
-        finally:
-            pool.release(connection)

@@ -9,8 +9,11 @@ from structable.backends.postgresql.sql import statements
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.row_codec import Pieces
 from structable.spi import Value
+from structable.spi.values import MAX_ROW_SIZE
 
-__all__ = ["row_call"]
+from .seen_rows import ABSENT
+
+__all__ = ["most_bytes", "row_call"]
 
 
 def row_call(
@@ -38,3 +41,16 @@ def row_call(
         return statement.call(binding.encoder(tuple(given)).pieces(given))
 
     return build
+
+
+def most_bytes(binding: TableBinding, names: tuple[str, ...], size: int, seen: int | None) -> int | None:
+    """Return the maximum size of a row after an upsert of some fields, which have at most `size` bytes.
+
+    None if it may be more than a row can have. `seen` is what is known of the row.
+    """
+    others = binding.width_without(names)
+    if others == 0 or seen == ABSENT:
+        return size
+    if seen is None:
+        seen = others
+    return None if seen is None or seen + size > MAX_ROW_SIZE else seen + size
