@@ -90,20 +90,19 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
             return body(transaction.table(self._name))
 
     def upsert(self, row: Mapping[str, Value]) -> None:
-        if self._alone(single_upsert, row) is None:
+        if self._alone(self._catalog.known(self._name), single_upsert, row) is None:
             super().upsert(row)
 
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
-        found = None if default is not None else self._alone(single_update, row)
-        if found is None:
+        binding = self._catalog.known(self._name)
+        found = None if default is not None else self._alone(binding, single_update, row)
+        if found is None or binding is None:
             super().update(row, default)
         elif not found:
-            spec = self._binding().spec
-            raise RecordNotFoundError(spec.name, tuple([row[name] for name in spec.primary_key]))
+            raise RecordNotFoundError(self._name, tuple([row[name] for name in binding.spec.primary_key]))
 
-    def _alone(self, make: MakeWrite, row: Mapping[str, Value]) -> bool | None:
+    def _alone(self, binding: TableBinding | None, make: MakeWrite, row: Mapping[str, Value]) -> bool | None:
         """Commit a write of one row, as `commit_alone` does; None if a transaction must try."""
-        binding = self._catalog.known(self._name)
         if binding is None or binding.version.feed is not None:
             return None
         try:

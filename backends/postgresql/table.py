@@ -44,7 +44,7 @@ from .txn.increments import defer_increments
 from .txn.merges import merge_one
 from .txn.range_writes import count_matching, delete_matching, update_matching
 from .txn.refusals import CHECKED_SIZE, refusal_of_sizes
-from .txn.row_calls import most_bytes, row_call
+from .txn.row_calls import most_bytes, row_call, surely_fits
 from .txn.row_probes import find_row, find_size, find_swap
 from .txn.sampling import sampled_size
 from .txn.seen_rows import ABSENT
@@ -249,11 +249,12 @@ class PostgreSQLTable(ManyRowsTable):
         size = at_most(pieces)
         key = pieces[: len(self.binding.key_fields)]
         seen = self.seen.get(key)
-        if self.binding.width_without(names) == 0 and self._tx.writes.supersede(self, key):
+        others = self.binding.width_without(names)
+        if others == 0 and self._tx.writes.supersede(self, key):
             seen = None  # one of them may have made the row
         there = seen not in (None, ABSENT)
-        most = most_bytes(self.binding, names, size, seen)
-        if most is not None:
+        most = most_bytes(others, size, seen)
+        if surely_fits(most, size):
             self._write(names, given, key, most, there=there, pieces=pieces, whole=whole)
         elif size <= CHECKED_SIZE:
             self._write(names, given, key, seen, there=there, pieces=pieces, checked=True)

@@ -16,7 +16,7 @@ from structable.backends.base.scan_arguments import PlannedColumns, ScanArgument
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.snapshot_text import is_visible, without_limits
+from structable.backends.postgresql.driver.snapshot_text import Snapshot, without_limits
 from structable.backends.postgresql.driver.statement import BEGIN_READING, Call, Statement, command
 from structable.backends.postgresql.driver.type_oids import TEXT
 from structable.backends.postgresql.feeds.gate import VersionGate
@@ -196,7 +196,7 @@ def _begun(
     begun = (BEGIN_READING, *before)
     results = exact.results if exact else connection.pipeline((*begun, *after))[len(begun) :]
     seen, name, *sizes = (str(value) for value in connection.rows(results[0])[0])
-    if not is_visible(binding.version.changed_by, seen):
+    if not Snapshot(seen).sees(binding.version.changed_by):
         raise _NewerTableError
     version = None if exact is None else exact.version
     position = None

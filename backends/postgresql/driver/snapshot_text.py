@@ -1,4 +1,4 @@
-"""The server's snapshots: visibility of a transaction in one, and the settings that keep one for long.
+"""The server's snapshots: which transactions one sees, and the settings that keep one for long.
 
 Their text form is `xmin:xmax:xip,...`, as returned by `pg_current_snapshot`.
 """
@@ -10,7 +10,7 @@ from structable.spi import DataCorruptionError
 from .connection import ServerConnection
 from .statement import Call, command
 
-__all__ = ["is_visible", "without_limits"]
+__all__ = ["Snapshot", "without_limits"]
 
 _LIMITS = {"idle_in_transaction_session_timeout": 90_600, "transaction_timeout": 170_000}
 """Settings that end a transaction by age, and the server versions that introduced them."""
@@ -21,12 +21,31 @@ def without_limits(connection: ServerConnection) -> list[Call]:
     return [command(f"set local {name} = 0") for name, version in _LIMITS.items() if connection.version >= version]
 
 
-def is_visible(transaction: int, snapshot: str) -> bool:
-    """Tell whether a transaction, by its 64-bit number, had committed when a snapshot was taken, if it ever did."""
-    try:
-        low, high, running = snapshot.split(":")
-        if transaction < int(low):
+class Snapshot:
+    """What a transaction sees.
+
+    Parameters
+    ----------
+    text : str
+        The server's text.
+
+    Raises
+    ------
+    DataCorruptionError
+        If it is none.
+    """
+
+    __slots__ = ("_high", "_low", "_running")
+
+    def __init__(self, text: str) -> None:
+        try:
+            low, high, self._running = text.split(":")
+            self._low, self._high = int(low), int(high)
+        except ValueError as error:
+            raise DataCorruptionError(f"{text!r} is not a snapshot of PostgreSQL") from error
+
+    def sees(self, transaction: int) -> bool:
+        """Tell whether a transaction, by its 64-bit number, had committed when it was taken, if it ever did."""
+        if transaction < self._low:
             return True
-        return transaction < int(high) and str(transaction) not in running.split(",")
-    except ValueError as error:
-        raise DataCorruptionError(f"{snapshot!r} is not a snapshot of PostgreSQL") from error
+        return transaction < self._high and str(transaction) not in self._running.split(",")

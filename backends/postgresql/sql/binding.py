@@ -161,6 +161,7 @@ class TableBinding:
         self.shape = RowShape(spec.name, (*spec.primary_key, *self.value_names), spec.primary_key)
         self._encoders: dict[tuple[str, ...], RowEncoder] = {}
         self._shapes: dict[tuple[str, ...], RowShape] = {self.shape.columns: self.shape}
+        self._asked: dict[tuple[str, ...], RowShape] = {}
         self._kept: dict[object, Any] = {}
         self._queries: dict[object, Any] = {}
         self.indexed = frozenset(spec.indexes)
@@ -246,9 +247,24 @@ class TableBinding:
         InvalidFieldError
             As `check_columns` does.
         """
-        names = row_columns(self.spec, columns)
-        if names is None:
+        if columns is None:
             return self.shape
+        if columns.__class__ is not list and columns.__class__ is not tuple:
+            return self._checked_shape(columns)
+        asked = tuple(columns)
+        try:
+            found = self._asked.get(asked)
+        except TypeError:  # one is no name
+            found = None
+        if found is None:
+            found = self._checked_shape(asked)
+            if len(self._asked) >= _MOST_KEPT:
+                self._asked.clear()
+            self._asked[asked] = found
+        return found
+
+    def _checked_shape(self, columns: Iterable[str]) -> RowShape:
+        names = row_columns(self.spec, columns) or ()
         found = self._shapes.get(names)
         if found is None:
             if len(self._shapes) >= _MOST_KEPT:

@@ -32,7 +32,7 @@ SLACK = 64
 
 def at_most(pieces: Pieces) -> int:
     """Return an upper bound of the size of some fields, from their binary forms."""
-    return sum([len(piece) + SLACK for piece in pieces if piece is not None])
+    return SLACK * (len(pieces) - pieces.count(None)) + sum(map(len, filter(None, pieces)))
 
 
 class RowEncoder:

@@ -90,10 +90,11 @@ def on_current_schema(
 
     @wraps(operation)
     def run(table: Table, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        for place, one in enumerate(args):
+        for one in args:
             if one.__class__ not in _PLAIN and isinstance(one, Iterator):
                 # Iterators are kept for the second try.
-                args = (*args[:place], list(one), *args[place + 1 :])  # type: ignore[assignment]
+                args = tuple([list(one) if isinstance(one, Iterator) else one for one in args])  # type: ignore[assignment]
+                break
         for name, one in kwargs.items():
             if one.__class__ not in _PLAIN and isinstance(one, Iterator):
                 kwargs[name] = list(one)

@@ -98,4 +98,4 @@ class DeferredWrites:
 
 
 def _size_of(work: TableCall) -> int:
-    return sum([len(piece) for piece in work.call.parameters if piece is not None])
+    return sum(map(len, filter(None, work.call.parameters)))

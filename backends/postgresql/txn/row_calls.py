@@ -13,7 +13,7 @@ from structable.spi.values import MAX_ROW_SIZE
 
 from .seen_rows import ABSENT
 
-__all__ = ["most_bytes", "row_call"]
+__all__ = ["most_bytes", "row_call", "surely_fits"]
 
 
 def row_call(
@@ -43,14 +43,18 @@ def row_call(
     return build
 
 
-def most_bytes(binding: TableBinding, names: tuple[str, ...], size: int, seen: int | None) -> int | None:
-    """Return the maximum size of a row after an upsert of some fields, which have at most `size` bytes.
+def most_bytes(others: int | None, size: int, seen: int | None) -> int | None:
+    """Return the maximum size of a row after an upsert of fields that have at most `size` bytes; None if unknown.
 
-    None if it may be more than a row can have. `seen` is what is known of the row.
+    `others` is the maximum size of all other fields, None if there is none; `seen` is what is known of the row.
     """
-    others = binding.width_without(names)
     if others == 0 or seen == ABSENT:
         return size
-    if seen is None:
+    if seen is None or (others is not None and others < seen):
         seen = others
-    return None if seen is None or seen + size > MAX_ROW_SIZE else seen + size
+    return None if seen is None else seen + size
+
+
+def surely_fits(most: int | None, size: int) -> bool:
+    """Tell whether a row of at most so many bytes is within the limit; one of the checked fields alone always is."""
+    return most is not None and (most <= MAX_ROW_SIZE or most == size)

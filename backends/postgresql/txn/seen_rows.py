@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from psycopg import pq
 
@@ -46,6 +46,17 @@ class SeenRows:
         if len(self._sizes) >= _MOST:
             self._sizes.clear()
         self._sizes[key] = size
+
+    def put_each(self, sizes: Mapping[Pieces, int | None]) -> None:
+        """Record the size of each of some rows, as `put` does."""
+        known = {key: size for key, size in sizes.items() if size is not None}
+        if len(known) < len(sizes):
+            for key in sizes.keys() - known.keys():
+                self._sizes.pop(key, None)
+        if len(self._sizes) + len(known) > _MOST:
+            self._sizes.clear()
+        if len(known) <= _MOST:
+            self._sizes.update(known)
 
     def put_all(self, keys: Collection[Pieces], size: int) -> None:
         """Record one maximum size of several rows."""

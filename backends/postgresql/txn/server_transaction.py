@@ -23,17 +23,13 @@ from structable.backends.postgresql.driver.errors import (
     StatementRefusedError,
     translated,
 )
-from structable.backends.postgresql.driver.snapshot_text import is_visible
+from structable.backends.postgresql.driver.snapshot_text import Snapshot
 from structable.backends.postgresql.driver.statement import Ask, Call, Values
 from structable.backends.postgresql.feeds.gate import Exact, require_primary
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.row_codec import Pieces
 from structable.backends.postgresql.sql.statements import current
-from structable.spi import (
-    Isolation,
-    StorageUnavailableError,
-    StructableError,
-)
+from structable.spi import Isolation, StorageUnavailableError, StructableError
 from structable.spi.rules.transaction_size import check_transaction_size
 
 from .bound_table import BoundTable, Refusal, TableCall
@@ -60,6 +56,7 @@ class ServerTransaction(TransactionLifecycle):
     """
 
     _connection: ServerConnection | None = None
+    _snapshot: Snapshot  # once it has begun
 
     def __init__(
         self,
@@ -81,7 +78,6 @@ class ServerTransaction(TransactionLifecycle):
         self.position: int | None = None
         """The version that the snapshot is exactly, if that was asked for."""
         self._number: int | None = None
-        self._snapshot = ""
         self._tables: dict[str, BoundTable] = {}
         self.writes = DeferredWrites()
         self.read_cursors: list[str] = []
@@ -102,7 +98,7 @@ class ServerTransaction(TransactionLifecycle):
         binding = self._catalog.known(name) if isinstance(name, str) else None
         if binding is None:
             binding = self._catalog.lookup(self.rows_alone, name)
-        elif self.begun and not is_visible(binding.version.changed_by, self._snapshot):
+        elif self.begun and not self._snapshot.sees(binding.version.changed_by):
             self.fail(changed_since(name))
         return binding
 
@@ -282,9 +278,11 @@ class ServerTransaction(TransactionLifecycle):
         if connection is None:
             connection = self._connection = self._pool.acquire()
         last = -1
-        if any(call.statement.is_planned_freely for call in calls):
-            last = -1 - calls[-1].statement.is_planned_freely
-            calls = with_plans(connection, calls)
+        for call in calls:
+            if call.statement.is_planned_freely:
+                last -= calls[-1].statement.is_planned_freely
+                calls = with_plans(connection, calls)
+                break
         if self.begun:
             return connection.pipeline(calls)[last] if len(calls) > 1 else connection.run(calls[0])
         receipt = self._receipts.next(connection) if ends else None
@@ -296,7 +294,7 @@ class ServerTransaction(TransactionLifecycle):
         results = connection.pipeline([self._begin, self._identify, *checks, *calls])
         self._note_begun(results[1])
         for name, table in self._tables.items():
-            if not is_visible(table.binding.version.changed_by, self._snapshot):
+            if not self._snapshot.sees(table.binding.version.changed_by):
                 raise NewerTableError(name)
         return results[last]
 
@@ -325,7 +323,7 @@ class ServerTransaction(TransactionLifecycle):
     def _note_begun(self, identified: pq.abc.PGresult) -> None:
         number, snapshot = identified.get_value(0, 0), identified.get_value(0, 1)
         self._number = None if number is None else int(number)
-        self._snapshot = (snapshot or b"").decode()
+        self._snapshot = Snapshot((snapshot or b"").decode())
         self.begun = True
 
     def _restart(self, work: TableCall | None) -> None:

@@ -22,7 +22,7 @@ from structable.spi.values import MAX_ROW_SIZE
 from .boundaries import BEGIN, BEGIN_WAITING
 from .lost_commits import error_of_lost_commit
 from .refusals import CHECKED_SIZE
-from .row_calls import most_bytes
+from .row_calls import most_bytes, surely_fits
 from .store_parts import StoreParts
 
 __all__ = ["SingleWrite", "commit_alone", "single_update", "single_upsert"]
@@ -49,7 +49,7 @@ def single_upsert(binding: TableBinding, row: Mapping[str, Value]) -> SingleWrit
         if size >= MAX_ROW_SIZE:
             return None
         return SingleWrite(Call(merge_row(binding, Effect.ADD, names, waits=True), pieces), True, False)
-    fits = most_bytes(binding, names, size, None) is not None
+    fits = surely_fits(most_bytes(binding.width_without(names), size, None), size)
     if not fits and size > CHECKED_SIZE:
         return None
     return SingleWrite(statements.put(binding, names, checked=not fits).call(pieces), False, False)

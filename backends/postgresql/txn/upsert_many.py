@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
+from typing import NamedTuple
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
@@ -20,6 +21,7 @@ from structable.spi.values import MAX_ROW_SIZE
 from .bound_table import BoundTable
 from .refusals import CHECKED_SIZE, refusal_of_sizes
 from .row_arrays import arrays, portions
+from .row_calls import most_bytes, surely_fits
 from .seen_rows import ABSENT
 from .server_transaction import ServerTransaction
 
@@ -48,8 +50,52 @@ def upsert_batch(
     if copies and len(rows) >= _COPY_FROM and table.binding.copies_first() and _copied(tx, table, rows, beside):
         table.seen.clear()
         return
-    binding = table.binding
-    groups: dict[tuple[str, ...], dict[Pieces, tuple[Mapping[str, Value], Pieces]]] = {}
+    writes: list[_Portion] = []
+    sizes: dict[Pieces, int | None] = {}
+    for names, group in _groups(table.binding, rows).items():
+        others, known = table.binding.width_without(names), table.seen.known(group)
+        unsure, large = 0, []
+        for key, one in group.items():
+            most = sizes[key] = most_bytes(others, one.size, known.get(key))
+            if not surely_fits(most, one.size):
+                unsure += 1
+                if one.size > CHECKED_SIZE:
+                    large.append(one.pieces)
+        require_sizes(tx, table, names, large)
+        there = len(known) == len(group) and ABSENT not in known.values()
+        writes += [
+            _Portion(names, portion, unsure > len(large), there)
+            for portion in portions(group.values(), lambda one: one.size)
+        ]
+    if len(writes) > 1 or beside:
+        # A single portion is checked as it is deferred; of several, none may be written if together they are too many.
+        tx.require_room(beside + sum(one.size for portion in writes for one in portion.rows))
+    for portion in writes:
+        _defer(tx, table, portion)
+    table.seen.put_each(sizes)
+
+
+class _Encoded(NamedTuple):
+    row: Mapping[str, Value]
+    pieces: Pieces
+    size: int
+    """An upper bound of the bytes of its fields."""
+
+
+class _Portion(NamedTuple):
+    """Rows that name the same fields, and are written by one statement."""
+
+    names: tuple[str, ...]
+    rows: list[_Encoded]
+    checked: bool
+    """Whether the server refuses rows that get too large."""
+    there: bool
+    """Whether all of them exist."""
+
+
+def _groups(binding: TableBinding, rows: list[Mapping[str, Value]]) -> dict[tuple[str, ...], dict[Pieces, _Encoded]]:
+    """Return rows by their fields and their keys; those of one key are one row."""
+    groups: dict[tuple[str, ...], dict[Pieces, _Encoded]] = {}
     places: dict[Pieces, tuple[str, ...]] = {}
     width = len(binding.key_fields)
     for row in rows:
@@ -58,36 +104,11 @@ def upsert_batch(
         before = places.get(key)
         if before is not None:
             # A later row with the same key adds to the earlier one.
-            earlier, _ = groups[before].pop(key)
+            earlier = groups[before].pop(key).row
             row, names, pieces = encoded_row(binding, {**earlier, **row})
         places[key] = names
-        groups.setdefault(names, {})[key] = (row, pieces)
-    writes = []
-    for names, group in groups.items():
-        unknown = [pieces for key, (_, pieces) in group.items() if not _fits(table, names, key, pieces)]
-        large = [pieces for pieces in unknown if at_most(pieces) > CHECKED_SIZE]
-        require_sizes(tx, table, names, large)
-        checked = len(unknown) > len(large)
-        writes += [(names, checked, portion) for portion in portions(group.values(), lambda one: at_most(one[1]))]
-    if len(writes) > 1 or beside:
-        # A single portion is checked as it is deferred; of several, none may be written if together they are too many.
-        tx.require_room(beside + sum(at_most(pieces) for _, _, portion in writes for _, pieces in portion))
-    for names, checked, portion in writes:
-        _defer(tx, table, names, portion, checked=checked)
-    for names, group in groups.items():
-        others = binding.width_without(names)
-        for key, (_, pieces) in group.items():
-            seen = table.seen.get(key)
-            kept = 0 if others == 0 or seen == ABSENT else others if seen is None else seen
-            table.seen.put(key, None if kept is None else kept + at_most(pieces))
-
-
-def _fits(table: BoundTable, names: tuple[str, ...], key: Pieces, pieces: Pieces) -> bool:
-    """Tell whether a row surely stays within the limit."""
-    seen, width, size = table.seen.get(key), table.binding.width_without(names), at_most(pieces)
-    if seen == ABSENT or (seen is not None and seen + size <= MAX_ROW_SIZE):
-        return True
-    return width is not None and (width == 0 or size + width <= MAX_ROW_SIZE)
+        groups.setdefault(names, {})[key] = _Encoded(row, pieces, at_most(pieces))
+    return groups
 
 
 def _are_whole(binding: TableBinding, rows: list[Mapping[str, Value]]) -> bool:
@@ -122,22 +143,17 @@ def require_sizes(tx: ServerTransaction, table: BoundTable, names: tuple[str, ..
         ask(portion)
 
 
-def _defer(
-    tx: ServerTransaction,
-    table: BoundTable,
-    names: tuple[str, ...],
-    rows: list[tuple[Mapping[str, Value], Pieces]],
-    *,
-    checked: bool,
-) -> None:
+def _defer(tx: ServerTransaction, table: BoundTable, portion: _Portion) -> None:
+    names, rows, checked, there = portion
     encoded_for = table.binding
 
     def build(binding: TableBinding) -> Call:
         if binding is encoded_for:
-            given = [pieces for _, pieces in rows]
+            given = [one.pieces for one in rows]
         else:
-            given = [binding.encoder(tuple(row)).pieces(row) for row, _ in rows]
-        return Call(batches.upsert_many(binding, names, checked=checked), arrays(binding, names, given))
+            given = [binding.encoder(tuple(one.row)).pieces(one.row) for one in rows]
+        statement = batches.upsert_many(binding, names, checked=checked, there=there)
+        return Call(statement, arrays(binding, names, given))
 
     tx.defer(table, build, None, refusal_of_sizes(encoded_for) if checked else None)
 
