@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from structable.spi import (
     Filter,
@@ -12,7 +12,6 @@ from structable.spi import (
     Isolation,
     Key,
     Range,
-    RecordNotFoundError,
     Row,
     RowIterator,
     Storage,
@@ -35,13 +34,22 @@ from .sql.queries import FEW_ROWS, scan_query
 from .transaction import PostgreSQLTransaction
 from .txn.cursor_scan import ReadRows, ScanRows
 from .txn.merges import SnapshotNeededError
-from .txn.single_writes import SingleWrite, commit_alone, single_update, single_upsert
+from .txn.single_writes import (
+    SingleWrite,
+    commit_alone,
+    single_delete,
+    single_increment,
+    single_insert,
+    single_replace,
+    single_update,
+    single_upsert,
+)
 from .txn.store_parts import StoreParts
 
 __all__ = ["AutoCommitPostgreSQLTable"]
 
 Result = TypeVar("Result")
-MakeWrite = Callable[[TableBinding, Mapping[str, Value]], SingleWrite | None]
+Arguments = ParamSpec("Arguments")
 
 _ALL = Range()
 _MERGES = frozenset({"upsert", "upsert_many", "apply_changes"})
@@ -89,27 +97,49 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
         ) as transaction:
             return body(transaction.table(self._name))
 
+    # Writes of one row
+
     def upsert(self, row: Mapping[str, Value]) -> None:
-        if self._alone(self._catalog.known(self._name), single_upsert, row) is None:
+        if not self._alone(single_upsert, row):
             super().upsert(row)
 
-    def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
-        binding = self._catalog.known(self._name)
-        found = None if default is not None else self._alone(binding, single_update, row)
-        if found is None or binding is None:
-            super().update(row, default)
-        elif not found:
-            raise RecordNotFoundError(self._name, tuple([row[name] for name in binding.spec.primary_key]))
+    def replace(self, row: Mapping[str, Value]) -> None:
+        if not self._alone(single_replace, row):
+            super().replace(row)
 
-    def _alone(self, binding: TableBinding | None, make: MakeWrite, row: Mapping[str, Value]) -> bool | None:
-        """Commit a write of one row, as `commit_alone` does; None if a transaction must try."""
-        if binding is None or binding.version.feed is not None:
-            return None
+    def insert(self, row: Mapping[str, Value]) -> None:
+        if not self._alone(single_insert, row):
+            super().insert(row)
+
+    def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
+        if default is not None or not self._alone(single_update, row):
+            super().update(row, default)
+
+    def increment(self, key: Key, field: str, amount: int = 1) -> None:
+        if not self._alone(single_increment, key, field, amount):
+            super().increment(key, field, amount)
+
+    def delete(self, key: Key) -> None:
+        if not self._alone(single_delete, key):
+            super().delete(key)
+
+    def _alone(
+        self,
+        make: Callable[Concatenate[TableBinding, Arguments], SingleWrite | None],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> bool:
+        """Commit a write of one row, as `commit_alone` does; False if a transaction must try."""
+        binding = self._catalog.known(self._name)
+        if binding is None or binding.spec.keyless or binding.version.feed is not None:
+            return False
         try:
-            write = make(binding, row)
+            write = make(binding, *arguments, **named)
         except InvalidFieldError:
-            return None  # the table may have changed
-        return None if write is None else retry(self._storage, lambda: commit_alone(self._parts, write), writes=True)
+            return False  # the table may have changed
+        if write is None:
+            return False
+        return retry(self._storage, lambda: commit_alone(self._parts, self._name, write), writes=True)
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
         assert isinstance(rows, ScanRows)

@@ -18,7 +18,7 @@ from structable.backends.postgresql.driver.statement import Statement
 from .binding import PlacedStatement, TableBinding, compiled
 from .row_sizes import guarded, number, raised
 
-__all__ = ["change", "current", "delete_row", "increment", "lookup", "put"]
+__all__ = ["change", "current", "delete_row", "increment", "insert", "lookup", "put"]
 
 
 def _columns(binding: TableBinding, names: Sequence[str]) -> list[sa.ColumnElement[Any]]:
@@ -89,6 +89,18 @@ def put(binding: TableBinding, names: tuple[str, ...], *, checked: bool = False)
         return _put(binding, names, _changes(binding, names, checked))
 
     found: PlacedStatement = binding.kept(("put", names, checked), make)
+    return found
+
+
+def insert(binding: TableBinding, names: tuple[str, ...]) -> PlacedStatement:
+    """Return the statement that inserts a row with some fields, which the server refuses if its key exists."""
+
+    def make() -> PlacedStatement:
+        values = [TableBinding.parameter(name) for name in _value_types(binding, names)]
+        query = sa.select(*values).where(binding.current)
+        return _row_statement(binding, names, sa.insert(binding.core).from_select([*names], query))
+
+    found: PlacedStatement = binding.kept(("insert", names), make)
     return found
 
 

@@ -19,7 +19,7 @@ from .refusals import refusal_of_increments
 from .row_arrays import SINGLE, arrays, portions
 from .server_transaction import ServerTransaction
 
-__all__ = ["defer_increments"]
+__all__ = ["defer_increments", "increment_pieces"]
 
 
 Key = tuple[Value, ...]
@@ -42,7 +42,7 @@ def defer_increments(tx: ServerTransaction, table: BoundTable, increments: Itera
         groups: dict[tuple[str, ...], list[tuple[Key, Amounts, Pieces]]] = {}
         for key, amounts in one.items():
             names = table.binding.ordered(amounts)
-            groups.setdefault(names, []).append((key, amounts, _pieces(table.binding, names, key, amounts)))
+            groups.setdefault(names, []).append((key, amounts, increment_pieces(table.binding, names, key, amounts)))
         writes += [
             (names, portion)
             for names, rows in groups.items()
@@ -53,7 +53,8 @@ def defer_increments(tx: ServerTransaction, table: BoundTable, increments: Itera
         _defer(tx, table, names, rows)
 
 
-def _pieces(binding: TableBinding, names: tuple[str, ...], key: Key, amounts: Mapping[str, Value]) -> Pieces:
+def increment_pieces(binding: TableBinding, names: tuple[str, ...], key: Key, amounts: Mapping[str, Value]) -> Pieces:
+    """Return a checked key and checked amounts in binary, in the order of `names`."""
     row = {**dict(zip(binding.spec.primary_key, key, strict=True)), **amounts}
     return tuple([encode_value(binding.spec.field(name), row[name]) for name in names])
 
@@ -66,14 +67,17 @@ def _defer(
     refusal = refusal_of_increments(first, names[width:])
 
     def all_of_them(binding: TableBinding) -> Call:
-        given = [pieces if binding is first else _pieces(binding, names, key, amounts) for key, amounts, pieces in rows]
+        given = [
+            pieces if binding is first else increment_pieces(binding, names, key, amounts)
+            for key, amounts, pieces in rows
+        ]
         return Call(batches.increment_many(binding, names), arrays(binding, names, given))
 
     def single(row: tuple[Key, Amounts, Pieces]) -> None:
         key, amounts, pieces = row
 
         def build(binding: TableBinding) -> Call:
-            given = pieces if binding is first else _pieces(binding, names, key, amounts)
+            given = pieces if binding is first else increment_pieces(binding, names, key, amounts)
             return statements.increment(binding, names).call(given)
 
         tx.defer(table, build, pieces[:width], refusal)
