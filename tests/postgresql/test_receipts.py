@@ -22,6 +22,7 @@ from structable.spi import (
     Field,
     FieldSizeLimitError,
     InvalidFieldError,
+    RecordExistsError,
     RecordNotFoundError,
     RowKind,
     Storage,
@@ -96,6 +97,7 @@ def values(storage: Storage) -> list[Value]:
 WRITES: dict[str, tuple[Write, list[int]]] = {
     "upsert": (lambda storage: storage.table("t").upsert({"k": 1, "n": 5}), [0, 5, 0, 0, 0]),
     "replace": (lambda storage: storage.table("t").replace({"k": 1, "n": 5}), [0, 5, 0, 0, 0]),
+    "insert": (lambda storage: storage.table("t").insert({"k": 7, "n": 5}), [0, 0, 0, 0, 0, 5]),
     "update": (lambda storage: storage.table("t").update({"k": 1, "n": 5}), [0, 5, 0, 0, 0]),
     "delete": (lambda storage: storage.table("t").delete((1,)), [0, 0, 0, 0]),
     "increment": (lambda storage: storage.table("t").increment((1,), "n", 2), [0, 2, 0, 0, 0]),
@@ -182,7 +184,7 @@ def END(message: Message) -> bool:
 @pytest.mark.parametrize(
     ("name", "place"),
     [(name, PLACES[place]) for name in ("upsert_many", "merges", "append") for place in PLACES]
-    + [(name, place) for name in ALONE for place in (PLACES["write"], "")],
+    + [(name, place) for name in [*ALONE, "insert"] for place in (PLACES["write"], "")],
 )
 @pytest.mark.parametrize("cut", Cut)
 def test_connection_lost_in_the_round_trip(
@@ -271,6 +273,37 @@ def test_write_that_waits_for_another(storage: Storage, postgresql_schema: Schem
     else:
         assert not failures
         assert storage.table(table).read((1,), ["n"]) == {"k": 1, "n": expected}
+
+
+@pytest.mark.parametrize("other", ["insert into {} (k, n) values (7, 70)", "delete from {} where k = 7"])
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_insert_that_waits_for_another(storage: Storage, postgresql_schema: Schema, other: str, ends: str) -> None:
+    """It finds the key taken if that is so when the other transaction has ended."""
+    table = storage.table("t")
+    if "delete" in other:
+        table.insert({"k": 7, "n": 3})
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            table.insert({"k": 7, "n": 5})
+        except RecordExistsError as error:
+            failures.append(error)
+
+    with (
+        psycopg.connect(postgresql_schema.conninfo) as holder,
+        psycopg.connect(postgresql_schema.conninfo, autocommit=True) as watch,
+    ):
+        holder.execute(other.replace("{}", f'"{postgresql_schema.name}".t').encode())
+        thread = threading.Thread(target=work)
+        thread.start()
+        until(lambda: _waits_for(watch, holder))
+        getattr(holder, ends)()
+        thread.join()
+    is_taken = ("insert" in other) == (ends == "commit")
+    assert len(failures) == is_taken
+    left = (70 if "insert" in other else 3) if is_taken else 5
+    assert table.read((7,), ["n"]) == {"k": 7, "n": left}
 
 
 def _waits_for(watch: psycopg.Connection, holder: psycopg.Connection) -> bool:
