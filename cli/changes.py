@@ -18,12 +18,11 @@ from .arguments import Access, Table, Url, open_store
 from .batch_writer import BatchWriter
 from .errors import UsageProblem
 from .literals import LiteralError, parse_value
-from .output import format_of, open_output, open_writer
+from .output import TABLE_LIMIT, format_of, open_output, open_writer
 from .selection import Columns, named_columns
 
 __all__ = ["changes"]
 
-_TABLE_LIMIT = 100
 _FEED_FIELDS = tuple(
     make(name) for make, name in zip((Field.string, Field.long, Field.timestamp), FEED_COLUMNS, strict=True)
 )
@@ -98,7 +97,7 @@ def changes(
         if cut or limit is not None:
             # First: a commit to another table moves the newest position beyond that of all changes of this one.
             newest = end or feed.latest()
-            part = feed.advance(begin, limit or _TABLE_LIMIT)
+            part = feed.advance(begin, limit or TABLE_LIMIT)
             _require_one_feed(feed, part, newest)
             more = part < newest
             end = part if more or end is None else end
@@ -113,7 +112,7 @@ def changes(
                 return
             reached = source.copy(begin, end, writer)
     if more and cut:
-        typer.echo(f"structable: only the first changes are shown, about {_TABLE_LIMIT}; --limit shows more", err=True)
+        typer.echo(f"structable: only the first changes are shown, about {TABLE_LIMIT}; --limit shows more", err=True)
     _report(reached)
 
 

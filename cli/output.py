@@ -22,7 +22,7 @@ from .literals import value_to_json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["format_of", "open_output", "open_writer"]
+__all__ = ["TABLE_LIMIT", "format_of", "open_output", "open_writer"]
 
 _SUFFIXES = {
     ".csv": "csv",
@@ -34,6 +34,8 @@ _SUFFIXES = {
     ".feather": "arrow",
     ".parquet": "parquet",
 }
+TABLE_LIMIT = 100
+"""The rows that are shown as a table unless a limit is given."""
 _ROW_GROUP_ROWS = 256 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 

@@ -11,12 +11,11 @@ import typer
 from structable.spi import Row
 
 from .arguments import Table, Url, open_store
-from .output import format_of, open_output, open_writer
+from .output import TABLE_LIMIT, format_of, open_output, open_writer
 from .selection import Above, AtLeast, AtMost, Below, Columns, Prefix, Where, named_columns, selected
 
 __all__ = ["chunks", "count", "explain", "scan"]
 
-_TABLE_LIMIT = 100
 _CHUNK_ROWS = 1024
 _CHUNK_BYTES = 16 * 1024 * 1024
 
@@ -64,7 +63,7 @@ def scan(
             columns=names,
             order_by=order_by,
             reverse=reverse,
-            limit=_TABLE_LIMIT + 1 if cut else limit,
+            limit=TABLE_LIMIT + 1 if cut else limit,
         )
         shown = list(spec.field_names) if names is None else names
         fields = [spec.field(name) for name in shown]
@@ -75,12 +74,12 @@ def scan(
         ):
             from structable.spi.arrow import rows_to_batches
 
-            for chunk in chunks(itertools.islice(found, _TABLE_LIMIT) if cut else found):
+            for chunk in chunks(itertools.islice(found, TABLE_LIMIT) if cut else found):
                 for batch in rows_to_batches(spec, chunk, shown):
                     writer.write(batch)
             more = cut and next(found, None) is not None
     if more:
-        typer.echo(f"structable: only the first {_TABLE_LIMIT} rows are shown; --limit shows more", err=True)
+        typer.echo(f"structable: only the first {TABLE_LIMIT} rows are shown; --limit shows more", err=True)
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:

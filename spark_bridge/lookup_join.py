@@ -14,7 +14,7 @@ from structable.spi.showing import not_a_field
 
 from .lookup_rows import How, Lookup
 from .registration import coordinator_of
-from .table_ref import TableRef
+from .table_ref import TableRef, require_ref
 from .types import refuse, spark_type
 
 __all__ = ["lookup_join"]
@@ -76,8 +76,7 @@ def lookup_join(
     ValueError
         For another `how`, `batch` or `cache_rows`, or a name that would be there twice.
     """
-    if not isinstance(ref, TableRef):
-        raise TypeError(f"ref is {ref!r}; it must be a TableRef(url, name)")
+    require_ref(ref, "ref")
     if how not in _HOW:
         raise ValueError(f"how is {how!r}; allowed are {', '.join(_HOW)}")
     _check_number("batch", batch, 1, _MOST_ROWS)

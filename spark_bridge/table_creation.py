@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from structable.spi import TableAlreadyExistsError, TableNotFoundError, TableSpecification
 from structable.spi.admin import TableAdmin
 
-from .table_ref import TableRef
+from .table_ref import TableRef, require_ref
 from .types import new_specification
 
 __all__ = ["create_table"]
@@ -70,8 +70,7 @@ def create_table(
     ValueError
         For another `if_exists`.
     """
-    if not isinstance(ref, TableRef):
-        raise TypeError(f"ref is {ref!r}; it must be a TableRef(url, name)")
+    require_ref(ref, "ref")
     if if_exists not in _IF_EXISTS:
         raise ValueError(f"if_exists is {if_exists!r}; allowed are {', '.join(_IF_EXISTS)}")
     key = primary_key if isinstance(primary_key, str) else tuple(primary_key)  # a string is refused as a whole

@@ -8,7 +8,7 @@ from structable.spi import mask_url
 
 from .store_client import StoreClient
 
-__all__ = ["TableRef"]
+__all__ = ["TableRef", "require_ref"]
 
 
 @dataclass(frozen=True, init=False, repr=False, slots=True)
@@ -54,3 +54,9 @@ class TableRef:
     def __repr__(self) -> str:
         options = "".join(f", {name}=..." for name, _ in self.options)
         return f"TableRef({mask_url(self.url)!r}, {self.name!r}{options})"
+
+
+def require_ref(given: object, argument: str) -> None:
+    """Raise `TypeError` unless an argument, whose name the message has, is a `TableRef`."""
+    if not isinstance(given, TableRef):
+        raise TypeError(f"{argument} is {given!r}; it must be a TableRef(url, name)")

@@ -13,7 +13,7 @@ from pyspark.sql.types import ArrayType, BooleanType, DataType, MapType, StructT
 
 from structable.spark_bridge.micro_batches import MicroBatch, require_streaming
 from structable.spark_bridge.registration import coordinator_of
-from structable.spark_bridge.table_ref import TableRef
+from structable.spark_bridge.table_ref import TableRef, require_ref
 from structable.spark_bridge.types import refuse, write_problems
 from structable.spi import InvalidFieldError, TableSpecification, WriteMode
 from structable.spi.rules.jobs import requested_job
@@ -63,8 +63,7 @@ class Request:
     job_id: str | None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.table, TableRef):
-            raise TypeError(f"table is {self.table!r}; it must be a TableRef(url, name)")
+        require_ref(self.table, "table")
         if not self.frame.isStreaming:
             for argument in ("name", "checkpoint", "trigger"):
                 if getattr(self, argument) is not None:

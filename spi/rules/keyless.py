@@ -71,10 +71,10 @@ def new_ids(spec: TableSpecification, rows: Sequence[Mapping[str, Value]]) -> li
     unique = [clock + random[start : start + 8] for start in range(0, len(random), 8)]
     if spec.table_options.append_only:
         return unique
-    return [row_digest(spec, row) + one for row, one in zip(rows, unique, strict=True)]
+    return [row_digest(row) + one for row, one in zip(rows, unique, strict=True)]
 
 
-def row_digest(spec: TableSpecification, row: Mapping[str, Value]) -> bytes:
+def row_digest(row: Mapping[str, Value]) -> bytes:
     """Return the digest of a checked row, with which the hidden keys of all rows equal to it begin.
 
     Equal are rows whose fields are, with null equal to null and NaN to NaN, 0.0 to -0.0, and numbers by their value:

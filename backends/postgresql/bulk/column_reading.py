@@ -29,7 +29,7 @@ from structable.spi.arrow import arrow_type
 from .arrow_numbers import arrow_numbers, sent_type
 from .split_state import PageRange, SplitState, next_size
 
-__all__ = ["ORDERLY", "WARM_UP", "Column", "column_of", "read_pages"]
+__all__ = ["ORDERLY", "WARM_UP", "Column", "column_of", "integer_of", "read_pages"]
 
 _ORDERLY_SETTINGS = {
     "enable_tidscan": "on",
@@ -134,7 +134,7 @@ class _Query:
         self._is_sent = False
         result = self._connection.receive()
         values = (result.get_value(0, place) or b"" for place in range(result.nfields))
-        count = _integer(next(values))
+        count = integer_of(next(values))
         return count, [tuple(islice(values, len(column.asked()))) for column in columns]
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ class _Texts(Column):
         return [f"string_agg({self._value}, '{_SEPARATOR}')", f"count({self.name})"]
 
     def _count(self, values: Values) -> int:
-        return _integer(values[1])
+        return integer_of(values[1])
 
     def _is_clear(self, values: Values) -> bool:
         """Return whether no value contains the separator."""
@@ -267,7 +267,8 @@ def _width(field: Field) -> int:
     return max(bits // 8, 1)
 
 
-def _integer(value: bytes) -> int:
+def integer_of(value: bytes) -> int:
+    """Return a number that the server sent in binary."""
     return int.from_bytes(value, "big")
 
 

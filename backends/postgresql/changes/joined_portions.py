@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from psycopg import pq
 
-from structable.backends.postgresql.bulk.column_reading import WARM_UP, Column, column_of
+from structable.backends.postgresql.bulk.column_reading import WARM_UP, Column, column_of, integer_of
 from structable.spi import Field
 
 from .entry_queries import FeedEntries, TicketPart
@@ -67,10 +67,10 @@ class JoinedPortion(Generic[Content]):
         follow: Callable[[JoinedPortion[Content], int], None],
     ) -> None:
         count, last, is_long, kinds, stamps = values
-        self.count = _integer(count)
-        self.last = divmod(_integer(last), 1 << 32)
+        self.count = integer_of(count)
+        self.last = divmod(integer_of(last), 1 << 32)
         self.has_statements = self.last[0] > 0
-        self.is_long = _integer(is_long) > 0
+        self.is_long = integer_of(is_long) > 0
         letters: Numbers = np.frombuffer(kinds, np.uint8)
         self._kinds: Letters = (letters & ~np.uint8(_FIRST_BIT)).view("S1")
         # Of each entry the statement that it is of, from 0; a piece has one version, whatever its statements.
@@ -173,12 +173,12 @@ class JoinedReader(Generic[Content]):
 
     def _read(self, query: _Entries, follow: Callable[[JoinedPortion[Content], int], None]) -> JoinedPortion[Content]:
         facts, answers = self._ask(query, [self._columns[name] for name in self._asked])
-        if not self._is_warm and _integer(facts[0]) == MOST_ENTRIES:
+        if not self._is_warm and integer_of(facts[0]) == MOST_ENTRIES:
             self._is_warm = True
             self._reader.ask(WARM_UP)
-        if not _integer(facts[0]):
+        if not integer_of(facts[0]):
             return JoinedPortion((*facts[:1], b"", b"", b"", b""), {}, (), self._make, follow)
-        count, found = _integer(facts[0]), dict(zip(self._asked, answers, strict=True))
+        count, found = integer_of(facts[0]), dict(zip(self._asked, answers, strict=True))
         needed = (
             self._needed({letter & ~_FIRST_BIT for letter in set(facts[3])})
             if self._entries.images
@@ -235,7 +235,3 @@ class _Entries(NamedTuple):
     def joined(self, columns: Sequence[Column]) -> str:
         pieces = [*self.facts, *(piece for column in columns for piece in column.asked())]
         return f"select {', '.join(pieces)} from ({self.text}) as found"
-
-
-def _integer(value: bytes) -> int:
-    return int.from_bytes(value, "big")

@@ -76,11 +76,10 @@ def apply_to_bag(tx: ServerTransaction, table: BoundTable, changes: Iterable[tup
     Of the changes of equal rows, those that take away more than was put before them take rows of the table; what was
     put and is not taken away again is inserted.
     """
-    spec = table.binding.spec
     put: dict[bytes, list[Given]] = {}
     taken: dict[bytes, int] = {}
     for kind, row in changes:
-        digest = row_digest(spec, row)
+        digest = row_digest(row)
         if not kind.retracts:
             put.setdefault(digest, []).append(row)
         elif put.get(digest):
