@@ -11,7 +11,7 @@ so a snapshot uses the gaps that were known when it was taken.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 
 __all__ = ["Gaps"]
@@ -45,15 +45,12 @@ class Gaps:
         """Return the gaps with another, which may touch or overlap them; of too many only the new one is kept."""
         if len(self._begins) >= _MOST:
             return Gaps((begin,), (end,))
-        kept = []
-        for gap in zip(self._begins, self._ends, strict=True):
-            if gap[1] < begin or gap[0] > end:
-                kept.append(gap)
-            else:
-                begin, end = min(begin, gap[0]), max(end, gap[1])
-        kept.append((begin, end))
-        kept.sort()
-        return Gaps(tuple([gap[0] for gap in kept]), tuple([gap[1] for gap in kept]))
+        first, last = bisect_left(self._ends, begin), bisect_right(self._begins, end)
+        if first < last:
+            begin, end = min(begin, self._begins[first]), max(end, self._ends[last - 1])
+        return Gaps(
+            (*self._begins[:first], begin, *self._begins[last:]), (*self._ends[:first], end, *self._ends[last:])
+        )
 
     def without(self, parts: Iterable[Mapping[bytes, bytes | None]]) -> Gaps:
         """Return the gaps that remain when changes are written, cut short before each row that is put into one."""
