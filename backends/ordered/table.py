@@ -57,13 +57,14 @@ class OrderedTable(TableOverlay, StructuredTable):
             tx.refuse()
         binding = self.binding
         raw_key = binding.encode_tuple(key)
-        if raw_key is None or columns is not None:
-            raw_key = binding.raw_key(key)
-            decode = binding.row_decoder(binding.row_columns(columns))
+        if raw_key is not None and columns is None:
             raw = self.raw_value(raw_key)
-            return None if raw is None else decode(raw_key, raw)
+            return None if raw is None else binding.row_of(raw, key)
+        if raw_key is None:
+            raw_key = binding.raw_key(key)
+        decode = binding.row_decoder(binding.row_columns(columns))
         raw = self.raw_value(raw_key)
-        return None if raw is None else binding.row_of(raw, key)
+        return None if raw is None else decode(raw_key, raw)
 
     def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
         if not self.transaction.usable:
