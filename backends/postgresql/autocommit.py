@@ -131,7 +131,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
     ) -> bool:
         """Commit a write of one row, as `commit_alone` does; False if a transaction must try."""
         binding = self._catalog.known(self._name)
-        if binding is None or binding.spec.keyless or binding.version.feed is not None:
+        if binding is None or binding.spec.keyless or binding.takes_input:
             return False
         try:
             write = make(binding, *arguments, **named)
@@ -139,7 +139,10 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
             return False  # the table may have changed
         if write is None:
             return False
-        return retry(self._storage, lambda: commit_alone(self._parts, self._name, write), writes=True)
+        done = retry(self._storage, lambda: commit_alone(self._parts, self._name, write), writes=True)
+        if done and binding.version.feed is not None:
+            self._parts.feeds.used(self._name)
+        return done
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
         assert isinstance(rows, ScanRows)
