@@ -301,7 +301,7 @@ class PostgreSQLTable(ManyRowsTable):
         if self._tx.begins and most <= CHECKED_SIZE:
             # The only call: no later one of the transaction asks what is known of the row.
             build = row_call(self.binding, names, given, pieces, there=True, checked=True)
-            if self._tx.change(self, build, key, refusal_of_sizes(self.binding), ends=start is None):
+            if self._tx.change(self, build, key, refusal_of_sizes(self.binding)):
                 return
             size = None
         elif seen is None or seen + most > MAX_ROW_SIZE:

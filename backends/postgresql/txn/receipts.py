@@ -62,7 +62,7 @@ class Receipt:
         self._sent = time.monotonic(), time.time()
 
     def commit(
-        self, begin: Call, calls: Sequence[Call], *, of_one_row: bool, if_changed: bool, waits: bool
+        self, begin: Call, calls: Sequence[Call], *, of_one_row: bool, waits: bool, if_changed: bool = False
     ) -> pq.abc.PGresult | None:
         """Begin, run statements and commit, in one round trip; return the result of the first.
 

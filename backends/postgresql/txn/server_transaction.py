@@ -161,13 +161,11 @@ class ServerTransaction(TransactionLifecycle):
         """Whether the only call has sent and deferred nothing yet."""
         return self.has_one_call and not (self.begun or self.writes.works)
 
-    def change(
-        self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces, refusal: Refusal, *, ends: bool
-    ) -> bool:
-        """Begin with an UPDATE of one row, commit it at once if it `ends`, and return whether it found the row."""
+    def change(self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces, refusal: Refusal) -> bool:
+        """Begin with an UPDATE of one row, and return whether it found the row."""
         self.writes.add(TableCall(table, build, key, refusal))
-        result = self._exchange(None, None, ends=ends, if_changed=ends)
-        return result is None or bool(result.command_tuples)
+        result = self._exchange(None, None)
+        return result is not None and bool(result.command_tuples)
 
     def precede(
         self,
@@ -223,13 +221,11 @@ class ServerTransaction(TransactionLifecycle):
         assert result is not None
         return result
 
-    def _exchange(
-        self, call: Call | None, work: TableCall | None, *, ends: bool = False, if_changed: bool = False
-    ) -> pq.abc.PGresult | None:
+    def _exchange(self, call: Call | None, work: TableCall | None, *, ends: bool = False) -> pq.abc.PGresult | None:
         """Return the result of the last statement.
 
-        A transaction that `ends` is committed in the same round trip, if there are receipts, with a result only for a
-        receipt `if_changed`, and without one if the answer was lost, and the receipt is there.
+        A transaction that `ends` is committed in the same round trip, if there are receipts; without a result if the
+        answer was lost, and the receipt is there.
         """
         if not self.usable:
             self.refuse()
@@ -239,7 +235,7 @@ class ServerTransaction(TransactionLifecycle):
             calls = self.writes.calls(guarded=guarded) if all_of_it else []
             last = call if work is None else work.call
             try:
-                result = self._attempt(calls if last is None else [*calls, last], ends, if_changed)
+                result = self._attempt(calls if last is None else [*calls, last], ends)
             except NewerTableError as newer:
                 if self._answered or attempt == _ATTEMPTS:
                     self.fail(changed_since(newer.name))
@@ -273,7 +269,7 @@ class ServerTransaction(TransactionLifecycle):
         except PostgreSQLError as error:
             self.fail(translated(error, "the transaction"))
 
-    def _attempt(self, calls: list[Call], ends: bool, if_changed: bool) -> pq.abc.PGresult | None:
+    def _attempt(self, calls: list[Call], ends: bool) -> pq.abc.PGresult | None:
         connection = self._connection
         if connection is None:
             connection = self._connection = self._pool.acquire()
@@ -287,7 +283,7 @@ class ServerTransaction(TransactionLifecycle):
             return connection.pipeline(calls)[last] if len(calls) > 1 else connection.run(calls[0])
         receipt = self._receipts.next(connection) if ends else None
         if receipt is not None:
-            return self._commit_at_once(connection, receipt, calls, if_changed)
+            return self._commit_at_once(connection, receipt, calls)
         # With no statement yet, the server checks the bindings: otherwise the commit would reject a deferred write, too
         # late for another try.
         checks = [] if calls else [Call(current(table.binding)) for table in self._tables.values()]
@@ -299,13 +295,13 @@ class ServerTransaction(TransactionLifecycle):
         return results[last]
 
     def _commit_at_once(
-        self, connection: ServerConnection, receipt: Receipt, calls: list[Call], if_changed: bool
+        self, connection: ServerConnection, receipt: Receipt, calls: list[Call]
     ) -> pq.abc.PGresult | None:
         """Begin, run statements and commit. The bindings, which were looked up before the snapshot, are in it."""
         works = self.writes.works
         of_one_row = len(works) == 1 and works[0].key is not None
         try:
-            result = receipt.commit(self._begin, calls, of_one_row=of_one_row, if_changed=if_changed, waits=self.waits)
+            result = receipt.commit(self._begin, calls, of_one_row=of_one_row, waits=self.waits)
         except BrokenConnectionError as loss:
             self._settle(str(receipt), lambda: receipt.is_there(self._pool), loss)
             return None
@@ -316,7 +312,7 @@ class ServerTransaction(TransactionLifecycle):
             raise
         if result is None:
             self._release()
-            return self._attempt(calls, ends=False, if_changed=False)
+            return self._attempt(calls, ends=False)
         self._end()
         return result
 
