@@ -59,7 +59,8 @@ class ManyRowsTable(BoundTable, StructuredTable):
         given = check_many(self.binding.spec, "updates", updates)
         if not given:
             return []
-        return self._keys_of(update_batch(self._tx, self, checked_updates(self.binding, given, default)))
+        binding = self.binding
+        return self._keys_of(update_batch(self._tx, self, binding, checked_updates(binding, given, default)))
 
     def _keys_of(self, updates: Iterable[Update]) -> list[tuple[Value, ...]]:
         key = self.binding.spec.primary_key

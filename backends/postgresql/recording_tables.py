@@ -87,10 +87,11 @@ class RecordingTable(_RecordingVerbs):
         self._records.begin()
         given = check_many(self.binding.spec, "updates", updates)
         missing: dict[tuple[Value, ...], None] = {}
-        checked = checked_updates(self.binding, given, default)
-        width = len(self.binding.key_fields)
-        for one_round in rounds_of(self._tx, self, checked):
-            skipped = update_batch(self._tx, self, one_round)
+        binding = self.binding
+        checked = checked_updates(binding, given, default)
+        width = len(binding.key_fields)
+        for one_round in rounds_of(self._tx, self, binding, checked):
+            skipped = update_batch(self._tx, self, binding, one_round)
             missing.update(dict.fromkeys(self._keys_of(skipped)))
             absent = {one.pieces[:width] for one in skipped}
             self._records.add_rows_of(key for one in one_round if (key := one.pieces[:width]) not in absent)

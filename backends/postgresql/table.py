@@ -34,6 +34,7 @@ from structable.spi.values import MAX_ROW_SIZE
 from .driver.statement import Call
 from .many_rows import ManyRowsTable
 from .sql import statements
+from .sql.binding import TableBinding
 from .sql.key_lookups import build_rows, decode_row, lookup_call, lookup_many_call
 from .sql.row_codec import Pieces, at_most
 from .sql.templates import prefix_template
@@ -216,6 +217,7 @@ class PostgreSQLTable(ManyRowsTable):
 
     def _write(
         self,
+        first: TableBinding,
         names: tuple[str, ...],
         row: dict[str, Value],
         key: Pieces,
@@ -226,11 +228,8 @@ class PostgreSQLTable(ManyRowsTable):
         whole: bool = False,
         checked: bool = False,
     ) -> None:
-        """Defer an UPDATE if the row is `there`, an upsert otherwise; a `whole` row has nulls for all other fields.
-
-        If it is `checked`, the server refuses it if the row gets too large.
-        """
-        build = row_call(self.binding, names, row, pieces, there=there, whole=whole, checked=checked)
+        """Defer what `row_call` makes; `size` is what is known of the row afterwards."""
+        build = row_call(first, names, row, pieces, there=there, whole=whole, checked=checked)
         self._tx.defer(self, build, key, refusal_of_sizes(self.binding) if checked else None)
         self.seen.put(key, size)
 
@@ -244,24 +243,25 @@ class PostgreSQLTable(ManyRowsTable):
             self._upsert(row)
 
     def _upsert(self, row: Mapping[str, Value], *, whole: bool = False) -> None:
+        binding = self.binding  # a look-up may find another version of the table
         names, pieces = self._encoded(row)
         given = dict(row)
         size = at_most(pieces)
-        key = pieces[: len(self.binding.key_fields)]
+        key = pieces[: len(binding.key_fields)]
         seen = self.seen.get(key)
-        others = self.binding.width_without(names)
+        others = binding.width_without(names)
         if others == 0 and self._tx.writes.supersede(self, key):
             seen = None  # one of them may have made the row
         there = seen not in (None, ABSENT)
         most = most_bytes(others, size, seen)
         if surely_fits(most, size):
-            self._write(names, given, key, most, there=there, pieces=pieces, whole=whole)
+            self._write(binding, names, given, key, most, there=there, pieces=pieces, whole=whole)
         elif size <= CHECKED_SIZE:
-            self._write(names, given, key, seen, there=there, pieces=pieces, checked=True)
+            self._write(binding, names, given, key, most, there=there, pieces=pieces, checked=True)
         else:
             # The new size depends on the existing row, and this call rejects a row that becomes too large.
-            found = self._found_size(check_row(self.binding.write_spec, given), names)
-            self._write(names, given, key, found or size, there=found is not None, pieces=pieces)
+            found = self._found_size(check_row(binding.write_spec, given), names)
+            self._write(binding, names, given, key, found or size, there=found is not None, pieces=pieces)
 
     def _found_size(self, row: Mapping[str, Value], names: tuple[str, ...]) -> int | None:
         size = find_size(self._tx, self, row, names)
@@ -286,22 +286,23 @@ class PostgreSQLTable(ManyRowsTable):
             spec = self.binding.write_spec
             checked = check_row(spec, given)
             raise RecordExistsError(spec.name, tuple(checked[name] for name in spec.primary_key))
-        self._write(names, given, key, at_most(pieces), there=False)
+        self._write(self.binding, names, given, key, at_most(pieces), there=False)
 
     @on_current_schema
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
         self._tx.require_writable()
+        binding = self.binding  # a look-up may find another version of the table
         names, pieces = self._encoded(row)
-        spec = self.binding.write_spec
+        spec = binding.write_spec
         given = dict(row)
         start = None if default is None else check_default(spec, check_row(spec, given), default)
-        key = pieces[: len(self.binding.key_fields)]
+        key = pieces[: len(binding.key_fields)]
         most = at_most(pieces)
         seen = self.seen.get(key)
         if self._tx.begins and most <= CHECKED_SIZE:
             # The only call: no later one of the transaction asks what is known of the row.
-            build = row_call(self.binding, names, given, pieces, there=True, checked=True)
-            if self._tx.change(self, build, key, refusal_of_sizes(self.binding)):
+            build = row_call(binding, names, given, pieces, there=True, checked=True)
+            if self._tx.change(self, build, key, refusal_of_sizes(binding)):
                 return
             size = None
         elif seen is None or seen + most > MAX_ROW_SIZE:
@@ -309,13 +310,13 @@ class PostgreSQLTable(ManyRowsTable):
         else:
             size = None if seen == ABSENT else seen + most
         if size is not None:
-            self._write(names, given, key, size, there=True, pieces=pieces)
+            self._write(binding, names, given, key, size, there=True, pieces=pieces)
             return
         checked = check_row(spec, given)
         if start is None:
             raise RecordNotFoundError(spec.name, tuple(checked[name] for name in spec.primary_key))
         merged = {**start, **checked}
-        self._write(self.binding.ordered(merged), merged, key, MAX_ROW_SIZE, there=False)
+        self._write(binding, binding.ordered(merged), merged, key, MAX_ROW_SIZE, there=False)
 
     def _key_of(self, row: Mapping[str, Value]) -> Pieces:
         binding = self.binding
@@ -335,7 +336,7 @@ class PostgreSQLTable(ManyRowsTable):
         size = int(str(found.values[1])) if found.row else MAX_ROW_SIZE
         if size > MAX_ROW_SIZE:
             raise FieldSizeLimitError(spec.name, "row", size, MAX_ROW_SIZE)
-        self._write(self.binding.ordered(row), row, self._key_of(row), size, there=found.row)
+        self._write(self.binding, self.binding.ordered(row), row, self._key_of(row), size, there=found.row)
         return True
 
     @on_current_schema

@@ -9,7 +9,7 @@ from structable.spi.fields import Field, FieldType
 from structable.spi.specification import MeaninglessOptions, TableSpecification
 from structable.spi.table_options import FEED_OPTIONS, TableOptions
 
-__all__ = ["SchemaChange", "plan_schema_change"]
+__all__ = ["SchemaChange", "holds_values_of", "plan_schema_change"]
 
 _WIDENINGS = (
     (FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG),
@@ -119,6 +119,17 @@ def _merged_options(before: TableSpecification, after: TableSpecification) -> di
         if name not in given and not (ends_feed and name in FEED_OPTIONS)
     }
     return {**kept, **given}
+
+
+def holds_values_of(after: TableSpecification, before: TableSpecification) -> bool:
+    """Tell whether keys and values of one table, as far as it has their fields, are those of another, wider or not."""
+    if after.primary_key != before.primary_key:
+        return False
+    for field in after.fields:
+        earlier = before.field(field.name) if field.name in before else field
+        if field != earlier and (field.name in after.primary_key or not _widens(earlier.type, field.type)):
+            return False
+    return True
 
 
 def _widens(narrow: FieldType, wide: FieldType) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -119,3 +120,109 @@ def test_conflict_needs_no_second_connection(storage: Storage, old: Storage) -> 
     with pytest.raises(TransactionConflictError, match="changed"):
         tx.table("t").count([Range.all()])
     tx.rollback()
+
+
+LARGE = "x" * 100_000
+RICH = TableSpecification("t", [Field.int("k"), Field.int("v"), Field.string("s"), Field.string("q")], ["k"])
+CALLS: dict[str, Callable[[StructuredTable], object]] = {
+    "insert": lambda t: t.insert({"k": 2, "v": 5}),
+    "insert_many": lambda t: t.insert_many([{"k": 2, "v": 5}]),
+    "upsert": lambda t: t.upsert({"k": 1, "v": 5}),
+    "large upsert": lambda t: t.upsert({"k": 1, "v": 5, "s": LARGE}),
+    "upsert_many": lambda t: t.upsert_many([{"k": key, "v": 5} for key in range(1, 9)]),
+    "large upsert_many": lambda t: t.upsert_many([{"k": 1, "v": 5, "s": LARGE}]),
+    "copies": lambda t: t.upsert_many([{"k": key, "v": 5, "s": "", "q": None} for key in range(1, 150)]),
+    "update": lambda t: t.update({"k": 1, "v": 5}),
+    "update_many": lambda t: t.update_many([{"k": 1, "v": 5}]),
+    "large update_many": lambda t: t.update_many([{"k": 1, "v": 5, "s": LARGE}]),
+    "compare_and_swap": lambda t: t.compare_and_swap((1,), "v", 1, 5),
+    "increment": lambda t: t.increment((1,), "v", 4),
+    "increment_many": lambda t: t.increment_many([((key,), "v", 4) for key in range(1, 9)]),
+}
+
+
+@pytest.fixture(params=["none", "input"])
+def rich(request: pytest.FixtureRequest, storage: Storage) -> TableSpecification:
+    """Give the table four fields, and a feed or none."""
+    spec = RICH.evolve(options={"changelog-producer": request.param})
+    storage.admin.drop("t")
+    storage.admin.create(spec)
+    return spec
+
+
+def call(storage: Storage, use: Callable[[StructuredTable], object], view: str) -> None:
+    """Make one call in a transaction, or in the auto-commit view."""
+    if view == "auto-commit":
+        use(storage.table("t"))
+    else:
+        storage.run(lambda tx: use(tx.table("t")))
+
+
+def warm(storage: Storage) -> None:
+    for _ in range(3):
+        storage.table("t").upsert({"k": 1, "v": 1})
+        storage.table("t").update({"k": 1, "v": 1})
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("view", ["auto-commit", "transaction"])
+def test_first_call_after_a_number_was_widened(
+    storage: Storage, rich: TableSpecification, postgresql_url: str, name: str, view: str
+) -> None:
+    """What was encoded for the narrow number is encoded again for the wide one, also where a look-up comes between."""
+    with connect(postgresql_url) as old:
+        warm(old)
+        wide = [Field.int("k"), Field.long("v"), Field.string("new"), Field.string("s"), Field.string("q")]
+        storage.admin.create_or_update(rich.evolve(fields=wide))
+        call(old, CALLS[name], view)
+    found = storage.table("t").multi_read([(1,), (2,)], ["v"])
+    assert found[-1]["v"] == (4 if name == "increment_many" else 5)
+    assert found[0]["v"] == (1 if name.startswith("insert") else 5)
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("view", ["auto-commit", "transaction"])
+def test_first_call_after_the_table_was_made_again_with_other_types(
+    storage: Storage, rich: TableSpecification, postgresql_url: str, name: str, view: str
+) -> None:
+    """No bytes of the old types reach the new table."""
+    with connect(postgresql_url) as old:
+        warm(old)
+        storage.admin.drop("t")
+        storage.admin.create(rich.evolve(fields=[Field.int("k"), Field.double("v"), *RICH.fields[2:]]))
+        storage.table("t").upsert({"k": 1, "v": 1.0})
+        if name.startswith("increment"):
+            with pytest.raises(InvalidFieldError, match="v"):
+                call(old, CALLS[name], view)
+        else:
+            call(old, CALLS[name], view)
+    assert {row["v"] for row in storage.table("t").scan()} <= {1.0, 5.0}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda t: t.read((1,)),
+        lambda t: t.multi_read([(1,)]),
+        lambda t: t.delete((1,)),
+        lambda t: t.delete_many([(key,) for key in range(1, 9)]),
+        lambda t: t.increment((1,), "v"),
+        lambda t: t.delete_all(Range.prefix((1,))),
+        lambda t: list(t.scan(Range.prefix((1,)))),
+    ],
+    ids=["read", "multi_read", "delete", "delete_many", "increment", "delete_all", "scan"],
+)
+@pytest.mark.parametrize("view", ["auto-commit", "transaction"])
+def test_key_of_a_table_that_was_made_again_with_another(
+    storage: Storage, rich: TableSpecification, postgresql_url: str, use: Callable[[StructuredTable], object], view: str
+) -> None:
+    """A key of the old type is refused, not taken for one of the new."""
+    with connect(postgresql_url) as old:
+        warm(old)
+        storage.admin.drop("t")
+        storage.admin.create(rich.evolve(fields=[Field.date("k"), *RICH.fields[1:]]))
+        row = {"k": dt.date(2000, 1, 2), "v": 1, "s": None, "q": None}
+        storage.table("t").upsert(row)
+        with pytest.raises(InvalidFieldError, match="k"):
+            call(old, use, view)
+        assert list(storage.table("t").scan()) == [row]

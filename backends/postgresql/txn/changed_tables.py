@@ -15,6 +15,7 @@ from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.schema.inspection import require_intact
 from structable.spi import StructableError, TransactionConflictError
+from structable.spi.rules.schema_changes import holds_values_of
 
 from .bound_table import BoundTable, TableCall
 
@@ -49,8 +50,8 @@ def rebind(pool: ServerPool, catalog: Catalog, tables: Mapping[str, BoundTable],
             catalog.forget(name)
             with pool.connection() as connection:
                 found = catalog.lookup(connection.ask, name)
-            if not found.has_verbs_of(table.binding):
-                raise changed_since(name)  # its verbs mean something else
+            if not (found.has_verbs_of(table.binding) and holds_values_of(found.spec, table.binding.spec)):
+                raise changed_since(name)  # verbs, keys or values mean something else
             table.binding = found
         for one in works:
             one.call = one.build(one.table.binding)

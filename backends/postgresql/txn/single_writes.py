@@ -83,7 +83,7 @@ def single_update(binding: TableBinding, row: Mapping[str, Value]) -> SingleWrit
     if found is None or at_most(found[1]) > CHECKED_SIZE:
         return None
     names, pieces = found
-    key = tuple([row[name] for name in binding.spec.primary_key])
+    key, _ = binding.encoded_key(tuple([row[name] for name in binding.spec.primary_key]))
     return SingleWrite(statements.change(binding, names, checked=True).call(pieces), existing=key)
 
 

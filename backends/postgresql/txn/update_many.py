@@ -20,7 +20,7 @@ from .refusals import CHECKED_SIZE, refusal_of_sizes
 from .row_arrays import arrays, portions
 from .seen_rows import ABSENT
 from .server_transaction import ServerTransaction
-from .upsert_many import encoded_row, require_sizes, upsert_batch
+from .upsert_many import EncodedRow, encoded_row, require_sizes, upsert_batch
 
 __all__ = ["Update", "checked_updates", "rounds_of", "update_batch"]
 
@@ -44,6 +44,15 @@ class Update(NamedTuple):
     """An upper bound of its bytes."""
     skips: bool
     """Whether the first one is skipped if there was no row."""
+
+    @property
+    def encoded(self) -> EncodedRow:
+        return EncodedRow(self.row, self.pieces, at_most(self.pieces))
+
+    def for_version(self, binding: TableBinding) -> Update:
+        """Return the same for another version of the table."""
+        names = binding.ordered(self.names)
+        return self._replace(names=names, pieces=binding.row_pieces(names, self.row))
 
 
 def checked_updates(
@@ -115,9 +124,14 @@ def _by_key(binding: TableBinding, updates: Iterable[Update]) -> dict[Pieces, Up
     return found
 
 
-def rounds_of(tx: ServerTransaction, table: BoundTable, updates: Iterable[Update]) -> list[list[Update]]:
-    """Divide updates, in their order, in lists in which no key comes again; raises if a row would be too large."""
-    width = len(table.binding.key_fields)
+def rounds_of(
+    tx: ServerTransaction, table: BoundTable, binding: TableBinding, updates: Iterable[Update]
+) -> list[list[Update]]:
+    """Divide updates, in their order, in lists in which no key comes again; raises if a row would be too large.
+
+    They were checked for a version of the table, the `binding`.
+    """
+    width = len(binding.key_fields)
     rounds: list[list[Update]] = []
     keys: set[Pieces] = set()
     for one in updates:
@@ -132,18 +146,25 @@ def rounds_of(tx: ServerTransaction, table: BoundTable, updates: Iterable[Update
         left: dict[Pieces, Update] = {}
         for one in (one for each in rounds for one in each):
             key = one.pieces[:width]
-            left |= _by_key(table.binding, [left[key], one] if key in left else [one])
+            left |= _by_key(binding, [left[key], one] if key in left else [one])
             if at_most(left[key].pieces) > CHECKED_SIZE:
-                require_sizes(tx, table, left[key].names, [left[key].pieces])
+                require_sizes(tx, table, binding, left[key].names, [left[key].encoded])
     return rounds
 
 
-def update_batch(tx: ServerTransaction, table: BoundTable, updates: Iterable[Update]) -> list[Update]:
-    """Change the rows that exist, and put defaults; return one skipped update of each key, in their order."""
-    changes = _by_key(table.binding, updates)
+def update_batch(
+    tx: ServerTransaction, table: BoundTable, first: TableBinding, updates: Iterable[Update]
+) -> list[Update]:
+    """Change the rows that exist, and put defaults; return one skipped update of each key, in their order.
+
+    The updates were checked for the `first` version of the table.
+    """
+    changes = _by_key(first, updates)
     seen = table.seen.known(changes)
     places = _places(tx, table, [key for key in changes if key not in seen])
-    groups: dict[tuple[str, ...], dict[Pieces, Pieces]] = {}
+    if table.binding is not first:
+        changes = {key: one.for_version(table.binding) for key, one in changes.items()}
+    groups: dict[tuple[str, ...], dict[Pieces, Update]] = {}
     written: list[Given] = []
     skipped, total = [], 0
     for key, one in changes.items():
@@ -151,7 +172,7 @@ def update_batch(tx: ServerTransaction, table: BoundTable, updates: Iterable[Upd
             names = one.names
             if names not in groups:
                 groups[names] = {}
-            groups[names][key] = one.pieces
+            groups[names][key] = one
         elif seen.get(key, ABSENT) != ABSENT:
             written.append(one.row)
             total += at_most(one.pieces)
@@ -192,26 +213,26 @@ class _Placed:
     `size` is an upper bound of their bytes.
     """
 
-    def __init__(self, binding: TableBinding, names: tuple[str, ...], rows: Mapping[Pieces, Pieces]) -> None:
+    def __init__(self, binding: TableBinding, names: tuple[str, ...], updates: Mapping[Pieces, Update]) -> None:
         self._names = names
-        self._rows = rows
+        self._updates = updates
         self._width = binding.width_without(names)
         # By columns, which takes a fraction of the time.
-        self._columns = list(zip(*rows.values(), strict=True))
+        self._columns = list(zip(*[one.pieces for one in updates.values()], strict=True))
         longest = [max([len(one) for one in column if one is not None], default=0) for column in self._columns]
         self._largest = sum(longest) + SLACK * len(longest)
-        self.size = self._largest * len(rows)
+        self.size = self._largest * len(updates)
         self._is_one_portion = self.size <= _FEW_BYTES
         if not self._is_one_portion:
-            self.size = sum(map(at_most, rows.values()))
+            self.size = sum(at_most(one.pieces) for one in updates.values())
         self._is_checked = self._width is None or self._largest + self._width > MAX_ROW_SIZE
 
     def check(self, tx: ServerTransaction, table: BoundTable) -> None:
         """Reject rows that get too large, as far as the server does not do so when it changes them."""
         if self._is_checked and self._largest > CHECKED_SIZE:
-            large = [pieces for pieces in self._rows.values() if at_most(pieces) > CHECKED_SIZE]
-            require_sizes(tx, table, self._names, large)
-            self._is_checked = len(large) < len(self._rows)
+            large = [one.encoded for one in self._updates.values() if at_most(one.pieces) > CHECKED_SIZE]
+            require_sizes(tx, table, table.binding, self._names, large)
+            self._is_checked = len(large) < len(self._updates)
 
     def defer(self, tx: ServerTransaction, table: BoundTable, places: Mapping[Pieces, bytes]) -> None:
         binding = table.binding
@@ -229,8 +250,8 @@ class _Placed:
     def _portions(self) -> Iterator[tuple[list[Pieces], list[tuple[bytes | None, ...]]]]:
         """Yield keys and columns of about the size of one statement."""
         if self._is_one_portion:
-            yield list(self._rows), self._columns
+            yield list(self._updates), self._columns
             return
-        for portion in portions(self._rows.items(), lambda one: at_most(one[1])):
-            keys, rows = zip(*portion, strict=True)
-            yield list(keys), list(zip(*rows, strict=True))
+        for portion in portions(self._updates.items(), lambda one: at_most(one[1].pieces)):
+            keys, updates = zip(*portion, strict=True)
+            yield list(keys), list(zip(*[one.pieces for one in updates], strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from .row_calls import most_bytes, surely_fits
 from .seen_rows import ABSENT
 from .server_transaction import ServerTransaction
 
-__all__ = ["encoded_row", "require_sizes", "upsert_batch"]
+__all__ = ["EncodedRow", "encoded_row", "require_sizes", "upsert_batch"]
 
 _COPY_FROM = 100
 """Number of rows from which COPY, despite its extra round trips, is faster than arrays."""
@@ -50,18 +50,19 @@ def upsert_batch(
     if copies and len(rows) >= _COPY_FROM and table.binding.copies_first() and _copied(tx, table, rows, beside):
         table.seen.clear()
         return
+    binding = table.binding  # a look-up may find another version of the table
     writes: list[_Portion] = []
     sizes: dict[Pieces, int | None] = {}
-    for names, group in _groups(table.binding, rows).items():
-        others, known = table.binding.width_without(names), table.seen.known(group)
+    for names, group in _groups(binding, rows).items():
+        others, known = binding.width_without(names), table.seen.known(group)
         unsure, large = 0, []
         for key, one in group.items():
             most = sizes[key] = most_bytes(others, one.size, known.get(key))
             if not surely_fits(most, one.size):
                 unsure += 1
                 if one.size > CHECKED_SIZE:
-                    large.append(one.pieces)
-        require_sizes(tx, table, names, large)
+                    large.append(one)
+        require_sizes(tx, table, binding, names, large)
         there = len(known) == len(group) and ABSENT not in known.values()
         writes += [
             _Portion(names, portion, unsure > len(large), there)
@@ -71,11 +72,13 @@ def upsert_batch(
         # A single portion is checked as it is deferred; of several, none may be written if together they are too many.
         tx.require_room(beside + sum(one.size for portion in writes for one in portion.rows))
     for portion in writes:
-        _defer(tx, table, portion)
+        _defer(tx, table, binding, portion)
     table.seen.put_each(sizes)
 
 
-class _Encoded(NamedTuple):
+class EncodedRow(NamedTuple):
+    """A row in one version of its table."""
+
     row: Mapping[str, Value]
     pieces: Pieces
     size: int
@@ -86,16 +89,16 @@ class _Portion(NamedTuple):
     """Rows that name the same fields, and are written by one statement."""
 
     names: tuple[str, ...]
-    rows: list[_Encoded]
+    rows: list[EncodedRow]
     checked: bool
     """Whether the server refuses rows that get too large."""
     there: bool
     """Whether all of them exist."""
 
 
-def _groups(binding: TableBinding, rows: list[Mapping[str, Value]]) -> dict[tuple[str, ...], dict[Pieces, _Encoded]]:
+def _groups(binding: TableBinding, rows: list[Mapping[str, Value]]) -> dict[tuple[str, ...], dict[Pieces, EncodedRow]]:
     """Return rows by their fields and their keys; those of one key are one row."""
-    groups: dict[tuple[str, ...], dict[Pieces, _Encoded]] = {}
+    groups: dict[tuple[str, ...], dict[Pieces, EncodedRow]] = {}
     places: dict[Pieces, tuple[str, ...]] = {}
     width = len(binding.key_fields)
     for row in rows:
@@ -107,7 +110,7 @@ def _groups(binding: TableBinding, rows: list[Mapping[str, Value]]) -> dict[tupl
             earlier = groups[before].pop(key).row
             row, names, pieces = encoded_row(binding, {**earlier, **row})
         places[key] = names
-        groups.setdefault(names, {})[key] = _Encoded(row, pieces, at_most(pieces))
+        groups.setdefault(names, {})[key] = EncodedRow(row, pieces, at_most(pieces))
     return groups
 
 
@@ -128,34 +131,42 @@ def encoded_row(binding: TableBinding, row: Mapping[str, Value]) -> tuple[Mappin
     return row, ordered, binding.encoder(names).pieces(row)
 
 
-def require_sizes(tx: ServerTransaction, table: BoundTable, names: tuple[str, ...], given: list[Pieces]) -> None:
-    """Reject rows that would exceed the limit together with fields that they do not name."""
-    binding = table.binding
+def require_sizes(
+    tx: ServerTransaction,
+    table: BoundTable,
+    first: TableBinding,
+    names: tuple[str, ...],
+    rows: Iterable[EncodedRow],
+) -> None:
+    """Reject rows, encoded for the `first` version, that would be too large together with fields they do not name."""
+    for portion in portions(rows, lambda one: one.size):
 
-    def ask(pieces: list[Pieces]) -> None:
-        def build(binding: TableBinding) -> Call:
-            return Call(batches.oversized(binding, names), arrays(binding, names, pieces))
+        def build(binding: TableBinding, portion: list[EncodedRow] = portion) -> Call:
+            fields, given = _encoded_for(binding, first, names, portion)
+            return Call(batches.oversized(binding, fields), arrays(binding, fields, given))
 
         for (size,) in tx.rows_of(tx.ask(table, build)):
-            raise FieldSizeLimitError(binding.spec.name, "row", int(str(size)), MAX_ROW_SIZE)
-
-    for portion in portions(given, at_most):
-        ask(portion)
+            raise FieldSizeLimitError(table.binding.spec.name, "row", int(str(size)), MAX_ROW_SIZE)
 
 
-def _defer(tx: ServerTransaction, table: BoundTable, portion: _Portion) -> None:
+def _encoded_for(
+    binding: TableBinding, first: TableBinding, names: tuple[str, ...], rows: Iterable[EncodedRow]
+) -> tuple[tuple[str, ...], list[Pieces]]:
+    """Return the fields in the order of a version of the table, and rows, encoded for the `first` one, for it."""
+    if binding is first:
+        return names, [one.pieces for one in rows]
+    return binding.ordered(names), [binding.row_pieces(names, one.row) for one in rows]
+
+
+def _defer(tx: ServerTransaction, table: BoundTable, first: TableBinding, portion: _Portion) -> None:
     names, rows, checked, there = portion
-    encoded_for = table.binding
 
     def build(binding: TableBinding) -> Call:
-        if binding is encoded_for:
-            given = [one.pieces for one in rows]
-        else:
-            given = [binding.encoder(tuple(one.row)).pieces(one.row) for one in rows]
-        statement = batches.upsert_many(binding, names, checked=checked, there=there)
-        return Call(statement, arrays(binding, names, given))
+        fields, given = _encoded_for(binding, first, names, rows)
+        statement = batches.upsert_many(binding, fields, checked=checked, there=there)
+        return Call(statement, arrays(binding, fields, given))
 
-    tx.defer(table, build, None, refusal_of_sizes(encoded_for) if checked else None)
+    tx.defer(table, build, None, refusal_of_sizes(first) if checked else None)
 
 
 def _encoded_rows(
