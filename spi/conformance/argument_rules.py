@@ -16,6 +16,8 @@ from structable.spi import (
     InvalidFieldError,
     InvalidSpecificationError,
     Range,
+    RecordExistsError,
+    RecordNotFoundError,
     Storage,
     StructuredTable,
     TableSpecification,
@@ -24,7 +26,7 @@ from structable.spi import (
 )
 
 from .case import ConformanceCase, OpenTable
-from .samples import ITEMS, TYPES, item, keys
+from .samples import ITEMS, TYPES, Record, item, keys
 
 __all__ = ["ArgumentRules"]
 
@@ -169,6 +171,24 @@ class ArgumentRules(ConformanceCase):
         assert isinstance(at, dt.datetime)
         assert at.fold == 0
         assert table.count() == 1
+
+    def test_error_has_the_key_as_a_table_keeps_it(self, open_table: OpenTable) -> None:
+        """The key of a row that is not there, or that is, has no zone of the caller's and no `fold`."""
+        spec = TableSpecification("times", [Field.timestamp("at"), Field.int("n")], ["at"])
+        table = open_table(spec)
+        given: Record = {"at": dt.datetime(2024, 1, 1, 2, fold=1, tzinfo=dt.timezone(dt.timedelta(hours=2))), "n": 1}
+        kept = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+        for _ in range(3):  # the first calls of a connection may be others than later ones
+            with pytest.raises(RecordNotFoundError) as missing:
+                table.update(given)
+            table.insert(given)
+            with pytest.raises(RecordExistsError) as existing:
+                table.insert(given)
+            for error in (missing.value, existing.value):
+                [at] = error.key
+                assert isinstance(at, dt.datetime)
+                assert (at, at.tzinfo, at.fold) == (kept, dt.UTC, 0)
+            table.delete((kept,))
 
     @pytest.mark.parametrize(
         ("field", "value"),

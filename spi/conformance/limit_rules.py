@@ -6,7 +6,7 @@ import pytest
 
 from structable.spi import Field, FieldSizeLimitError, InvalidFieldError, Range, Storage, TableSpecification
 
-from .case import ConformanceCase, OpenTable
+from .case import Begin, ConformanceCase, OpenTable
 from .samples import Record, plain
 
 __all__ = ["LimitRules"]
@@ -117,3 +117,24 @@ class LimitRules(ConformanceCase):
         assert plain(table.scan(columns=["two"])) == [{**key, "two": None}]
         table.upsert({**key, "one": None, "two": more})  # the merge frees the size of the old value
         assert plain(table.scan(columns=["two"])) == [{**key, "two": more}]
+
+    def test_row_limit_counts_every_write_of_a_transaction(self, storage: Storage, begin: Begin) -> None:
+        """A row that a transaction has read and filled up takes nothing more."""
+        storage.admin.create(LIMITED)
+        table = storage.table("limited")
+        key: Record = {"k": "k", "b": b"", "i": 1}
+        before: Record = {**key, "one": b"1" * (8 * MEBIBYTE - 1_000), "two": b""}
+        table.upsert(before)
+        transaction = begin()
+        view = transaction.table("limited")
+        assert view.read(("k", b"", 1)) is not None
+        view.upsert({**key, "two": b"2" * 995})  # with 5 bytes of the key, 8 MiB
+
+        def write_more() -> None:
+            view.upsert({**key, "tag": "t"})
+            transaction.commit()
+
+        with pytest.raises(FieldSizeLimitError):
+            write_more()
+        transaction.rollback()
+        assert plain(table.scan(columns=["two"])) == [{**key, "two": b""}]

@@ -17,6 +17,7 @@ from structable.spi import (
     TableSpecification,
     TransactionConflictError,
     UnsupportedOperationError,
+    Value,
     col,
     connect,
 )
@@ -221,7 +222,7 @@ def test_key_of_a_table_that_was_made_again_with_another(
         warm(old)
         storage.admin.drop("t")
         storage.admin.create(rich.evolve(fields=[Field.date("k"), *RICH.fields[1:]]))
-        row = {"k": dt.date(2000, 1, 2), "v": 1, "s": None, "q": None}
+        row: dict[str, Value] = {"k": dt.date(2000, 1, 2), "v": 1, "s": None, "q": None}
         storage.table("t").upsert(row)
         with pytest.raises(InvalidFieldError, match="k"):
             call(old, use, view)
