@@ -122,12 +122,16 @@ def _merged_options(before: TableSpecification, after: TableSpecification) -> di
 
 
 def holds_values_of(after: TableSpecification, before: TableSpecification) -> bool:
-    """Tell whether keys and values of one table, as far as it has their fields, are those of another, wider or not."""
+    """Tell whether keys and values checked for a table `before` are right for another, as far as it has their fields.
+
+    Integers may be wider. What was checked for a FLOAT was rounded, and is not what a DOUBLE would have.
+    """
     if after.primary_key != before.primary_key:
         return False
     for field in after.fields:
         earlier = before.field(field.name) if field.name in before else field
-        if field != earlier and (field.name in after.primary_key or not _widens(earlier.type, field.type)):
+        widened = earlier.type.integer_bits and _widens(earlier.type, field.type)
+        if field != earlier and (field.name in after.primary_key or not widened):
             return False
     return True
 

@@ -139,6 +139,8 @@ CALLS: dict[str, Callable[[StructuredTable], object]] = {
     "compare_and_swap": lambda t: t.compare_and_swap((1,), "v", 1, 5),
     "increment": lambda t: t.increment((1,), "v", 4),
     "increment_many": lambda t: t.increment_many([((key,), "v", 4) for key in range(1, 9)]),
+    "increments of one key": lambda t: t.increment_many([((1,), "v", 1), ((1,), "v", 3)]),
+    "rows of other fields": lambda t: t.upsert_many([{"k": 3, "s": "a"}, {"k": 1, "v": 5}, {"k": 1, "s": "a"}]),
 }
 
 
@@ -151,12 +153,12 @@ def rich(request: pytest.FixtureRequest, storage: Storage) -> TableSpecification
     return spec
 
 
-def call(storage: Storage, use: Callable[[StructuredTable], object], view: str) -> None:
+def call(storage: Storage, use: Callable[[StructuredTable], object], view: str, name: str = "t") -> None:
     """Make one call in a transaction, or in the auto-commit view."""
     if view == "auto-commit":
-        use(storage.table("t"))
+        use(storage.table(name))
     else:
-        storage.run(lambda tx: use(tx.table("t")))
+        storage.run(lambda tx: use(tx.table(name)))
 
 
 def warm(storage: Storage) -> None:
@@ -181,6 +183,75 @@ def test_first_call_after_a_number_was_widened(
     assert found[0]["v"] == (1 if name.startswith("insert") else 5)
 
 
+@pytest.mark.parametrize(
+    ("write", "expected"),
+    [
+        (lambda t: t.upsert_many([{"k": 1, "n": 3}, {"k": 1, "n": 4}]), 8),
+        (lambda t: t.upsert_many([{"k": key % 2, "n": 1} for key in range(20)]), 11),
+        (lambda t: t.apply_changes([("+I", {"k": 1, "n": 3}), ("-D", {"k": 1, "n": 1})]), 3),
+        (lambda t: t.increment_many([((1,), "n", 3), ((1,), "n", 4)]), 8),
+    ],
+    ids=["two of a key", "many of a key", "a retract", "increments"],
+)
+@pytest.mark.parametrize("view", ["auto-commit", "transaction"])
+def test_first_merges_after_a_number_was_widened(
+    storage: Storage, postgresql_url: str, write: Callable[[StructuredTable], object], expected: int, view: str
+) -> None:
+    """Also the later statements of a call are for the new type."""
+    sums = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
+    spec = TableSpecification("sums", [Field.int("k"), Field.int("n"), Field.string("s")], ["k"], options=sums)
+    storage.admin.create(spec)
+    with connect(postgresql_url) as old:
+        for number in (1, 0, 0):
+            old.table("sums").upsert({"k": 1, "n": number})
+        storage.admin.create_or_update(spec.evolve(fields=[Field.int("k"), Field.long("n"), Field.string("s")]))
+        call(old, write, view, "sums")
+    found = storage.table("sums").read((1,))
+    assert found is not None
+    assert found["n"] == expected
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda t: t.insert({"k": 2, "v": 0.1}),
+        lambda t: t.upsert({"k": 1, "v": 0.1}),
+        lambda t: t.replace({"k": 1, "v": 0.1}),
+        lambda t: t.update({"k": 1, "v": 0.1}),
+        lambda t: t.upsert_many([{"k": key, "v": 0.1} for key in range(1, 9)]),
+        lambda t: t.update_many([{"k": 1, "v": 0.1}]),
+        lambda t: t.apply_changes([("+U", {"k": 1, "v": 0.1})]),
+        lambda t: t.compare_and_swap((1,), "v", 0.0, 0.1),
+        lambda t: t.update_all(Range.all(), {"v": 0.1}),
+    ],
+    ids=[
+        "insert",
+        "upsert",
+        "replace",
+        "update",
+        "upsert_many",
+        "update_many",
+        "apply_changes",
+        "compare_and_swap",
+        "update_all",
+    ],
+)
+@pytest.mark.parametrize("view", ["auto-commit", "transaction"])
+@pytest.mark.parametrize("producer", ["none", "input"])
+def test_first_write_after_a_float_became_a_double(
+    storage: Storage, postgresql_url: str, write: Callable[[StructuredTable], object], view: str, producer: str
+) -> None:
+    """The value is not rounded to the old type."""
+    spec = table(FieldType.FLOAT).evolve(name="f", options={"changelog-producer": producer})
+    storage.admin.create(spec)
+    with connect(postgresql_url) as old:
+        for _ in range(3):
+            old.table("f").upsert({"k": 1, "v": 0.0})
+        storage.admin.create_or_update(spec.evolve(fields=[Field.int("k"), Field.double("v")]))
+        call(old, write, view, "f")
+    assert 0.1 in [row["v"] for row in storage.table("f").scan()]
+
+
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("view", ["auto-commit", "transaction"])
 def test_first_call_after_the_table_was_made_again_with_other_types(
@@ -197,7 +268,7 @@ def test_first_call_after_the_table_was_made_again_with_other_types(
                 call(old, CALLS[name], view)
         else:
             call(old, CALLS[name], view)
-    assert {row["v"] for row in storage.table("t").scan()} <= {1.0, 5.0}
+    assert {row["v"] for row in storage.table("t").scan()} <= {1.0, 5.0, None}
 
 
 @pytest.mark.parametrize(

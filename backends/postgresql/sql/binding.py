@@ -283,8 +283,12 @@ class TableBinding:
         return found
 
     def row_pieces(self, names: tuple[str, ...], row: Mapping[str, Any]) -> Pieces:
-        """Return some fields of a checked row in binary form, in the table's order."""
-        return self.encoder(names).pieces({name: row[name] for name in names})
+        """Return some fields of a checked row in binary form, in the order of `names`."""
+        pieces = self.encoder(names).pieces({name: row[name] for name in names})
+        ordered = self.known_names(names)
+        if ordered is None or ordered == names:
+            return pieces
+        return tuple([pieces[ordered.index(name)] for name in names])
 
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return fields in the order of statements and encoders: the key, then the others in the table's order."""

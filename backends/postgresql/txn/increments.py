@@ -28,6 +28,7 @@ Amounts = dict[str, int]
 
 def defer_increments(tx: ServerTransaction, table: BoundTable, increments: Iterable[tuple[Key, Field, int]]) -> None:
     """Add to fields of rows; the arguments are checked."""
+    binding = table.binding  # the first write may find another version of the table
     rounds: list[dict[Key, Amounts]] = []
     counts: dict[tuple[Key, str], int] = {}
     for key, field, amount in increments:
@@ -41,8 +42,8 @@ def defer_increments(tx: ServerTransaction, table: BoundTable, increments: Itera
     for one in rounds:
         groups: dict[tuple[str, ...], list[tuple[Key, Amounts, Pieces]]] = {}
         for key, amounts in one.items():
-            names = table.binding.ordered(amounts)
-            groups.setdefault(names, []).append((key, amounts, increment_pieces(table.binding, names, key, amounts)))
+            names = binding.ordered(amounts)
+            groups.setdefault(names, []).append((key, amounts, increment_pieces(binding, names, key, amounts)))
         writes += [
             (names, portion)
             for names, rows in groups.items()
@@ -50,7 +51,7 @@ def defer_increments(tx: ServerTransaction, table: BoundTable, increments: Itera
         ]
     tx.require_room(sum(at_most(pieces) for _, rows in writes for _, _, pieces in rows))
     for names, rows in writes:
-        _defer(tx, table, names, rows)
+        _defer(tx, table, binding, names, rows)
 
 
 def increment_pieces(binding: TableBinding, names: tuple[str, ...], key: Key, amounts: Mapping[str, Value]) -> Pieces:
@@ -60,9 +61,12 @@ def increment_pieces(binding: TableBinding, names: tuple[str, ...], key: Key, am
 
 
 def _defer(
-    tx: ServerTransaction, table: BoundTable, names: tuple[str, ...], rows: list[tuple[Key, Amounts, Pieces]]
+    tx: ServerTransaction,
+    table: BoundTable,
+    first: TableBinding,
+    names: tuple[str, ...],
+    rows: list[tuple[Key, Amounts, Pieces]],
 ) -> None:
-    first = table.binding
     width = len(first.key_fields)
     refusal = refusal_of_increments(first, names[width:])
 

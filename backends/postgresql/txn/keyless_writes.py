@@ -32,13 +32,12 @@ _COUNT = struct.Struct(">q")
 
 def insert_keyless(tx: ServerTransaction, table: BoundTable, rows: Sequence[Given]) -> None:
     """Insert checked rows."""
-    _insert(tx, table, _writes(table, rows))
+    _insert(tx, table, table.binding, rows)
 
 
-def _writes(table: BoundTable, rows: Sequence[Given]) -> list[Write]:
+def _writes(binding: TableBinding, rows: Sequence[Given]) -> list[Write]:
     """Return the rows of each statement, which name the same fields, with hidden keys."""
     groups: dict[tuple[str, ...], list[Hidden]] = {}
-    binding = table.binding
     for hidden, row in zip(new_ids(binding.spec, rows), rows, strict=True):
         names = binding.ordered(row)
         groups.setdefault(names, []).append((hidden, row, binding.row_pieces(names, row)))
@@ -49,19 +48,26 @@ def _writes(table: BoundTable, rows: Sequence[Given]) -> list[Write]:
     ]
 
 
-def _insert(tx: ServerTransaction, table: BoundTable, writes: list[Write], taken: Mapping[bytes, int] = _NONE) -> None:
-    """Take rows away, then insert others; together they must have room in the transaction."""
+def _insert(
+    tx: ServerTransaction,
+    table: BoundTable,
+    binding: TableBinding,
+    rows: Sequence[Given],
+    taken: Mapping[bytes, int] = _NONE,
+) -> None:
+    """Take rows away, then insert others, checked for a version of the table; together they must have room."""
+    writes = _writes(binding, rows)
     size = sum(len(hidden) + at_most(pieces) for _, portion in writes for hidden, _, pieces in portion)
     tx.require_room(size + sum(len(digest) + SLACK for digest in taken))
     for some in portions(taken.items(), lambda one: len(one[0])):
         _take(tx, table, some)
     for names, portion in writes:
-        _defer(tx, table, names, portion)
+        _defer(tx, table, binding, names, portion)
 
 
-def _defer(tx: ServerTransaction, table: BoundTable, names: tuple[str, ...], rows: list[Hidden]) -> None:
-    first = table.binding
-
+def _defer(
+    tx: ServerTransaction, table: BoundTable, first: TableBinding, names: tuple[str, ...], rows: list[Hidden]
+) -> None:
     def build(binding: TableBinding) -> Call:
         given = [pieces if binding is first else binding.row_pieces(names, row) for _, row, pieces in rows]
         ids = array(BYTEA, [hidden for hidden, _, _ in rows])
@@ -86,7 +92,7 @@ def apply_to_bag(tx: ServerTransaction, table: BoundTable, changes: Iterable[tup
             put[digest].pop()
         else:
             taken[digest] = taken.get(digest, 0) + 1
-    _insert(tx, table, _writes(table, [row for rows in put.values() for row in rows]), taken)
+    _insert(tx, table, table.binding, [row for rows in put.values() for row in rows], taken)
 
 
 def _take(tx: ServerTransaction, table: BoundTable, taken: list[tuple[bytes, int]]) -> None:

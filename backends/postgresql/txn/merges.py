@@ -44,7 +44,7 @@ def _merger(binding: TableBinding) -> Merger:
 def merge_one(tx: ServerTransaction, table: BoundTable, row: Given, names: tuple[str, ...], pieces: Pieces) -> None:
     """Merge an upsert of a checked row; `names` and `pieces` are in the order of statements."""
     _require_size(table.binding, row, pieces)
-    _defer_single(tx, table, Effect.ADD, names, (row, pieces))
+    _defer_single(tx, table, table.binding, Effect.ADD, names, (row, pieces))
     if not tx.has_one_call:  # otherwise no later write asks
         _note(table, Effect.ADD, pieces)
 
@@ -90,10 +90,10 @@ def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tu
     tx.require_room(sum(at_most(pieces) for _, _, portion in writes for _, pieces in portion))
     for effect, names, portion in writes:
         if len(portion) > SINGLE:
-            _defer_many(tx, table, effect, names, portion)
+            _defer_many(tx, table, binding, effect, names, portion)
         else:
             for row_and_pieces in portion:
-                _defer_single(tx, table, effect, names, row_and_pieces)
+                _defer_single(tx, table, binding, effect, names, row_and_pieces)
     for effect, _, portion in writes:
         for _, pieces in portion:
             _note(table, effect, pieces)
@@ -147,10 +147,16 @@ def _negatable(spec: TableSpecification, effect: Effect, row: Given) -> list[Giv
 
 
 def _defer_single(
-    tx: ServerTransaction, table: BoundTable, effect: Effect, names: tuple[str, ...], one: tuple[Given, Pieces]
+    tx: ServerTransaction,
+    table: BoundTable,
+    first: TableBinding,
+    effect: Effect,
+    names: tuple[str, ...],
+    one: tuple[Given, Pieces],
 ) -> None:
+    """Defer a merge of a row that was encoded for the `first` version of the table, which may be another by now."""
     row, pieces = one
-    first, waits = table.binding, tx.waits
+    waits = tx.waits
 
     def build(binding: TableBinding) -> Call:
         given = pieces if binding is first else binding.row_pieces(names, row)
@@ -165,11 +171,12 @@ def _defer_single(
 def _defer_many(
     tx: ServerTransaction,
     table: BoundTable,
+    first: TableBinding,
     effect: Effect,
     names: tuple[str, ...],
     rows: Sequence[tuple[Given, Pieces]],
 ) -> None:
-    first, waits = table.binding, tx.waits
+    waits = tx.waits
 
     def build(binding: TableBinding) -> Call:
         given = [pieces if binding is first else binding.row_pieces(names, row) for row, pieces in rows]

@@ -51,8 +51,7 @@ class Update(NamedTuple):
 
     def for_version(self, binding: TableBinding) -> Update:
         """Return the same for another version of the table."""
-        names = binding.ordered(self.names)
-        return self._replace(names=names, pieces=binding.row_pieces(names, self.row))
+        return self._replace(pieces=binding.row_pieces(self.names, self.row))
 
 
 def checked_updates(

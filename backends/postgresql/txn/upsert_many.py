@@ -142,8 +142,8 @@ def require_sizes(
     for portion in portions(rows, lambda one: one.size):
 
         def build(binding: TableBinding, portion: list[EncodedRow] = portion) -> Call:
-            fields, given = _encoded_for(binding, first, names, portion)
-            return Call(batches.oversized(binding, fields), arrays(binding, fields, given))
+            given = _encoded_for(binding, first, names, portion)
+            return Call(batches.oversized(binding, names), arrays(binding, names, given))
 
         for (size,) in tx.rows_of(tx.ask(table, build)):
             raise FieldSizeLimitError(table.binding.spec.name, "row", int(str(size)), MAX_ROW_SIZE)
@@ -151,20 +151,18 @@ def require_sizes(
 
 def _encoded_for(
     binding: TableBinding, first: TableBinding, names: tuple[str, ...], rows: Iterable[EncodedRow]
-) -> tuple[tuple[str, ...], list[Pieces]]:
-    """Return the fields in the order of a version of the table, and rows, encoded for the `first` one, for it."""
-    if binding is first:
-        return names, [one.pieces for one in rows]
-    return binding.ordered(names), [binding.row_pieces(names, one.row) for one in rows]
+) -> list[Pieces]:
+    """Return rows that were encoded for the `first` version of the table, encoded for another."""
+    return [one.pieces if binding is first else binding.row_pieces(names, one.row) for one in rows]
 
 
 def _defer(tx: ServerTransaction, table: BoundTable, first: TableBinding, portion: _Portion) -> None:
     names, rows, checked, there = portion
 
     def build(binding: TableBinding) -> Call:
-        fields, given = _encoded_for(binding, first, names, rows)
-        statement = batches.upsert_many(binding, fields, checked=checked, there=there)
-        return Call(statement, arrays(binding, fields, given))
+        given = _encoded_for(binding, first, names, rows)
+        statement = batches.upsert_many(binding, names, checked=checked, there=there)
+        return Call(statement, arrays(binding, names, given))
 
     tx.defer(table, build, None, refusal_of_sizes(first) if checked else None)
 
