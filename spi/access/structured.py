@@ -73,6 +73,20 @@ def _is_never_plain(value: Any) -> bool:  # noqa: ANN401
     return False
 
 
+class _NamedKey(tuple[Value, ...]):  # noqa: SLOT001 - a tuple takes no slots
+    """A key that was given by the names of its fields: a table that was created anew may have them in another order."""
+
+    names: tuple[str, ...]
+
+    @property
+    def by_name(self) -> dict[str, Value]:
+        return dict(zip(self.names, self, strict=True))
+
+
+def _for_store(key: Hashable) -> Key | dict[str, Value]:
+    return key.by_name if isinstance(key, _NamedKey) else cast("Key", key)
+
+
 class StructuredSource(Source):
     """Calls the auto-commit view of a table in threads of its own.
 
@@ -108,6 +122,8 @@ class StructuredSource(Source):
         names = (*spec.primary_key, *(field.name for field in spec.value_fields))
         self._shape = RowShape(spec.name, names, spec.primary_key)
         self._plain = [_PLAIN.get(field.type, _is_never_plain) for field in spec.key_fields]
+        # What a FLOAT rounds, a DOUBLE of the same name would not.
+        self._rounds = any(field.type is FieldType.FLOAT for field in spec.value_fields)
 
     def has_bulk(self, kind: Kind) -> bool:
         return True
@@ -118,7 +134,12 @@ class StructuredSource(Source):
         if key.__class__ is tuple and _is_plain(key, self._plain):
             return cast("Key", key)
         try:
-            return check_key(self._spec, key)
+            checked = check_key(self._spec, key)
+            if not isinstance(key, Mapping):
+                return checked
+            named = _NamedKey(checked)
+            named.names = self._spec.primary_key
+            return named
         except InvalidFieldError:
             # A table that was created anew may have other key fields.
             self.look()
@@ -135,11 +156,13 @@ class StructuredSource(Source):
         self._check_same_key(key, value)
         self._check_same_key(key, default or {})
         row = {**value, **dict(zip(spec.primary_key, key, strict=True))}
-        start = default
+        start = None if default is None else dict(default)
         fits = True
         try:
-            row = check_row(spec, row)
-            start = None if default is None else check_default(spec, row, default)
+            kept = check_row(spec, row)
+            started = None if default is None else check_default(spec, row, default)
+            if not self._rounds:
+                row, start = kept, started
         except InvalidFieldError:
             fits = False
         return Checked(Update(row, start) if kind == "update" else row, fits)
@@ -157,6 +180,8 @@ class StructuredSource(Source):
 
     def as_read(self, key: Hashable, payload: object) -> object:
         row = cast("Mapping[str, Value]", payload)
+        if self._rounds:
+            row = check_row(self._spec, row)
         return Row(self._shape, tuple([row.get(name) for name in self._shape.columns]))
 
     def is_retriable(self, kind: Kind, error: BaseException) -> bool:
@@ -171,13 +196,18 @@ class StructuredSource(Source):
         self._threads.close()
 
     def get(self, key: Hashable) -> Awaitable[object]:
-        return self._threads.call(self._table.read, key)
+        return self._threads.call(self._table.read, _for_store(key))
 
     def get_many(self, keys: list[Hashable]) -> Awaitable[Mapping[Hashable, object]]:
         return self._threads.call(self._rows, keys)
 
     def _rows(self, keys: list[Hashable]) -> Mapping[Hashable, object]:
-        return {row.key: row for row in self._table.multi_read(cast("list[Key]", keys))}
+        rows = self._table.multi_read([_for_store(key) for key in keys])
+        found: dict[Hashable, object] = {row.key: row for row in rows}
+        for names in {key.names for key in keys if isinstance(key, _NamedKey)}:
+            by_name = {tuple([row[name] for name in names]): row for row in rows}
+            found.update({key: by_name[key] for key in keys if isinstance(key, _NamedKey) and key in by_name})
+        return found
 
     def put(self, key: Hashable, payload: object) -> Awaitable[object]:
         return self._threads.call(self._table.replace, payload)
@@ -202,10 +232,10 @@ class StructuredSource(Source):
         raise NotImplementedError("an update puts its default itself")
 
     def delete(self, key: Hashable) -> Awaitable[object]:
-        return self._threads.call(self._table.delete, key)
+        return self._threads.call(self._table.delete, _for_store(key))
 
     def delete_many(self, keys: list[Hashable]) -> Awaitable[object]:
-        return self._threads.call(self._table.delete_many, keys)
+        return self._threads.call(self._table.delete_many, [_for_store(key) for key in keys])
 
     def look(self) -> None:
         now = asyncio.get_running_loop().time()
