@@ -73,7 +73,7 @@ def _is_never_plain(value: Any) -> bool:  # noqa: ANN401
     return False
 
 
-class _NamedKey(tuple[Value, ...]):  # noqa: SLOT001 - a tuple takes no slots
+class _NamedKey(tuple[Value, ...]):
     """A key that was given by the names of its fields: a table that was created anew may have them in another order."""
 
     names: tuple[str, ...]
