@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -298,6 +299,20 @@ def test_write_of_the_auto_commit_view_takes_two(storage: Storage, proxy: Proxy,
     with pytest.raises(RecordNotFoundError):
         table.update({"w": 5, "d": 5, "c": 5, "data": "new"})
     assert table.read((5, 5, 5)) is None
+
+
+SINGLE = {name: AUTO_COMMIT[name] for name in AUTO_COMMIT if "not there" not in name} | {
+    "insert": lambda table: table.insert({"w": time.monotonic_ns() % 2**31, "d": 9, "c": 9, "data": "new"})
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_writes_of_one_kind_come_to_one_each(storage: Storage, proxy: Proxy, name: str) -> None:
+    """Whatever the first write of a connection is, later ones of its kind are one round trip."""
+    table = storage.table("customer")
+    for _ in range(3):
+        SINGLE[name](table)
+    assert proxy.trips_of(lambda: SINGLE[name](table)) == 1
 
 
 READS: dict[str, Callable[[StructuredTable], object]] = {

@@ -360,6 +360,8 @@ class ServerTransaction(TransactionLifecycle):
         except BaseException:
             self._end()
             raise
+        if self.has_one_call:
+            connection.commits = connection.commits or 1  # the next one has a receipt
         self._end()
 
     def _is_committed(self, lost: ServerConnection, sent: float) -> bool | None:
