@@ -92,7 +92,7 @@ def on_current_schema(
     def run(table: Table, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         for one in args:
             if one.__class__ not in _PLAIN and isinstance(one, Iterator):
-                # Iterators are kept for the second try.
+                # Iterators are kept for the second try. No type says that these are the parameters still.
                 args = tuple([list(one) if isinstance(one, Iterator) else one for one in args])  # type: ignore[assignment]
                 break
         for name, one in kwargs.items():
