@@ -10,7 +10,7 @@ from hashlib import sha256
 
 import pytest
 
-__all__ = ["keep_some_variants"]
+__all__ = ["keep_some_variants", "some_variants"]
 
 _VARIABLE = "STRUCTABLE_TEST_VARIANTS"
 _ON_ONE_STORE = ("tests/spark/", "tests/test_benchmarks.py", "tests/test_demo.py")
@@ -43,16 +43,25 @@ def keep_some_variants(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item not in left_out]
 
 
+def some_variants(names: Iterable[str]) -> list[str]:
+    """Return the names of tests without the variants that the environment leaves out, for another pytest to run."""
+    most = os.environ.get(_VARIABLE)
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        groups[name.partition("[")[0]].append(name)
+    return [name for found in groups.values() for name in sorted(found, key=_chance)[: int(most) if most else None]]
+
+
 def _all_but(most: int, items: Iterable[pytest.Item], same: Callable[[pytest.Item], Hashable]) -> set[pytest.Item]:
     """Return the items without as many of each that are the same, which are chosen as if by chance."""
     groups: dict[Hashable, list[pytest.Item]] = defaultdict(list)
     for item in items:
         groups[same(item)].append(item)
-    return {
-        item
-        for found in groups.values()
-        for item in sorted(found, key=lambda item: sha256(item.nodeid.encode()).digest())[most:]
-    }
+    return {item for found in groups.values() for item in sorted(found, key=lambda item: _chance(item.nodeid))[most:]}
+
+
+def _chance(name: str) -> bytes:
+    return sha256(name.encode()).digest()
 
 
 def _variant(item: pytest.Item) -> Hashable:

@@ -134,7 +134,7 @@ def test_killed_in_the_janitor(hbase_url: str, point: str, number: int) -> None:
 def test_killed_in_a_write_job(hbase_url: str, point: str, number: int, committed: bool) -> None:
     """A job is visible whole or not at all, even while only a part of its rows is in place."""
     accounts = 1_200
-    url = quick(hbase_url, lease=3)  # a job must send heartbeats meanwhile, even on a busy machine
+    url = quick(hbase_url, lease=6)  # a job must send heartbeats meanwhile, even on a busy machine
     with bank(url, accounts) as storage:
         killed("job", url, point, number)
         expected = {account: OPENING + (1 if account % 2 else -1) * committed for account in range(accounts)}

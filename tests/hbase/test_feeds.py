@@ -93,7 +93,7 @@ def test_killed_in_a_commit(hbase_url: str, point: str, number: int, committed: 
 def test_killed_in_a_write_job(hbase_url: str, point: str, number: int, committed: bool) -> None:
     """The entries of a job wait in rows of their own, whose number may be any."""
     accounts = 1_200
-    url = quick(hbase_url, lease=3)
+    url = quick(hbase_url, lease=6)
     with bank(url, accounts) as storage:
         before = storage.changes("accounts").latest()
         killed("job", url, point, number)

@@ -57,7 +57,7 @@ def sums(storage: Storage) -> list[tuple[object, object]]:
     ],
 )
 def test_killed_merge_job_adds_once(hbase_url: str, point: str, number: int, committed: bool, indexed: bool) -> None:
-    url = quick(hbase_url, lease=3)  # a job must send heartbeats meanwhile, even on a busy machine
+    url = quick(hbase_url, lease=6)  # a job must send heartbeats meanwhile, even on a busy machine
     with connect(url) as storage:
         storage.admin.create(SPEC.evolve(indexes=["n"] * indexed))
         storage.table("sums").upsert_many({"k": k, "n": 1} for k in range(0, SUMS, 2))

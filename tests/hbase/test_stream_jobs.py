@@ -41,7 +41,7 @@ MISSING = 10
 def test_killed_batch_counts_once(
     hbase_url: str, point: str, number: int, committed: bool, mode: Literal["upsert", "patch"]
 ) -> None:
-    url = quick(hbase_url, lease=3)  # a job must send heartbeats meanwhile, even on a busy machine
+    url = quick(hbase_url, lease=6)  # a job must send heartbeats meanwhile, even on a busy machine
     before = [(k, 1) for k in range(0, SUMS, 2)]
     odd, even = (100, 2) if mode == "patch" else (5, 6)
     after = [(k, odd if k % 2 else even) for k in range(SUMS)]

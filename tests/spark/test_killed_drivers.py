@@ -24,7 +24,7 @@ STREAMED = TableSpecification(
 # Six at once, because a JVM starts slowly: on each store a job with an endless second task, one whose commit is never
 # answered, and a streaming query whose first batch, of the table's rows, never ends.
 DRIVER = """
-import sys, threading, time
+import os, sys, threading, time
 from pyspark.sql import SparkSession
 from pyspark import TaskContext
 from structable.spark_bridge import register, write_jobs
@@ -63,10 +63,16 @@ def read(url, store):
 
     stream = spark.readStream.format("structable").option("url", url).option("table", "streamed")
     query = stream.option("readChangeFeed", "true").load().writeStream.foreachBatch(show_and_stop)
-    query.option("checkpointLocation", f"{checkpoints}/{store}").start()
+    return query.option("checkpointLocation", f"{checkpoints}/{store}").start()
 
+def end(failure):
+    sys.excepthook(failure.exc_type, failure.exc_value, failure.exc_traceback)
+    os._exit(1)
+
+threading.excepthook = end
+failures = []
+queries = [read(url, store) for store, url in enumerate(urls)]
 for store, url in enumerate(urls):
-    read(url, store)
     for moment in ("staged", "committed"):
         threading.Thread(target=write, args=(url, moment, f"{moment}-{store}"), daemon=True).start()
 tracker = spark.sparkContext.statusTracker()
@@ -76,6 +82,12 @@ while True:
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
         if any(stage is not None and stage.numCompletedTasks == 1 for stage in stages):
             print(job_id, flush=True)
+    for store, query in enumerate(queries):
+        if not query.isActive:  # a Python worker of Spark may start too late on a busy machine
+            failures.append(query.exception())
+            if len(failures) > 3:
+                raise failures[0]
+            queries[store] = read(urls[store], store)
     time.sleep(0.05)
 """
 
