@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -256,14 +257,34 @@ def test_a_feed_that_ends_while_it_expires_is_gone(storage: Storage, server: psy
 
 @pytest.mark.parametrize("key", [["k"], []])
 def test_fields_have_the_names_of_variables(storage: Storage, key: list[str]) -> None:
-    names = ("k", "t", "again", "n", "o", "r", "changed", "done", "fresh", "found", "recording")
+    names = ("k", "t", "again", "n", "o", "r", "several", "done", "fresh", "found", "recording")
     options = {**LOOKUP, **({} if key else {"write-mode": "change-log"})}
     storage.admin.create(TableSpecification("named", [Field.int(name) for name in names], key, options=options))
-    row = dict.fromkeys(names, 1)
-    storage.table("named").insert(row)
-    storage.table("named").delete_all(Range.all())
+    rows = [dict.fromkeys(names, number) for number in range(3)]
+    for some in ([rows[0]], rows[1:]):
+        storage.table("named").insert_many(some)
+        storage.table("named").delete_all(Range.all())
     with storage.changes("named").read() as found:
-        assert [(str(change.kind), dict(change.row)) for change in found] == [("+I", row), ("-D", row)]
+        assert [(str(change.kind), dict(change.row)) for change in found] == [
+            *(("+I", rows[0]), ("-D", rows[0])),
+            *(("+I", row) for row in rows[1:]),
+            *(("-D", row) for row in rows[1:]),
+        ]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_sql_by_hand_changes_keys_of_rows_without_other_fields(
+    storage: Storage, server: psycopg.Connection, count: int
+) -> None:
+    storage.admin.create(TableSpecification("keys", [Field.int("a"), Field.int("b")], ["a", "b"], options=LOOKUP))
+    storage.table("keys").insert_many({"a": number, "b": 0} for number in range(count))
+    for text in ("update keys set a = a", "update keys set b = b + 1", "update keys set b = b"):
+        assert server.execute(text.encode()).rowcount == count
+    with storage.changes("keys").read() as found:
+        told = Counter((str(change.kind), change.row["a"], change.row["b"]) for change in found)
+    assert told == Counter(
+        (kind, number, b) for number in range(count) for kind, b in (("+I", 0), ("-D", 0), ("+I", 1))
+    )
 
 
 def test_a_disabled_trigger_is_found(storage: Storage, server: psycopg.Connection) -> None:

@@ -7,6 +7,7 @@ the records itself, and the triggers record other statements only: the setting `
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from structable.backends.postgresql.sql.names import HIDDEN_KEY, column_name, literal, qualified, quoted
 from structable.backends.postgresql.sql.types import stored_type, stored_width
@@ -34,8 +35,22 @@ _TRANSITIONS = {
     "delete": "referencing old table as old_rows ",
     "truncate": "",
 }
+_CHANGED = {"insert": "new_rows", "update": "new_rows", "delete": "old_rows"}
 _TICKET_AND_STATEMENT = "recording.t, recording.again"
 """The variables, with the label of their block: the rows beside them may have fields of these names."""
+_NUMBER = "row_number() over () - 1"
+"""The number of an entry in its statement."""
+
+
+class _Queries(NamedTuple):
+    """What records a statement: one that changed any rows, and one that changed a single row.
+
+    The second has no window and no full join, which takes a tenth off a durable commit of one row. It records nothing
+    if it cannot record the row.
+    """
+
+    any: str
+    single: str
 
 
 def feed_definitions(schema: str, spec: TableSpecification, number: int) -> list[str]:
@@ -123,18 +138,13 @@ def _columns(spec: TableSpecification) -> list[str]:
 
 def _functions(schema: str, spec: TableSpecification, number: int) -> list[str]:
     """Return the commands that make the functions of the triggers on a table, or replace them."""
-    if keeps_images(spec):
-        queries = _images(schema, spec, number)
-    elif takes_input(spec):
-        queries = _inputs(schema, spec, number)
-    else:
-        queries = _bag_records(schema, spec, number)
     if takes_input(spec):
-        bodies = {verb: _unless_given(query) for verb, query in queries.items()}
+        bodies = {verb: _unless_given(query) for verb, query in _inputs(schema, spec, number).items()}
     else:
+        queries = _images(schema, spec, number) if keeps_images(spec) else _bag_records(schema, spec, number)
         # Readers cancel equal rows of a commit of several statements; an update of a bag is like two.
         bodies = {
-            verb: _recording(schema, number, query, int(spec.keyless and verb == "update"))
+            verb: _recording(schema, number, _CHANGED[verb], query, int(spec.keyless and verb == "update"))
             for verb, query in queries.items()
         }
     bodies["truncate"] = _renewal(schema, number)
@@ -143,53 +153,59 @@ def _functions(schema: str, spec: TableSpecification, number: int) -> list[str]:
     ]
 
 
-def _images(schema: str, spec: TableSpecification, number: int) -> dict[str, str]:
+def _images(schema: str, spec: TableSpecification, number: int) -> dict[str, _Queries]:
     key = [column_name(name) for name in spec.primary_key]
     values = [column_name(field.name) for field in spec.value_fields]
     keys = [quoted(key_column(name)) for name in spec.primary_key]
     befores = [quoted(before_column(field.name)) for field in spec.value_fields]
     afters = [quoted(after_column(field.name)) for field in spec.value_fields]
     into = f"insert into {qualified(schema, feed_table(number))} (ticket, again, n, kind, "
-    head = f"select {_TICKET_AND_STATEMENT}, row_number() over () - 1"
-    first = quoted(key[0])
-    same = " and ".join(f"o.{quoted(name)} = n.{quoted(name)}" for name in key)
-    either = [f"coalesce(o.{quoted(name)}, n.{quoted(name)})" for name in key]
-    whole = [*key, *values]
+    head = f"select {_TICKET_AND_STATEMENT}"
+    old, new = (_each(rows, [*key, *values]) for rows in ("o", "n"))
+    inserted = f"'I', {_listed(new)} from new_rows n"
+    deleted = f"'D', {_listed(old)} from old_rows o"
+    images = [*old[len(key) :], *new[len(key) :]]
+    same = " and ".join(f"{before} = {after}" for before, after in zip(old[: len(key)], new[: len(key)], strict=True))
+    either = [f"coalesce({before}, {after})" for before, after in zip(old[: len(key)], new[: len(key)], strict=True)]
+    kind = f"case when {old[0]} is null then 'I' when {new[0]} is null then 'D' else 'U' end"
+    differ = f"where row({_listed(old)}) is distinct from row({_listed(new)})"
+    # SQL by hand may change keys.
+    any_updated = f"{kind}, {_listed(either, images)} from old_rows o full join new_rows n on {same} {differ}"
+    updated = f"'U', {_listed(new[: len(key)], images)} from old_rows o join new_rows n on {same} {differ}"
+
+    def queries(columns: str, several: str, single: str) -> _Queries:
+        return _Queries(f"{into}{columns}) {head}, {_NUMBER}, {several}", f"{into}{columns}) {head}, 0, {single}")
+
     return {
-        "insert": f"{into}{_listed(keys, afters)}) {head}, 'I', {_of('n', whole)} from new_rows n",
-        "delete": f"{into}{_listed(keys, befores)}) {head}, 'D', {_of('o', whole)} from old_rows o",
-        # SQL by hand may change keys.
-        "update": f"{into}{_listed(keys, befores, afters)}) {head}, "
-        f"case when o.{first} is null then 'I' when n.{first} is null then 'D' else 'U' end, "
-        f"{_listed(either, [_of('o', [name]) for name in values], [_of('n', [name]) for name in values])} "
-        f"from old_rows o full join new_rows n on {same} "
-        f"where row({_of('o', whole)}) is distinct from row({_of('n', whole)})",
+        "insert": queries(_listed(keys, afters), inserted, inserted),
+        "delete": queries(_listed(keys, befores), deleted, deleted),
+        "update": queries(_listed(keys, befores, afters), any_updated, updated),
     }
 
 
-def _bag_records(schema: str, spec: TableSpecification, number: int) -> dict[str, str]:
+def _bag_records(schema: str, spec: TableSpecification, number: int) -> dict[str, _Queries]:
     names = [column_name(field.name) for field in spec.fields]
     columns = _listed([quoted(after_column(field.name)) for field in spec.fields], [quoted(hidden_key_column())])
     into = f"insert into {qualified(schema, feed_table(number))} (ticket, again, n, kind, {columns})"
     row = [*names, HIDDEN_KEY]
-    old = f"'D', {_of('r', row)} from old_rows r"
-    new = f"'I', {_of('r', row)} from new_rows r"
-    head = f"select {_TICKET_AND_STATEMENT}, row_number() over () - 1"
+    old = f"'D', {_listed(_each('r', row))} from old_rows r"
+    new = f"'I', {_listed(_each('r', row))} from new_rows r"
+    head = f"{into} select {_TICKET_AND_STATEMENT}"
+    updated = f"{head}, {_NUMBER}, r.* from (select {old} union all select {new}) r"
     return {
-        "insert": f"{into} {head}, {new}",
-        "delete": f"{into} {head}, {old}",
-        "update": f"{into} {head}, r.* from (select {old} union all select {new}) r",
+        "insert": _Queries(f"{head}, {_NUMBER}, {new}", f"{head}, 0, {new}"),
+        "delete": _Queries(f"{head}, {_NUMBER}, {old}", f"{head}, 0, {old}"),
+        "update": _Queries(updated, updated),
     }
 
 
 def _inputs(schema: str, spec: TableSpecification, number: int) -> dict[str, str]:
     entries = qualified(schema, feed_table(number))
-    head = "row_number() over () - 1"
 
     def insert(kind: str, names: Sequence[str], rows: str) -> str:
         columns = _listed([quoted(after_column(name)) for name in names])
-        values = _of("r", [column_name(name) for name in names])
-        return f"insert into {entries} (n, kind, {columns}) select {head}, {kind}, {values} from {rows} r"
+        values = _listed(_each("r", [column_name(name) for name in names]))
+        return f"insert into {entries} (n, kind, {columns}) select {_NUMBER}, {kind}, {values} from {rows} r"
 
     everything = spec.field_names
     return {
@@ -203,29 +219,46 @@ def _listed(*parts: Sequence[str]) -> str:
     return ", ".join(name for part in parts for name in part)
 
 
-def _of(rows: str, names: Sequence[str]) -> str:
-    return ", ".join(f"{rows}.{quoted(name)}" for name in names)
+def _each(rows: str, names: Sequence[str]) -> list[str]:
+    return [f"{rows}.{quoted(name)}" for name in names]
 
 
-def _recording(schema: str, number: int, query: str, first: int) -> str:
+def _recording(schema: str, number: int, rows: str, queries: _Queries, first: int) -> str:
     """Return a function that records what a statement did, under a ticket; nothing if it did nothing.
 
+    `rows` are the rows that tell how many it changed: INSERT ON CONFLICT ends with the triggers of both verbs.
     `first` is the number of the statement if no other of the ticket precedes it.
     """
     return f"""
 <<recording>>
 declare
-    t bigint := {qualified(schema, TICKET)}({number});
-    fresh boolean := t is null;
+    several boolean;
+    t bigint;
+    fresh boolean;
     again integer := {first};
     done text;
 begin
+    perform from {rows} limit 1;
+    if not found then
+        return null;
+    end if;
+    perform from {rows} offset 1 limit 1;
+    several := found;
+    if current_setting('structable.feed_{number}', true) <> '' then
+        t := {qualified(schema, TICKET)}({number});
+    end if;
+    fresh := t is null;
     if fresh then
         t := nextval({literal(qualified(schema, TICKETS))});
     else
         again := coalesce(nullif(current_setting('structable.again_{number}', true), '')::integer, 0) + 1;
     end if;
-    {query};
+    if not several then
+        {queries.single};
+    end if;
+    if several or not found then
+        {queries.any};
+    end if;
     if found then
         if fresh then
             done := {qualified(schema, TOUCH)}({number}, t, false);
