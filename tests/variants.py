@@ -7,10 +7,13 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from hashlib import sha256
+from typing import TypeVar
 
 import pytest
 
 __all__ = ["keep_some_variants", "some_variants"]
+
+_Test = TypeVar("_Test", bound=Hashable)
 
 _VARIABLE = "STRUCTABLE_TEST_VARIANTS"
 _ON_ONE_STORE = ("tests/spark/", "tests/test_benchmarks.py", "tests/test_demo.py")
@@ -33,11 +36,11 @@ def keep_some_variants(config: pytest.Config, items: list[pytest.Item]) -> None:
     most = os.environ.get(_VARIABLE)
     if not most or any("::" in name for name in config.args):
         return
-    left_out = _all_but(1, [item for item in items if item.nodeid.startswith(_ON_ONE_STORE)], _variant)
+    left_out = _all_but(1, [item for item in items if item.nodeid.startswith(_ON_ONE_STORE)], _variant, _name)
     several = [item for item in items if item not in left_out and item.get_closest_marker("every_variant") is None]
     for folders, times in ((_WIDE, 1), (_FAULTS, 2)):
         within = [item for item in several if item.nodeid.startswith(folders)]
-        left_out |= _all_but(int(most) * times, within, _function)
+        left_out |= _all_but(int(most) * times, within, _function, _name)
     if left_out:
         config.hook.pytest_deselected(items=sorted(left_out, key=lambda item: item.nodeid))
         items[:] = [item for item in items if item not in left_out]
@@ -45,23 +48,27 @@ def keep_some_variants(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def some_variants(names: Iterable[str]) -> list[str]:
     """Return the names of tests without the variants that the environment leaves out, for another pytest to run."""
-    most = os.environ.get(_VARIABLE)
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        groups[name.partition("[")[0]].append(name)
-    return [name for found in groups.values() for name in sorted(found, key=_chance)[: int(most) if most else None]]
+    found, most = list(names), os.environ.get(_VARIABLE)
+    left_out = _all_but(int(most), found, lambda name: name.partition("[")[0], str) if most else set()
+    return [name for name in found if name not in left_out]
 
 
-def _all_but(most: int, items: Iterable[pytest.Item], same: Callable[[pytest.Item], Hashable]) -> set[pytest.Item]:
-    """Return the items without as many of each that are the same, which are chosen as if by chance."""
-    groups: dict[Hashable, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        groups[same(item)].append(item)
-    return {item for found in groups.values() for item in sorted(found, key=lambda item: _chance(item.nodeid))[most:]}
+def _all_but(
+    most: int, tests: Iterable[_Test], same: Callable[[_Test], Hashable], name: Callable[[_Test], str]
+) -> set[_Test]:
+    """Return the tests without as many of each that are the same, which are chosen as if by chance."""
+    groups: dict[Hashable, list[_Test]] = defaultdict(list)
+    for test in tests:
+        groups[same(test)].append(test)
+    return {
+        test
+        for found in groups.values()
+        for test in sorted(found, key=lambda test: sha256(name(test).encode()).digest())[most:]
+    }
 
 
-def _chance(name: str) -> bytes:
-    return sha256(name.encode()).digest()
+def _name(item: pytest.Item) -> str:
+    return item.nodeid
 
 
 def _variant(item: pytest.Item) -> Hashable:
