@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -103,6 +104,25 @@ def test_stalled_in_a_commit(hbase_url: str, point: str, cleaned: bool) -> None:
         other.run(lambda another: transfer(another, "stalled", 0, 1, 3))
         assert require_sound(storage, _ACCOUNTS) == {"faster", "stalled"}
         assert engine_of(other).transactions.session.held <= 1
+
+
+def test_stalled_in_a_commit_beside_its_own_janitor(hbase_url: str) -> None:
+    """A process knows that its own transactions are alive, however long they take."""
+    lease = 1
+
+    def stall() -> None:
+        failpoints.pop("after_timestamp")
+        end = time.monotonic() + 3 * lease
+        while time.monotonic() < end:
+            collect_garbage(storage)
+
+    with bank(quick(hbase_url, lease=lease)) as storage:
+        transaction = storage.transaction()
+        transfer(transaction, "stalled", 0, 1, 3)
+        failpoints["after_timestamp"] = stall
+        transaction.commit()
+        assert "after_timestamp" not in failpoints
+        assert require_sound(storage, _ACCOUNTS) == {"stalled"}
 
 
 @pytest.mark.parametrize(("point", "number"), [("before_gc", 1), ("mid_gc", 1), ("mid_gc", 3), ("after_gc", 1)])

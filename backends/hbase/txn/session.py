@@ -216,6 +216,10 @@ class Session:
         """End the effect of `hold`; idempotent, never waits."""
         self.holders.pop(holder, None)
 
+    def holds(self, holder: object) -> bool:
+        """Tell whether `hold` was called for this holder, and `release` was not."""
+        return holder in self.holders
+
     @property
     def held(self) -> int:
         return len(self.holders)

@@ -111,7 +111,7 @@ class Janitor:
         left = {session_of_list(column): (column, at) for column, (_, at) in lists.items()}
         gone = {gate_of_column(column)[0] for column in gates} | left.keys()
         watermarks = self._low_watermarks(report, gone)
-        work = self._look(min([report.clock, *watermarks]), report, gone)
+        work = self._look(session, min([report.clock, *watermarks]), report, gone)
         self.remove_lists(one for session, one in left.items() if session in gone)
         for column, (_, at) in gates.items():
             if gate_of_column(column)[0] in gone:
@@ -153,10 +153,11 @@ class Janitor:
             self._gateway.flight(lanes, retry=True)
         self._gateway.call(put_then_delete(self._layout.transactions, {}, {GATES: [column]}, at))
 
-    def _look(self, least: int, report: Report, gone: set[bytes]) -> _Work:
+    def _look(self, session: Session, least: int, report: Report, gone: set[bytes]) -> _Work:
         """Read all records, of which there may be a hundred thousand, and collect the work.
 
-        Sessions that have records are removed from `gone`.
+        The transactions that this process has under way are alive, however long they take. Sessions that have records
+        are removed from `gone`.
         """
         work = _Work(least)
         removable = max(self._settings.lease, self._settings.late_writes)
@@ -166,7 +167,7 @@ class Janitor:
                 gone.discard(txid[:SESSION_BYTES])
                 silent = self._statuses_seen.unchanged_for(txid, outline.liveness)
                 if outline.state == PENDING:
-                    if silent >= self._settings.lease:
+                    if silent >= self._settings.lease and not session.holds(txid):
                         work.pending.append(txid)
                     else:
                         work.least = min(work.least, outline.status.start)
