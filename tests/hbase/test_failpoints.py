@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from structable.spi import Storage, TransactionConflictError, connect
 
 from .support.bank import OPENING, balances, open_bank, quick, require_sound, transfer
 from .support.bank_killing import killed, write_on
-from .support.internals import collect_garbage, drained, engine_of
+from .support.internals import collect_garbage, drained, engine_of, stall_beside_janitor
 
 _ACCOUNTS = 12
 _TIMEOUT = 120
@@ -108,18 +107,10 @@ def test_stalled_in_a_commit(hbase_url: str, point: str, cleaned: bool) -> None:
 
 def test_stalled_in_a_commit_beside_its_own_janitor(hbase_url: str) -> None:
     """A process knows that its own transactions are alive, however long they take."""
-    lease = 1
-
-    def stall() -> None:
-        failpoints.pop("after_timestamp")
-        end = time.monotonic() + 3 * lease
-        while time.monotonic() < end:
-            collect_garbage(storage)
-
-    with bank(quick(hbase_url, lease=lease)) as storage:
+    with bank(quick(hbase_url, lease=1)) as storage:
         transaction = storage.transaction()
         transfer(transaction, "stalled", 0, 1, 3)
-        failpoints["after_timestamp"] = stall
+        failpoints["after_timestamp"] = lambda: stall_beside_janitor(storage, "after_timestamp", 3)
         transaction.commit()
         assert "after_timestamp" not in failpoints
         assert require_sound(storage, _ACCOUNTS) == {"stalled"}

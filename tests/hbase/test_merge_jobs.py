@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from structable.backends.hbase.failpoints import failpoints
 from structable.backends.hbase.layout import MARKER
 from structable.backends.hbase.txn.bulk import BulkCommitter
 from structable.backends.hbase.txn.pending_commit import PendingCommit
@@ -26,7 +27,7 @@ from structable.spi import (
 from .support.bank import quick
 from .support.bank_killing import killed
 from .support.bank_worker import SUMS, submit_sums
-from .support.internals import collect_garbage
+from .support.internals import collect_garbage, stall_beside_janitor
 
 BAG = TableSpecification("bag", [Field.string("word")], (), ["word"], {"write-mode": "change-log"})
 SPEC = TableSpecification(
@@ -39,6 +40,16 @@ SPEC = TableSpecification(
 
 def sums(storage: Storage) -> list[tuple[object, object]]:
     return [(row["k"], row["n"]) for row in storage.table("sums").scan()]
+
+
+def test_stalled_job_beside_its_own_janitor(hbase_url: str) -> None:
+    """A process knows that its own jobs are alive, however long they take."""
+    with connect(quick(hbase_url, lease=1)) as storage:
+        storage.admin.create(SPEC)
+        failpoints["bulk_prewritten"] = lambda: stall_beside_janitor(storage, "bulk_prewritten", 3)
+        assert submit_sums(storage)
+        assert "bulk_prewritten" not in failpoints
+        assert sums(storage) == [(k, 5) for k in range(SUMS)]
 
 
 @pytest.mark.parametrize("indexed", [False, True])

@@ -33,8 +33,8 @@ def function(schema: str, name: str, arguments: str, returns: str, body: str, *,
 
     One that is no `definer` is for the others to call: it has their rights and their settings.
     """
-    # A small table that was vacuumed is read whole otherwise, though the places of rows are known: transactions that
-    # are SERIALIZABLE conflict then, and it grows until the next vacuum.
+    # Once a vacuum has found a table small, the planner reads all of it even where the place of the row is known. Then
+    # SERIALIZABLE transactions conflict, and each commit takes longer than the one before, until the next vacuum.
     settings = "set search_path = pg_catalog, pg_temp set enable_seqscan = off "
     safety = f"security definer {settings}" if definer else ""
     where = qualified(schema, name)

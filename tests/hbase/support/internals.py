@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from structable.backends.hbase.engine import HBaseEngine
+from structable.backends.hbase.failpoints import failpoints
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.txn.finaliser import Finaliser
 from structable.backends.hbase.upkeep.report import Report
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Storage
 
-__all__ = ["collect_garbage", "drained", "engine_of", "hold_finaliser", "round_trips"]
+__all__ = ["collect_garbage", "drained", "engine_of", "hold_finaliser", "round_trips", "stall_beside_janitor"]
 
 _TIMEOUT = 60.0
 
@@ -47,3 +50,11 @@ def collect_garbage(storage: Storage) -> Report:
     report = engine.janitor.run(session, alone=True)
     assert report is not None
     return report
+
+
+def stall_beside_janitor(storage: Storage, point: str, seconds: float) -> None:
+    """At a failpoint, which ends: collect garbage for so many seconds before the step goes on."""
+    del failpoints[point]
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        collect_garbage(storage)
