@@ -58,7 +58,11 @@ BY_JDBC = {"postgresql": 3, "streams": 4, "tpch": 2}
 
 
 @pytest.mark.parametrize(
-    "area", [pytest.param(area, marks=pytest.mark.xdist_group("spark") if area in USE_SPARK else ()) for area in GOALS]
+    "area",
+    [
+        pytest.param(area, marks=pytest.mark.xdist_group("spark-applications") if area in USE_SPARK else ())
+        for area in GOALS
+    ],
 )
 @pytest.mark.timeout(600)  # three Spark applications, one after the other
 def test_benchmarks_run(area: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:

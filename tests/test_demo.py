@@ -17,7 +17,7 @@ def store(request: pytest.FixtureRequest) -> list[str]:
     return [] if request.param == "default" else ["--url", request.getfixturevalue("postgresql_url")]
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-applications")
 def test_demo_of_two_days(tmp_path: Path, store: list[str]) -> None:
     arguments = ["--days", "2", "--processes", "2", "--transactions", "60", "--chart", "chart.png", *store]
     command = [sys.executable, str(ROOT / "examples" / "demo.py"), *arguments]

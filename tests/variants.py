@@ -20,8 +20,8 @@ _ON_ONE_STORE = ("tests/spark/", "tests/test_benchmarks.py", "tests/test_demo.py
 """Tests of one process, which takes longer than all others together: each variant is run on one store only."""
 _WIDE = ("tests/access/", "tests/cli/", "tests/conformance/", "tests/datasets/", *_ON_ONE_STORE)
 """Where one test has many parameters, on every store."""
-_FAULTS = ("tests/differential/", "tests/hbase/")
-"""Where parameters are mostly faults of the slowest store: twice as many stay. All stay in other folders."""
+_FAULTS = ("tests/differential/", "tests/hbase/", "tests/leveldb/", "tests/postgresql/")
+"""Where parameters are mostly faults of one store: twice as many stay. All stay in other folders."""
 _SUITE = "tests/conformance/"
 """Where several classes of a module run the same rules on one store, which is a variant as well."""
 _STORES = {"memory", "leveldb", "postgresql", "hbase"}
@@ -31,12 +31,13 @@ def keep_some_variants(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out variants of wide tests, if the environment asks for it: of each on each store as many as it says stay.
 
     They are the same ones in each run. All are kept of tests that are named, and of those marked `every_variant`, these
-    of Spark on one store.
+    of Spark on one store; none of those marked `long`.
     """
     most = os.environ.get(_VARIABLE)
     if not most or any("::" in name for name in config.args):
         return
-    left_out = _all_but(1, [item for item in items if item.nodeid.startswith(_ON_ONE_STORE)], _variant, _name)
+    left_out = {item for item in items if item.get_closest_marker("long") is not None}
+    left_out |= _all_but(1, [item for item in items if item.nodeid.startswith(_ON_ONE_STORE)], _variant, _name)
     several = [item for item in items if item not in left_out and item.get_closest_marker("every_variant") is None]
     for folders, times in ((_WIDE, 1), (_FAULTS, 2)):
         within = [item for item in several if item.nodeid.startswith(folders)]
@@ -46,11 +47,16 @@ def keep_some_variants(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item not in left_out]
 
 
-def some_variants(names: Iterable[str]) -> list[str]:
-    """Return the names of tests without the variants that the environment leaves out, for another pytest to run."""
+def some_variants(names: Iterable[str], share: int) -> list[str]:
+    """Return the names of tests for another pytest to run.
+
+    If the environment leaves out variants, they are one of `share` tests, with as many variants as it says.
+    """
     found, most = list(names), os.environ.get(_VARIABLE)
-    left_out = _all_but(int(most), found, lambda name: name.partition("[")[0], str) if most else set()
-    return [name for name in found if name not in left_out]
+    if not most:
+        return found
+    left_out = _all_but(int(most), found, lambda name: name.partition("[")[0], str)
+    return [name for name in found if name not in left_out][::share]
 
 
 def _all_but(

@@ -170,6 +170,7 @@ def test_counter_continues_from_the_value_of_a_conditional_put(table: Table) -> 
     assert table.get("x:ts")["x:ts"][0] == struct.pack(">q", LATE + 6)
 
 
+@pytest.mark.long
 def test_counter_survives_a_restart_and_a_kill(start_hbase: StartHBase) -> None:
     server = start_hbase()
     with closing(server.gateway.connection()) as connection:

@@ -45,6 +45,7 @@ def kept(gateway: Gateway) -> int:
         return sum(1 for _row in connection.table("kept").scan())
 
 
+@pytest.mark.long
 def test_server_survives_stops_and_kills_without_losing_a_put(start_hbase: StartHBase) -> None:
     server = start_hbase()
     with closing(server.gateway.connection()) as connection:
@@ -75,6 +76,7 @@ def test_server_survives_stops_and_kills_without_losing_a_put(start_hbase: Start
     assert kept(server.gateway) == 1001
 
 
+@pytest.mark.long
 def test_gateways_have_their_own_port_and_settings(start_hbase: StartHBase) -> None:
     server = start_hbase(**{"hbase.rpc.timeout": "5000"})
     second = server.start_gateway(framed=True, compact=True, settings={"hbase.client.pause": "7"})
@@ -150,6 +152,7 @@ signal.pause()
 
 
 @pytest.mark.usefixtures("only_local_jars")
+@pytest.mark.long
 def test_dead_server_is_named_once_and_started_again(tmp_path: Path) -> None:
     """After any kind of death, the current test fails with the log, and later ones find the server with its data."""
     with shared_server(tmp_path) as place, shared_server(tmp_path) as same:

@@ -25,9 +25,12 @@ every_store = pytest.mark.parametrize("url", ["leveldb", "postgresql", "hbase"],
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep what needs Spark in one worker: a JVM is large, and a machine's cores are few."""
+    """Keep what needs the session in one worker: a JVM is large, and a machine's cores are few.
+
+    Tests that start applications of their own are the group `spark-applications`, of another worker.
+    """
     for item in items:
-        if HERE in item.path.parents:
+        if HERE in item.path.parents and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from structable.spi import Field, TableSpecification, connect
+
+pytestmark = pytest.mark.xdist_group("spark-applications")
 
 PROGRAM = """
 import sys

@@ -20,6 +20,8 @@ from tests.quick_java import QUICK_JAVA
 from tests.spark.support import faulty_tasks, streams_driver
 from tests.spark.support.clusters import MASTER
 
+pytestmark = pytest.mark.xdist_group("spark-applications")
+
 RESTARTS = int(os.environ.get("STRUCTABLE_TEST_STREAM_RESTARTS", "1"))
 KEYS = [f"k{number}" for number in range(8)]
 

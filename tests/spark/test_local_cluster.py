@@ -36,6 +36,8 @@ from tests.spark.test_killed_drivers import staging_tables
 from tests.spark.test_query_snapshots import LEFT, RIGHT, move
 from tests.waiting import until
 
+pytestmark = pytest.mark.xdist_group("spark-applications")
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
