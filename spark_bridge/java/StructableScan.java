@@ -1,4 +1,5 @@
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.OptionalLong;
 import org.apache.spark.sql.connector.expressions.Expressions;
@@ -36,6 +37,7 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
   private final String where;  // the pushed conditions for Python, or null
   private final long rowsAtMost;
   private final Scan described;
+  private final List asked;  // what Spark planned with, before it filters by the keys of a join
   private scala.collection.immutable.Map shown;
   private String description;
   private IsolatedBatch batch;
@@ -53,6 +55,7 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
     this.where = where;
     this.rowsAtMost = rowsAtMost;
     this.described = described;
+    this.asked = Arrays.asList(new Object[] {source.identity(), columns, request.build()});
     this.description = described.description();
     this.shown = scala.collection.immutable.Map$.MODULE$.empty();
     if (described instanceof SupportsMetadata) shown = ((SupportsMetadata) described).getMetaData();
@@ -168,9 +171,20 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
     public OptionalLong sizeInBytes() { return bytes; }
   }
 
-  /** Plans when its partitions are needed, in the session that built it. */
+  /**
+   * Plans when its partitions are needed, in the session that built it. Equal ones give the same rows, as all scans of a
+   * query see one state: Spark then reads once what a query needs twice.
+   */
   final class IsolatedBatch implements Batch {
     private Batch planned;
+
+    private List asked() { return asked; }
+
+    public boolean equals(Object other) {
+      return other instanceof IsolatedBatch && asked.equals(((IsolatedBatch) other).asked());
+    }
+
+    public int hashCode() { return asked.hashCode(); }
 
     public synchronized InputPartition[] planInputPartitions() {
       Option before = StructableScanIsolation.enter(source.session());

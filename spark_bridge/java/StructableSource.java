@@ -60,6 +60,9 @@ public final class StructableSource {
 
   SparkSession session() { return session; }
 
+  /** Equal for sources that read the same table in the same way. */
+  List identity() { return Arrays.asList(new Object[] {session, options.asCaseSensitiveMap(), schema()}); }
+
   // All columns of the table; the first has the answer.
   private StructType answer(String question) {
     Map known = (Map) ANSWERS.get(shared);

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from structable.spark_bridge import registration
 from structable.spark_bridge.coordinator import Coordinator
@@ -63,6 +65,59 @@ def test_self_joins_and_subqueries_see_one_state(tables: Tables, storage: Storag
         [row] = tables.session.sql(query).collect()
         assert (row.all_rows, row.joined) == (100, row.left_rows)
         assert len({one.execution for one in planned}) == 1
+
+
+@every_store
+def test_what_a_query_needs_twice_is_read_once(tables: Tables, storage: Storage) -> None:
+    create(storage)
+    for name, table in (("one", "left"), ("other", "left"), ("right", "right")):
+        tables.read(table).createOrReplaceTempView(name)
+    query = """
+        with counts as (select id % 3 as part, count(distinct cents + id) as n from {} group by 1)
+        select sum(n) from counts where n >= (select max(n) - 1 from (
+            select id % 3 as part, count(distinct cents + id) as n from {} group by 1))
+    """
+    for other, scans in (("one", 1), ("other", 1), ("right", 2)):
+        with planned_scans(tables.session) as planned:
+            assert [row[0] for row in tables.session.sql(query.format("one", other)).collect()] == [
+                100 if scans == 1 else None
+            ]
+        assert len(planned) == scans
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("where id < 90", "where id < 10"),
+        ("where id < 90 or id > 95", "where id < 10 or id > 95"),
+        ("order by id limit 90", "order by id limit 10"),
+        ("order by id limit 90", "order by id desc limit 90"),
+    ],
+)
+def test_scans_that_ask_for_other_rows_are_read_apart(tables: Tables, storage: Storage, one: str, other: str) -> None:
+    create(storage)
+    tables.read("left").createOrReplaceTempView("t")
+    counts = [f"select sum(distinct id + cents) as n from (select * from t {which})" for which in (one, other)]
+    alone = [tables.session.sql(count).collect()[0].n for count in counts]
+    together = tables.session.sql(f"{counts[0]} union all {counts[1]}")
+    assert [row.n for row in together.collect()] == alone
+    assert alone[0] != alone[1]
+
+
+def test_options_of_a_read_keep_scans_apart(tables: Tables, storage: Storage) -> None:
+    storage.admin.create(TableSpecification("fed", LEFT.fields, ["id"], options={"changelog-producer": "lookup"}))
+    positions = []
+    for number in range(3):
+        storage.table("fed").upsert({"id": number, "cents": 1})
+        positions.append(str(storage.changes("fed").latest()))
+
+    def rows(first: int, last: int) -> DataFrame:
+        reader = tables.reader("fed", readChangeFeed="true", startingVersion=positions[first])
+        return reader.option("endingVersion", positions[last]).load().groupBy((sf.col("id") * 0).alias("x")).count()
+
+    both = rows(0, 1).union(rows(0, 2)).union(rows(0, 2))
+    assert [row["count"] for row in both.collect()] == [rows(0, 1).first()["count"], *[rows(0, 2).first()["count"]] * 2]
+    assert rows(0, 1).first() != rows(0, 2).first()
 
 
 def test_queries_see_what_was_committed_before_them(tables: Tables, storage: Storage) -> None:
