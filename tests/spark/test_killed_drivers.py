@@ -21,8 +21,9 @@ STREAMED = TableSpecification(
     "streamed", [Field.long("k")], primary_key=["k"], options={"changelog-producer": "lookup"}
 )
 
-# Six at once, because a JVM starts slowly: on each store a job with an endless second task, one whose commit is never
-# answered, and a streaming query whose first batch, of the table's rows, never ends.
+# On each store a streaming query whose first batch, of the table's rows, never ends, a job with an endless second task
+# and one whose commit is never answered: in one driver, because a JVM starts slowly, and one after the other, because
+# Spark gives a Python process that it starts ten seconds, which is little on a busy machine.
 DRIVER = """
 import os, sys, threading, time
 from pyspark.sql import SparkSession
@@ -34,10 +35,15 @@ spark = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "fals
 spark.sparkContext.setLogLevel("OFF")
 register(spark)
 commit = write_jobs.commit_with_retries
+reached = set()
+
+def reach(point):
+    reached.add(point)
+    print(point, flush=True)
 
 def commit_and_stop(storage, job, staged):
     result = commit(storage, job, staged)
-    print(job.job_id, flush=True)
+    reach(job.job_id)
     threading.Event().wait()
 
 write_jobs.commit_with_retries = commit_and_stop
@@ -56,39 +62,45 @@ def write(url, moment, job_id):
         "jobId", job_id
     ).mode("append").save()
 
-def read(url, store):
+def read(url, point):
     def show_and_stop(frame, batch):
-        print(f"streamed-{store}", frame.count(), flush=True)
+        assert frame.count() == int(rows)
+        reach(point)
         threading.Event().wait()
 
     stream = spark.readStream.format("structable").option("url", url).option("table", "streamed")
     query = stream.option("readChangeFeed", "true").load().writeStream.foreachBatch(show_and_stop)
-    return query.option("checkpointLocation", f"{checkpoints}/{store}").start()
+    return query.option("checkpointLocation", f"{checkpoints}/{point}").start()
+
+def first_task_ended(job_id):
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(job_id)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    return any(stage is not None and stage.numCompletedTasks == 1 for stage in stages)
 
 def end(failure):
     sys.excepthook(failure.exc_type, failure.exc_value, failure.exc_traceback)
     os._exit(1)
 
 threading.excepthook = end
-failures = []
-queries = [read(url, store) for store, url in enumerate(urls)]
+failures = 0
 for store, url in enumerate(urls):
+    query = read(url, f"streamed-{store}")
+    while f"streamed-{store}" not in reached:
+        if not query.isActive:
+            failures += 1
+            if "failed to connect back" not in str(query.exception()) or failures > 10:
+                raise query.exception()
+            query = read(url, f"streamed-{store}")
+        time.sleep(0.05)
     for moment in ("staged", "committed"):
-        threading.Thread(target=write, args=(url, moment, f"{moment}-{store}"), daemon=True).start()
-tracker = spark.sparkContext.statusTracker()
-while True:
-    for job_id in [f"staged-{store}" for store in range(len(urls))]:
-        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(job_id)]
-        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        if any(stage is not None and stage.numCompletedTasks == 1 for stage in stages):
-            print(job_id, flush=True)
-    for store, query in enumerate(queries):
-        if not query.isActive:  # a Python worker of Spark may start too late on a busy machine
-            failures.append(query.exception())
-            if len(failures) > 3:
-                raise failures[0]
-            queries[store] = read(urls[store], store)
-    time.sleep(0.05)
+        job_id = f"{moment}-{store}"
+        threading.Thread(target=write, args=(url, moment, job_id), daemon=True).start()
+        while job_id not in reached:
+            if moment == "staged" and first_task_ended(job_id):
+                reach(job_id)
+            time.sleep(0.05)
+threading.Event().wait()
 """
 
 
@@ -123,7 +135,7 @@ def test_a_killed_driver_leaves_all_or_nothing_and_no_lock(
             assert {row.status for row in storage.table("committed").scan()} == {None, "NEW"}
             assert leftovers[store]() == []
             storage.table("streamed").delete((0,))
-            assert streamed(tables, tmp_path / str(store)) == [
+            assert streamed(tables, tmp_path / f"streamed-{store}") == [
                 [(k, "insert") for k in range(ROWS)],
                 [(0, "delete")],
             ]
@@ -146,8 +158,7 @@ def streamed(tables: Tables, checkpoint: Path) -> list[list[tuple[int, str]]]:
 
 def kill_in_the_middle(urls: list[str], checkpoints: Path) -> None:
     """Run the driver until each of its jobs and queries reaches its stopping point, and kill it with its JVM."""
-    wanted = {f"{moment}-{store}" for moment in MOMENTS for store in range(len(urls))}
-    wanted |= {f"streamed-{store} {ROWS}" for store in range(len(urls))}
+    wanted = {f"{point}-{store}" for point in ("streamed", *MOMENTS) for store in range(len(urls))}
     command = [sys.executable, "-c", DRIVER, str(ROWS), str(checkpoints), *urls]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as driver:
         try:
