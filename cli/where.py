@@ -3,7 +3,7 @@
     expression  = conjunction { "or" conjunction }
     conjunction = negation { "and" negation }
     negation    = "not" negation | "(" expression ")" | condition
-    condition   = field ( "==" | "=" | "!=" | "<>" | "<" | "<=" | ">" | ">=" ) value
+    condition   = field ( "==" | "=" | "!=" | "<>" | "<" | "<=" | ">" | ">=" ) ( value | field )
                 | field "is" [ "not" ] "null"
                 | field [ "not" ] "in" "(" [ value { "," value } ] ")"
                 | field [ "not" ] "between" value "and" value
@@ -12,7 +12,8 @@
 
 Keywords are read in any case, and only where the grammar expects them: a field may be called `in`, while one called
 `not` is written in backticks. A value is a quoted text, in which the quote is doubled, or a
-bare word such as 42, -1.5e3, true, 0x0aff, nan or 2024-05-31.
+bare word such as 42, -1.5e3, true, 0x0aff, nan or 2024-05-31. What is compared with a field is another field if it is
+in backticks, or a bare word that is a field's name and no value.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from structable.spi import Field, FieldType, Filter, TableSpecification, Value, col
+from structable.spi import Column, Field, FieldType, Filter, TableSpecification, Value, col
 from structable.spi.filters import And, Or
 from structable.spi.showing import not_a_field
 
@@ -33,6 +34,7 @@ from .literals import LiteralError, parse_value
 __all__ = ["parse_where"]
 
 _MAX_DEPTH = 50
+_NULLS = ("null", "none")
 _TOKENS = re.compile(
     r"""\s*(?:
         (?P<text>'(?:[^']|'')*'|"(?:[^"]|"")*")
@@ -44,7 +46,7 @@ _TOKENS = re.compile(
     )""",
     re.VERBOSE,
 )
-_COMPARISONS: dict[str, Callable[[str, Value], Filter]] = {
+_COMPARISONS: dict[str, Callable[[str, Value | Column], Filter]] = {
     "==": lambda name, value: col(name) == value,
     "=": lambda name, value: col(name) == value,
     "!=": lambda name, value: col(name) != value,
@@ -178,7 +180,7 @@ class _Parser:
         field = self._field()
         operator = self._take()
         if operator.kind is _Kind.OPERATOR:
-            return _COMPARISONS[operator.text](field.name, self._value(field))
+            return _COMPARISONS[operator.text](field.name, self._other_field(field) or self._value(field))
         word = operator.text.lower() if operator.kind is _Kind.WORD else ""
         if word == "is":
             negated = self._took("not")
@@ -224,6 +226,30 @@ class _Parser:
             _problem(token.column, f"'{name}' {not_a_field(self._spec.field_names, self._spec.name)}")
         return self._spec.field(name)
 
+    def _other_field(self, field: Field) -> Column | None:
+        token = self._next
+        if token.kind is not _Kind.NAME and not (token.kind is _Kind.WORD and self._is_other_field(field, token.text)):
+            return None
+        other = self._field()
+        if other.type is not field.type:
+            _problem(
+                token.column,
+                f"'{field.name}' is of type {field.type_text} and cannot be compared with '{other.name}', "
+                f"which is of type {other.type_text}",
+            )
+        return col(other.name)
+
+    def _is_other_field(self, field: Field, word: str) -> bool:
+        if word not in self._spec or word.lower() in _NULLS:
+            return False
+        if field.type is FieldType.STRING:  # whose values are quoted
+            return True
+        try:
+            parse_value(field, word)
+        except LiteralError:
+            return True
+        return False
+
     def _prefix(self, field: Field) -> str | bytes:
         column = self._next.column
         value = self._value(field)
@@ -237,7 +263,7 @@ class _Parser:
             text = token.text[1:-1].replace(token.text[0] * 2, token.text[0])
         elif token.kind is _Kind.WORD:
             text = token.text
-            if text.lower() in ("null", "none"):
+            if text.lower() in _NULLS:
                 _problem(token.column, f"null cannot be compared; write '{field.name} is [not] null'")
             if field.type is FieldType.STRING:
                 _problem(token.column, f"the string {text} for the field '{field.name}' must be quoted: '{text}'")

@@ -2,8 +2,9 @@
 
 The JVM sends only conditions that mean in Spark exactly what they mean here, on columns of the table and values that
 they can hold; `java/StructableConditions.java` writes them, as JSON: `["and", ..]`, `["or", ..]`, `["not", condition]`,
-`["null", column]`, `["in", column, values]`, and `[operator, column, value]`. Values are in the form in which Spark
-computes: dates in days and times in microseconds since 1970, bytes in base 64, decimals and floats as text.
+`["null", column]`, `["in", column, values]`, `["columns", operator, column, column]`, and `[operator, column, value]`.
+Values are in the form in which Spark computes: dates in days and times in microseconds since 1970, bytes in base 64,
+decimals and floats as text.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def _time(microseconds: int) -> dt.datetime:
     return _EPOCH + dt.timedelta(microseconds=microseconds)
 
 
-_COMPARISONS: dict[str, Callable[[Column, Value], Filter]] = {
+_COMPARISONS: dict[str, Callable[[Column, Value | Column], Filter]] = {
     "=": Column.__eq__,
     "<=>": Column.__eq__,
     "<>": Column.__ne__,
@@ -61,6 +62,10 @@ def _parsed(spec: TableSpecification, condition: list[Any], *, negated: bool) ->
     if kind in ("and", "or"):
         joined = operator.and_ if (kind == "and") != negated else operator.or_
         return functools.reduce(joined, (_parsed(spec, part, negated=negated) for part in parts))
+    if kind == "columns":
+        compare, one, other = parts
+        made = _COMPARISONS[compare](col(one), col(other))
+        return ~made if negated else made
     name = parts[0]
     column = col(name)
     if kind == "null":

@@ -8,13 +8,26 @@ from types import CodeType
 from typing import TypeAlias
 
 from .fields import FieldType
-from .filters import And, Comparison, Filter, IsIn, IsNull, Operator, Or, StartsWith, UnboundFilterError
+from .filters import (
+    And,
+    Comparison,
+    FieldComparison,
+    Filter,
+    IsIn,
+    IsNull,
+    Operator,
+    Or,
+    StartsWith,
+    UnboundFilterError,
+)
 from .specification import TableSpecification
 from .values import Value, is_nan
 
 __all__ = ["Predicate", "compile_filter", "equal"]
 
 Predicate: TypeAlias = Callable[[Sequence[Value]], bool]
+
+_FLOATS = (FieldType.FLOAT, FieldType.DOUBLE)
 
 
 def equal(one: Value, other: Value) -> bool:
@@ -62,6 +75,10 @@ class _Source:
                 return f"({self._places[name]} is {'not ' if negated else ''}None)"
             case Comparison(name, operator, value):
                 return f"({self._places[name]} is not None and {self._comparison(name, operator, value)})"
+            case FieldComparison(name, operator, other):
+                one, two = self._places[name], self._places[other]
+                compared = self._fields_comparison(self._spec.field(name).type, one, operator, two)
+                return f"({one} is not None and {two} is not None and {compared})"
             case IsIn(name, values, negated):
                 return self._membership(name, values, negated)
             case StartsWith(name, prefix, negated):
@@ -78,7 +95,7 @@ class _Source:
 
     def _comparison(self, name: str, operator: Operator, value: Value) -> str:
         place = self._places[name]
-        if self._spec.field(name).type not in (FieldType.FLOAT, FieldType.DOUBLE):
+        if self._spec.field(name).type not in _FLOATS:
             return f"{place} {operator.value} {self._constant(value)}"
         # NaN is greater than every number and equals itself; `x != x` is true of NaN only.
         if is_nan(value):
@@ -92,6 +109,21 @@ class _Source:
             }[operator]
         test = f"{place} {operator.value} {self._constant(value)}"
         return f"({test} or {place} != {place})" if operator in (Operator.GT, Operator.GE) else test
+
+    def _fields_comparison(self, kind: FieldType, one: str, operator: Operator, two: str) -> str:
+        test = f"{one} {operator.value} {two}"
+        if kind not in _FLOATS:
+            return test
+        match operator:
+            case Operator.EQ:
+                return f"({test} or ({one} != {one} and {two} != {two}))"
+            case Operator.NE:
+                return f"({test} and ({one} == {one} or {two} == {two}))"
+            case Operator.LT:
+                return f"({test} or ({one} == {one} and {two} != {two}))"
+            case Operator.LE:
+                return f"({test} or {two} != {two})"
+        return self._fields_comparison(kind, two, operator.mirrored, one)
 
     def _membership(self, name: str, values: tuple[Value, ...], negated: bool) -> str:
         if not values:

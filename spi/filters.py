@@ -17,6 +17,7 @@ __all__ = [
     "And",
     "Column",
     "Comparison",
+    "FieldComparison",
     "Filter",
     "IsIn",
     "IsNull",
@@ -44,6 +45,11 @@ class Operator(enum.Enum):
         """The comparison that is true of exactly the other values (null aside)."""
         return _NEGATED[self]
 
+    @property
+    def mirrored(self) -> Operator:
+        """The comparison that is true if the two sides are exchanged."""
+        return _MIRRORED.get(self, self)
+
 
 _NEGATED = {
     Operator.EQ: Operator.NE,
@@ -52,6 +58,12 @@ _NEGATED = {
     Operator.GE: Operator.LT,
     Operator.GT: Operator.LE,
     Operator.LE: Operator.GT,
+}
+_MIRRORED = {
+    Operator.LT: Operator.GT,
+    Operator.GE: Operator.LE,
+    Operator.GT: Operator.LT,
+    Operator.LE: Operator.GE,
 }
 
 
@@ -100,6 +112,23 @@ class Comparison(Filter):
 
     def __str__(self) -> str:
         return f"{self.field} {self.operator.value} {self.value!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldComparison(Filter):
+    """`field operator other`, where both are fields of one type; unknown, hence not true, if one of them is null."""
+
+    field: str
+    operator: Operator
+    other: str
+
+    def fields(self) -> Iterator[str]:
+        """Yield both fields."""
+        yield self.field
+        yield self.other
+
+    def __str__(self) -> str:
+        return f"{self.field} {self.operator.value} {self.other}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +230,8 @@ def _parts(where: Filter, kind: type[And] | type[Or]) -> tuple[Filter, ...]:
 class Column(Expression):
     """A column, made by `col`: compare it, or call one of its methods, for a filter; calculate with it for a sum.
 
+    It is compared with a value, or with another column of its type.
+
     Values are checked when the filter or the expression is used with a table.
     """
 
@@ -210,23 +241,28 @@ class Column(Expression):
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def __eq__(self, value: Value) -> Filter:  # type: ignore[override]
-        return Comparison(self.name, Operator.EQ, value)
+    def __eq__(self, value: Value | Column) -> Filter:  # type: ignore[override]
+        return self._compared(Operator.EQ, value)
 
-    def __ne__(self, value: Value) -> Filter:  # type: ignore[override]
-        return Comparison(self.name, Operator.NE, value)
+    def __ne__(self, value: Value | Column) -> Filter:  # type: ignore[override]
+        return self._compared(Operator.NE, value)
 
-    def __lt__(self, value: Value) -> Filter:
-        return Comparison(self.name, Operator.LT, value)
+    def __lt__(self, value: Value | Column) -> Filter:
+        return self._compared(Operator.LT, value)
 
-    def __le__(self, value: Value) -> Filter:
-        return Comparison(self.name, Operator.LE, value)
+    def __le__(self, value: Value | Column) -> Filter:
+        return self._compared(Operator.LE, value)
 
-    def __gt__(self, value: Value) -> Filter:
-        return Comparison(self.name, Operator.GT, value)
+    def __gt__(self, value: Value | Column) -> Filter:
+        return self._compared(Operator.GT, value)
 
-    def __ge__(self, value: Value) -> Filter:
-        return Comparison(self.name, Operator.GE, value)
+    def __ge__(self, value: Value | Column) -> Filter:
+        return self._compared(Operator.GE, value)
+
+    def _compared(self, operator: Operator, value: Value | Column) -> Filter:
+        if isinstance(value, Column):
+            return FieldComparison(self.name, operator, value.name)
+        return Comparison(self.name, operator, value)
 
     def fields(self) -> Iterator[str]:
         """Yield the field."""
@@ -240,7 +276,7 @@ class Column(Expression):
         """True if the field equals one of `values`; with no values it is false everywhere, also for null."""
         return IsIn(self.name, tuple(values))
 
-    def between(self, low: Value, high: Value) -> Filter:
+    def between(self, low: Value | Column, high: Value | Column) -> Filter:
         """True if low <= field <= high."""
         return And((self >= low, self <= high))
 

@@ -51,9 +51,14 @@ public final class StructableConditions {
     return written.isEmpty() ? null : "[\"and\"," + String.join(",", written) + "]";
   }
 
-  static boolean isEquality(Predicate condition) { return condition.name().equals("=") || condition.name().equals("<=>"); }
+  /** Whether a condition leaves its column a single value. */
+  static boolean isEquality(Predicate condition) {
+    Expression[] parts = condition.children();
+    boolean equal = condition.name().equals("=") || condition.name().equals("<=>");
+    return equal && parts.length == 2 && parts[1] instanceof Literal;
+  }
 
-  /** The column of a condition on a column and constants, or null. */
+  /** The first column of a condition that begins with one, or null. */
   static String column(Predicate condition) {
     Expression[] parts = condition.children();
     return parts.length > 0 ? name(parts[0]) : null;
@@ -91,6 +96,7 @@ public final class StructableConditions {
     if (operator.equals("IS_NULL")) return "[\"null\"," + text(column) + "]";
     if (operator.equals("IS_NOT_NULL")) return "[\"not\",[\"null\"," + text(column) + "]]";
     if (operator.equals("IN")) return list(column, parts);
+    if (parts.length == 2 && name(parts[1]) != null) return columns(operator, column, name(parts[1]));
     if (parts.length != 2 || !(parts[1] instanceof Literal)) return null;
     Literal literal = (Literal) parts[1];
     DataType type = schema.apply(column).dataType();
@@ -157,6 +163,13 @@ public final class StructableConditions {
   private String comparison(String operator, String column, String value, Class wanted) {
     if (value == null || wanted != null && !wanted.isInstance(schema.apply(column).dataType())) return null;
     return "[" + text(operator) + "," + text(column) + "," + value + "]";
+  }
+
+  private String columns(String operator, String one, String other) {
+    if (operator.equals("<=>") || !Arrays.asList(OPERATORS).contains(operator)) return null;
+    if (!Arrays.asList(schema.fieldNames()).contains(other)) return null;
+    if (!schema.apply(one).dataType().equals(schema.apply(other).dataType())) return null;
+    return "[\"columns\"," + text(operator) + "," + text(one) + "," + text(other) + "]";
   }
 
   /** A condition `in` of a join's keys, of which null meets none; null if it cannot be written or has too many. */

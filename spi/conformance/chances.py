@@ -14,7 +14,7 @@ from functools import partial
 
 from structable.spi import Field, FieldType, Range, StructuredTable, TableSpecification, Value
 
-from .conditions import OPERATORS, And, Between, Compare, Condition, IsIn, Not, Null, Or, StartsWith
+from .conditions import OPERATORS, And, Between, Compare, CompareFields, Condition, IsIn, Not, Null, Or, StartsWith
 from .model import ModelTransaction, kept
 from .samples import EXTREMES, Record
 from .type_chances import random_kind, small_pool
@@ -129,6 +129,9 @@ def random_condition(chance: random.Random, spec: TableSpecification, depth: int
             return IsIn(field.name, tuple(value() for _ in range(chance.randint(0, 3))))
         case 2:
             return Null(field.name, chance.random() < 0.5)
+        case 3:
+            other = chance.choice([one for one in spec.fields if one.type is field.type])
+            return CompareFields(field.name, chance.choice(list(OPERATORS)), other.name)
     return Compare(field.name, chance.choice(list(OPERATORS)), value())
 
 

@@ -13,7 +13,20 @@ from structable.spi import Filter, Value, col
 
 from .samples import Record
 
-__all__ = ["And", "Between", "Compare", "Condition", "IsIn", "Not", "Null", "Or", "StartsWith", "equals", "rank"]
+__all__ = [
+    "And",
+    "Between",
+    "Compare",
+    "CompareFields",
+    "Condition",
+    "IsIn",
+    "Not",
+    "Null",
+    "Or",
+    "StartsWith",
+    "equals",
+    "rank",
+]
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
@@ -63,6 +76,24 @@ class Compare(Condition):
 
     def filter(self) -> Filter:
         made: Filter = OPERATORS[self.operator](col(self.field), self.value)
+        return made
+
+
+@dataclass(frozen=True)
+class CompareFields(Condition):
+    """`field operator other`, both of one type."""
+
+    field: str
+    operator: str
+    other: str
+
+    def truth(self, row: Record) -> bool | None:
+        if row[self.field] is None or row[self.other] is None:
+            return None
+        return bool(OPERATORS[self.operator](rank(row[self.field]), rank(row[self.other])))
+
+    def filter(self) -> Filter:
+        made: Filter = OPERATORS[self.operator](col(self.field), col(self.other))
         return made
 
 

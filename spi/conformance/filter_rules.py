@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import cast
 
@@ -23,6 +25,7 @@ from structable.spi import (
 )
 
 from .case import ConformanceCase, OpenTable
+from .conditions import OPERATORS, CompareFields
 from .samples import EXTREMES, ITEMS, TYPES, WRONG, type_name
 
 __all__ = ["FilterRules"]
@@ -145,6 +148,65 @@ class FilterRules(ConformanceCase):
             assert ids(table, col(name).between(value, ascending[-1])) == numbers[place:], repr(value)
             assert ids(table, ~(col(name) < value)) == numbers[place:], repr(value)
             assert ids(table, ~(col(name) >= value)) == numbers[:place], repr(value)
+
+    @pytest.mark.parametrize("kind", list(EXTREMES), ids=type_name)
+    def test_fields_compare_with_one_another(self, open_table: OpenTable, kind: FieldType) -> None:
+        """Two fields of one type compare as a field and a value do, null and NaN too; so do a key field and another."""
+        extreme = next(field for field in TYPES.fields if field.type is kind)
+        fields = [replace(extreme, name=name) for name in ("a", "b")]
+        values = [*EXTREMES[kind][:4], *EXTREMES[kind][-3:], None]
+        rows: list[dict[str, Value]] = [
+            {"id": number, "a": a, "b": b} for number, (a, b) in enumerate(itertools.product(values, values))
+        ]
+        can_be_key = kind not in (FieldType.FLOAT, FieldType.DOUBLE, FieldType.DECIMAL)
+        table = open_table(TableSpecification("t", [Field.long("id"), *fields], ["id"], ["a"] if can_be_key else []))
+        table.upsert_many(rows)
+        key = ["a", "id"] if can_be_key else ["id"]
+        keyed = open_table(TableSpecification("keyed", [fields[0], Field.long("id"), fields[1]], key))
+        keyed.upsert_many(row for row in rows if row["a"] is not None)
+        for operator in OPERATORS:
+            condition = CompareFields("a", operator, "b")
+            wanted = {truth: [row["id"] for row in rows if condition.truth(row) is truth] for truth in (True, False)}
+            assert ids(table, condition.filter()) == wanted[True], operator
+            assert ids(table, ~condition.filter()) == wanted[False], operator
+            assert set(ids(keyed, condition.filter())) == set(wanted[True]), operator
+            assert set(ids(keyed, ~condition.filter())) == set(wanted[False]), operator
+        assert ids(table, col("a") == col("a")) == ids(table, col("a").is_not_null())
+
+    def test_compared_fields_with_other_conditions(self, open_table: OpenTable) -> None:
+        """A comparison of two fields may be one of several conditions or a bound of `between`, and say what changes."""
+        fields = [Field.long("id"), Field.int("low"), Field.int("high"), Field.int("n"), Field.string("tag")]
+        table = open_table(TableSpecification("t", fields, ["id"], ["n"]))
+        table.upsert_many(
+            {"id": number, "low": number, "high": 6 - number, "n": 3, "tag": "a" if number % 2 else None}
+            for number in range(6)
+        )
+        inside = col("n").between(col("low"), col("high"))
+        cases = [
+            (inside, [0, 1, 2, 3]),
+            (~inside, [4, 5]),
+            (inside & (col("tag") == "a"), [1, 3]),
+            ((col("low") > col("high")) | (col("id") == 0), [0, 4, 5]),
+            ((col("n") == 3) & (col("low") == col("high")), [3]),
+            (col("id").isin([1, 4]) & (col("low") <= col("n")), [1]),
+        ]
+        for where, expected in cases:
+            assert ids(table, where) == expected, str(where)
+        assert [row["id"] for row in table.scan_index("n", 3, where=col("low") > col("high"))] == [4, 5]
+        assert table.update_all(Range.all(), {"tag": "new"}, col("low") == col("high")) == 1
+        assert table.delete_all(Range.all(), col("low") < col("high")) == 3
+        assert [(row["id"], row["tag"]) for row in table.scan()] == [(3, "new"), (4, None), (5, "a")]
+
+    @pytest.mark.parametrize("scales", [(2, 5), (0, 38)])
+    def test_decimals_of_two_scales(self, open_table: OpenTable, scales: tuple[int, int]) -> None:
+        """Decimals of different numbers of digits compare as numbers."""
+        fields = [Field.decimal(name, 38, scale) for name, scale in zip("ab", scales, strict=True)]
+        table = open_table(TableSpecification("t", [Field.long("id"), *fields], ["id"]))
+        pairs = [("0", "0"), ("0", "0.00001"), ("-3", "-0.5"), ("7", "0.99999"), ("1E+35", "0.1")]
+        table.upsert_many({"id": n, "a": Decimal(a), "b": Decimal(b)} for n, (a, b) in enumerate(pairs))
+        assert ids(table, col("a") == col("b")) == [0]
+        assert ids(table, col("a") < col("b")) == [1, 2]
+        assert ids(table, col("b") < col("a")) == [3, 4]
 
     @pytest.mark.parametrize("kind", ["float", "double"])
     def test_nan(self, open_table: OpenTable, kind: str) -> None:
@@ -304,6 +366,10 @@ class FilterRules(ConformanceCase):
             col("n").startswith("1"),
             col("tag").startswith(b"a"),
             (col("n") == 1) | ~(col("rank") == 2**31),
+            col("n") == col("tag"),
+            col("n") < col("unknown"),
+            col("unknown") != col("n"),
+            col("tag").isin(cast("list[Value]", [col("note")])),
             cast("Filter", "n = 1"),
         ]
         for where in wrong:

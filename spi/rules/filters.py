@@ -10,7 +10,18 @@ from dataclasses import replace
 
 from structable.spi.errors import InvalidFieldError
 from structable.spi.fields import FieldType
-from structable.spi.filters import And, Comparison, Filter, IsIn, IsNull, Not, Or, StartsWith, UnboundFilterError
+from structable.spi.filters import (
+    And,
+    Comparison,
+    FieldComparison,
+    Filter,
+    IsIn,
+    IsNull,
+    Not,
+    Or,
+    StartsWith,
+    UnboundFilterError,
+)
 from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.values import NAN, Value, is_nan
@@ -34,7 +45,8 @@ def bind_filter(spec: TableSpecification, where: object) -> Filter | None:
     Raises
     ------
     InvalidFieldError
-        If a field is unknown, a value has a wrong type or is out of range, None is compared, or it is not a filter.
+        If a field is unknown, a value has a wrong type or is out of range, None is compared, two fields of different
+        types are, or it is not a filter.
     """
     if where is None:
         return None
@@ -69,6 +81,15 @@ def _bound(spec: TableSpecification, where: Filter, *, negate: bool, depth: int)
         case Comparison(name, operator, value):
             checked = _checked(spec, name, value)
             return Comparison(name, operator.negated if negate else operator, checked)
+        case FieldComparison(name, operator, other):
+            kind, of_other = check_field(spec, name).type, check_field(spec, other).type
+            if kind is not of_other:
+                raise InvalidFieldError(
+                    spec.name,
+                    name,
+                    f"is of type {kind.value} and cannot be compared with {other!r}, which is of type {of_other.value}",
+                )
+            return FieldComparison(name, operator.negated if negate else operator, other)
         case IsIn(name, values):
             checked_values = tuple(dict.fromkeys(_checked(spec, name, value) for value in values))
             check_field(spec, name)

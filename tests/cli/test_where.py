@@ -56,6 +56,8 @@ WORDS = TableSpecification("words", [Field.int(name) for name in ("not", "In", "
         ("NOT (i == 1 AND b == 2)", ~((col("i") == 1) & (col("b") == 2))),
         ("not not i == 1", ~~(col("i") == 1)),
         ("`i` == 1", col("i") == 1),
+        ("text != k", col("text") != col("k")),
+        ("i = `i` and not text>=k", (col("i") == col("i")) & ~(col("text") >= col("k"))),
     ],
 )
 def test_meaning(text: str, meaning: Filter) -> None:
@@ -70,6 +72,7 @@ def test_meaning(text: str, meaning: Filter) -> None:
         ("not `not` is null", ~col("not").is_null()),
         ("startswith == 1", col("startswith") == 1),
         ("null is not null", col("null").is_not_null()),
+        ("`not` == `null`", col("not") == col("null")),
     ],
 )
 def test_fields_may_be_called_like_words_of_the_language(text: str, meaning: Filter) -> None:
@@ -93,6 +96,9 @@ def test_fields_may_be_called_like_words_of_the_language(text: str, meaning: Fil
         ("3 == i", 1, "'3' is not a field"),
         ("'i' == 3", 1, "a field is expected here, not 'i'"),
         ("i == x", 6, "field 'i': 'x' is not a whole number"),
+        ("i == text", 6, "'i' is of type int and cannot be compared with 'text', which is of type string"),
+        ("i == `x`", 6, "'x' is not a field"),
+        ("i between 1 and i", 17, "'i' is not a whole number"),
         ("b == 1000", 6, "out of the range"),
         ("text == abc", 9, "must be quoted: 'abc'"),
         ("i == 1 and text == 'abc", 20, "the quote is not closed"),

@@ -1,8 +1,10 @@
 import functools
+import itertools
 import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr, lit
 
 from structable.spark_bridge.pushed_conditions import parse_filter
-from structable.spi import AggregateExpression, Aggregation, Storage, connect
+from structable.spi import AggregateExpression, Aggregation, Field, Storage, TableSpecification, connect
 from tests.postgresql.support.shared import fresh_schema
 from tests.spark.conftest import Tables, give_up_snapshots
 from tests.spark.support.plans import Planned, planned_scans
@@ -103,6 +105,29 @@ def test_a_condition_is_true_of_the_same_rows_in_the_store_and_in_spark(
         assert found == {(row["name"], row["number"]) for row in truths if row[f"c{number}"]}, text
 
 
+def test_columns_compare_in_the_store_as_in_spark(tables: Tables, storage: Storage) -> None:
+    kinds = [field for field in EVERYTHING.value_fields if field.name in VALUES]
+    others = [replace(field, name=f"other_{field.name}") for field in kinds]
+    spec = TableSpecification("pairs", [Field.long("id"), *kinds, *others], ["id"])
+    rows = [
+        {"id": number, **{field.name: one.get(field.name) for field in kinds}}
+        | {f"other_{field.name}": two.get(field.name) for field in kinds}
+        for number, (one, two) in enumerate(itertools.product(ROWS, ROWS))
+    ]
+    storage.admin.create(spec)
+    storage.table("pairs").upsert_many(rows)
+    table, native = tables.read("pairs"), tables.frame(spec, rows)
+    compared = [f"{one.name} {operator} other_{one.name}" for one in kinds for operator in ("=", "<>", "<", "<=")]
+    tried = [*compared, *(f"not ({text})" for text in compared)]
+    truths = native.select("id", *(expr(text).alias(f"c{n}") for n, text in enumerate(tried))).collect()
+    for number, text in enumerate(tried):
+        where = pushed(table.where(text))
+        assert where is not None, text
+        found = {row["id"] for row in storage.table("pairs").scan(where=parse_filter(spec, where))}
+        assert found == {row["id"] for row in truths if row[f"c{number}"]}, text
+        assert 0 < len(found) < len(rows), text
+
+
 def tree(random: Random, depth: int) -> str:
     """Return a random condition of the conditions on all fields."""
     if depth == 0 or random.random() < 0.2:
@@ -177,6 +202,8 @@ def filters_itself(frame: DataFrame) -> bool:
         "not (status <=> 'OK')",
         "status <> 'OK'",
         "2 <= started and 'OK' = status",
+        "app < status",
+        "not (status >= app) or started = 1",
         "started = 1 or cost > 2",
         "started = 1 or (cost > 2 and not (status <=> 'OK' or cost is null))",
         " or ".join(f"cost = {n}" for n in range(150)),
@@ -196,6 +223,8 @@ def test_the_store_evaluates_accepted_filters(tables: Tables, storage: Storage, 
         "cost + 1 > 2",
         "started = 1 or cost + 1 > 2",
         "cost in (1, 2)",
+        "status <=> app",
+        "cost > started",
         "status > 'a\\u0000'",
     ],
 )

@@ -23,6 +23,8 @@ from tests.spark.support.samples import EVERYTHING, UTC
         ([">", "text", "a"], "text > 'a'"),
         ([">=", "day", 18262], "day >= datetime.date(2020, 1, 1)"),
         (["<", "flag", True], "flag < True"),
+        (["columns", "<", "large", "number"], "large < number"),
+        (["not", ["columns", "=", "text", "name"]], "not (text == name)"),
         (["<=", "local", 0], "local <= datetime.datetime(1970, 1, 1, 0, 0)"),
         (["in", "medium", [1, 2]], "medium in [1, 2]"),
         (["null", "medium"], "medium is null"),

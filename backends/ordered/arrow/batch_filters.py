@@ -11,7 +11,17 @@ from pyarrow import compute
 
 from structable.spi import Field, FieldType, Filter, TableSpecification, Value
 from structable.spi.arrow import arrow_type
-from structable.spi.filters import And, Comparison, IsIn, IsNull, Operator, Or, StartsWith, UnboundFilterError
+from structable.spi.filters import (
+    And,
+    Comparison,
+    FieldComparison,
+    IsIn,
+    IsNull,
+    Operator,
+    Or,
+    StartsWith,
+    UnboundFilterError,
+)
 from structable.spi.values import is_nan
 
 from .buffers import Array
@@ -68,6 +78,9 @@ def _compiled(spec: TableSpecification, where: Filter) -> Callable[[pa.RecordBat
         case Comparison(name, operator, value):
             compared = _comparison(spec.field(name), operator, value)
             return lambda batch: compared(batch.column(name))
+        case FieldComparison(name, operator, other):
+            both = _fields_comparison(spec.field(name), operator, spec.field(other))
+            return lambda batch: both(batch.column(name), batch.column(other))
         case IsIn(name, values, negated):
             found = _membership(spec.field(name), values, negated)
             return lambda batch: found(batch.column(name))
@@ -97,6 +110,29 @@ def _comparison(field: Field, operator: Operator, value: Value) -> _Condition:
     if _is_float(field) and operator in (Operator.GT, Operator.GE):
         return lambda column: _compute.or_(compare(column, constant), _is_nan(column))
     return lambda column: compare(column, constant)
+
+
+def _fields_comparison(one: Field, operator: Operator, other: Field) -> Callable[[Array, Array], Array]:
+    compare = _COMPARISONS[operator]
+    if one.type is FieldType.DECIMAL and one.scale != other.scale:
+        # The type that Arrow would choose for both may have too many digits.
+        wide = pa.decimal256(76, max(one.scale or 0, other.scale or 0))
+        return lambda left, right: compare(left.cast(wide), right.cast(wide))
+    if not _is_float(one):
+        return compare
+    match operator:
+        case Operator.EQ:
+            return lambda left, right: _compute.or_(compare(left, right), _compute.and_(_is_nan(left), _is_nan(right)))
+        case Operator.NE:
+            equal = _fields_comparison(one, Operator.EQ, other)
+            return lambda left, right: _compute.invert(equal(left, right))
+        case Operator.LT:
+            beyond = _compute.and_not
+            return lambda left, right: _compute.or_(compare(left, right), beyond(_is_nan(right), _is_nan(left)))
+        case Operator.LE:
+            return lambda left, right: _compute.or_(compare(left, right), _is_nan(right))
+    exchanged = _fields_comparison(other, operator.mirrored, one)
+    return lambda left, right: exchanged(right, left)
 
 
 def _membership(field: Field, values: Sequence[Value], negated: bool) -> _Condition:

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from structable.spi import Field, FieldType, Filter
-from structable.spi.filters import And, Comparison, IsIn, IsNull, Or, StartsWith, UnboundFilterError
+from structable.spi.filters import And, Comparison, FieldComparison, IsIn, IsNull, Or, StartsWith, UnboundFilterError
 
 from .binding import PlacedStatement, TableBinding, compiled
 from .given_rows import column_of, given_rows
@@ -131,6 +131,8 @@ class Conditions:
                 if name == self.index:
                     return sa.and_(column >= parameter, column <= parameter)
                 return getattr(operators, _OPERATORS[operator.value])(column, parameter)  # type: ignore[no-any-return]
+            case FieldComparison(name, operator, other):
+                return getattr(operators, _OPERATORS[operator.value])(self._columns[name], self._columns[other])  # type: ignore[no-any-return]
             case IsIn(name, values, negated):
                 return self._membership(name, bool(values), negated)
             case StartsWith(name, _, negated):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from structable.spi import Filter, Range
-from structable.spi.filters import And, Comparison, IsIn, IsNull, Or, StartsWith, UnboundFilterError
+from structable.spi.filters import And, Comparison, FieldComparison, IsIn, IsNull, Or, StartsWith, UnboundFilterError
 from structable.spi.rules.scans import ScanRequest
 
 from .binding import TableBinding
@@ -136,6 +136,6 @@ def _filter(binding: TableBinding, where: Filter, pieces: list[bytes | None]) ->
             field = binding.spec.field(name)
             pieces.append(array(stored_type(field).oid, [encode_value(field, value) for value in values]))
             return IsIn(name, (None,), negated)
-        case IsNull():
+        case FieldComparison() | IsNull():
             return where
     raise UnboundFilterError(where)

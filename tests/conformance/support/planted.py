@@ -33,7 +33,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.autocommit import AutoCommitTable
-from structable.spi.filters import And, Comparison, Filter, Not, Operator, Or
+from structable.spi.filters import And, Comparison, FieldComparison, Filter, Not, Operator, Or
 from structable.spi.rules.jobs import requested_job
 
 PREFIX = "planted-"
@@ -120,6 +120,8 @@ def null_is_different(where: Filter) -> Filter:
     """`!=` is true of null, as in most programming languages."""
     match where:
         case Comparison(name, Operator.NE):
+            return where | col(name).is_null()
+        case FieldComparison(name, Operator.NE):
             return where | col(name).is_null()
         case And(parts) | Or(parts):
             return type(where)(tuple(null_is_different(part) for part in parts))
