@@ -90,8 +90,8 @@ def read_pages(
     if pages.end - pages.begin > _FIRST_PAGES:
         connection.pipeline((command(WARM_UP),))
     page = _MOST_ROWS * sum(_width(column.field) for column in columns)
-    is_fixed = all(column.field.type in _SENDERS for column in columns)
-    most = max(1, min(_MOST_PAGES if is_fixed else _FIRST_PAGES, _MOST_BYTES // page))
+    is_long = any(column.field.type in (FieldType.STRING, FieldType.BYTES) for column in columns)
+    most = max(1, min(_FIRST_PAGES if is_long else _MOST_PAGES, _MOST_BYTES // page))
     size = min(_FIRST_PAGES, most)
     part = PageRange(pages.begin, min(pages.begin + size, pages.end))
     with closing(query):
