@@ -127,8 +127,7 @@ def _fields_comparison(one: Field, operator: Operator, other: Field) -> Callable
             equal = _fields_comparison(one, Operator.EQ, other)
             return lambda left, right: _compute.invert(equal(left, right))
         case Operator.LT:
-            beyond = _compute.and_not
-            return lambda left, right: _compute.or_(compare(left, right), beyond(_is_nan(right), _is_nan(left)))
+            return lambda a, b: _compute.or_(compare(a, b), _compute.and_not(_is_nan(b), _is_nan(a)))
         case Operator.LE:
             return lambda left, right: _compute.or_(compare(left, right), _is_nan(right))
     exchanged = _fields_comparison(other, operator.mirrored, one)
