@@ -24,8 +24,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from structable.spi import Column, Field, FieldType, Filter, TableSpecification, Value, col
+from structable.spi import Column, Field, FieldType, Filter, InvalidFieldError, TableSpecification, Value, col
 from structable.spi.filters import And, Or
+from structable.spi.rules.filters import bind_filter
 from structable.spi.showing import not_a_field
 
 from .errors import UsageProblem
@@ -180,7 +181,7 @@ class _Parser:
         field = self._field()
         operator = self._take()
         if operator.kind is _Kind.OPERATOR:
-            return _COMPARISONS[operator.text](field.name, self._other_field(field) or self._value(field))
+            return self._comparison(field, _COMPARISONS[operator.text])
         word = operator.text.lower() if operator.kind is _Kind.WORD else ""
         if word == "is":
             negated = self._took("not")
@@ -226,21 +227,20 @@ class _Parser:
             _problem(token.column, f"'{name}' {not_a_field(self._spec.field_names, self._spec.name)}")
         return self._spec.field(name)
 
-    def _other_field(self, field: Field) -> Column | None:
+    def _comparison(self, field: Field, compared: Callable[[str, Value | Column], Filter]) -> Filter:
         token = self._next
-        if token.kind is not _Kind.NAME and not (token.kind is _Kind.WORD and self._is_other_field(field, token.text)):
-            return None
-        other = self._field()
-        if other.type is not field.type:
-            _problem(
-                token.column,
-                f"'{field.name}' is of type {field.type_text} and cannot be compared with '{other.name}', "
-                f"which is of type {other.type_text}",
-            )
-        return col(other.name)
+        if token.kind is not _Kind.NAME and not self._names_a_field(token, field):
+            return compared(field.name, self._value(field))
+        where = compared(field.name, col(self._field().name))
+        try:
+            bind_filter(self._spec, where)
+        except InvalidFieldError as error:
+            _problem(token.column, f"'{error.field}' {error.reason}")
+        return where
 
-    def _is_other_field(self, field: Field, word: str) -> bool:
-        if word not in self._spec or word.lower() in _NULLS:
+    def _names_a_field(self, token: _Token, field: Field) -> bool:
+        word = token.text
+        if token.kind is not _Kind.WORD or word not in self._spec or word.lower() in _NULLS:
             return False
         if field.type is FieldType.STRING:  # whose values are quoted
             return True

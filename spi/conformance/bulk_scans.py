@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import math
 import pickle
 import random
 from collections.abc import Iterable
 from contextlib import ExitStack
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -26,12 +29,14 @@ from structable.spi import (
     TableSpecification,
     TransactionClosedError,
     UnsupportedOperationError,
+    Value,
     col,
     connect,
 )
 
 from .case import ConformanceCase
 from .clients import Client
+from .conditions import OPERATORS
 from .samples import EXTREMES, GRID, ITEMS, TYPES, Record, grid_rows, type_name
 
 __all__ = ["BulkScanRules"]
@@ -220,6 +225,25 @@ class BulkScanRules(ConformanceCase):
             for where in (col(name) >= some[-2], col(name).isin(some[-2:]), ~col(name).isin(some[:1] + some[-1:])):
                 with storage.plan_scan("types", where=where, columns=["id"]) as plan:
                     assert rows_of(storage, plan.splits) == by_value(map(dict, types.scan(where=where, columns=["id"])))
+
+    def test_splits_compare_fields_as_a_scan_does(self, storage: Storage) -> None:
+        """Splits compare two fields as scans do, NaN, null and decimals of different digits included."""
+        pairs = [(Field.double("x"), Field.double("y")), (Field.decimal("p", 20, 2), Field.decimal("q", 38, 30))]
+        spec = TableSpecification("pairs", [Field.long("id"), *itertools.chain.from_iterable(pairs)], ["id"])
+        storage.admin.create(spec)
+        table = storage.table("pairs")
+        numbers: list[Value] = [None, -1.5, -0.0, 0.0, 7.25, math.inf, math.nan]
+        decimals: list[Value] = [None, *(Decimal(text) for text in ("-1.5", "0", "0.25", "7", "9999999"))]
+        combined = itertools.product(itertools.product(numbers, numbers), itertools.product(decimals, decimals))
+        table.upsert_many({"id": n, "x": x, "y": y, "p": p, "q": q} for n, ((x, y), (p, q)) in enumerate(combined))
+        for one, other in pairs:
+            for compare in OPERATORS.values():
+                for where in (compare(col(one.name), col(other.name)), ~compare(col(one.name), col(other.name))):
+                    with storage.plan_scan("pairs", where=where, columns=["id"], splits=2) as plan:
+                        found = rows_of(storage, plan.splits)
+                    wanted = by_value(map(dict, table.scan(where=where, columns=["id"])))
+                    assert found == wanted, str(where)
+                    assert wanted, str(where)
 
     @pytest.mark.parametrize("columns", [["v"], ["color", "k1"], ["k3", "v", "k1", "k2", "color"], ["k2"]], ids=str)
     def test_batches_hold_exactly_the_columns(

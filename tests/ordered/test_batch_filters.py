@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structable.backends.ordered.arrow.batch_filters import compile_batch_filter
-from structable.spi import Filter, col, compile_filter
+from structable.spi import Field, FieldType, Filter, TableSpecification, col, compile_filter
 from structable.spi.arrow import arrow_schema
 from structable.spi.conformance.samples import TYPES
 from structable.spi.filters import UnboundFilterError
@@ -88,6 +89,23 @@ def test_each_leaf_agrees_on_each_type(name: str) -> None:
         predicate = compile_filter(TYPES, bound, [name])
         found = compile_batch_filter(TYPES, bound)(batch).to_pylist()
         assert found == [predicate([row[name]]) for row in rows], str(where)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_two_columns_agree_on_each_type(name: str) -> None:
+    own = TYPES.field(name)
+    finer = Field.decimal("b", 38, 5) if own.type is FieldType.DECIMAL else replace(own, name="b")
+    spec = TableSpecification("t", [Field.long("id"), replace(own, name="a"), finer], ["id"])
+    values = [*VALUES[name], None]
+    pairs = [{"id": 0, "a": a, "b": b} for a in values for b in values]
+    batch = pa.RecordBatch.from_pylist(pairs, schema=arrow_schema(spec))
+    for where in [compare(col(one), col(other)) for compare in COMPARISONS for one, other in (("a", "b"), ("b", "a"))]:
+        for condition in (where, ~where):
+            bound = bind_filter(spec, condition)
+            assert bound is not None
+            predicate = compile_filter(spec, bound, ["a", "b"])
+            found = compile_batch_filter(spec, bound)(batch).to_pylist()
+            assert found == [predicate([row["a"], row["b"]]) for row in pairs], str(condition)
 
 
 def test_an_unknown_filter_is_refused() -> None:

@@ -74,6 +74,7 @@ def test_conditions_on_the_whole_key_are_counted(tables: Tables, storage: Storag
     assert planned_size(frame.where("app = 'etl' and started = 7"))[1] == 1
     assert planned_size(frame.where("app in ('etl', 'web') and started in (1, 2, 3)"))[1] == 6
     assert planned_size(frame.where("app = 'etl' and started > 7"))[1] == 1000
+    assert planned_size(frame.where("app = status and started = 7"))[1] == 1000
     assert planned_size(frame.where("app = 'etl' and (started = 7 or started = 8 or cost = 1)"))[1] == 1000
 
 

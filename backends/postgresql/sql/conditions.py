@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import operator as operators
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from structable.spi import Field, FieldType, Filter
-from structable.spi.filters import And, Comparison, FieldComparison, IsIn, IsNull, Or, StartsWith, UnboundFilterError
+from structable.spi.filters import (
+    And,
+    Comparison,
+    FieldComparison,
+    IsIn,
+    IsNull,
+    Operator,
+    Or,
+    StartsWith,
+    UnboundFilterError,
+)
 
 from .binding import PlacedStatement, TableBinding, compiled
 from .given_rows import column_of, given_rows
@@ -130,9 +140,9 @@ class Conditions:
                 parameter, column = self.parameter(self._binding.spec.field(name)), self._columns[name]
                 if name == self.index:
                     return sa.and_(column >= parameter, column <= parameter)
-                return getattr(operators, _OPERATORS[operator.value])(column, parameter)  # type: ignore[no-any-return]
+                return _COMPARISONS[operator](column, parameter)
             case FieldComparison(name, operator, other):
-                return getattr(operators, _OPERATORS[operator.value])(self._columns[name], self._columns[other])  # type: ignore[no-any-return]
+                return _COMPARISONS[operator](self._columns[name], self._columns[other])
             case IsIn(name, values, negated):
                 return self._membership(name, bool(values), negated)
             case StartsWith(name, _, negated):
@@ -164,4 +174,11 @@ def union(conditions: Sequence[sa.ColumnElement[bool] | None]) -> list[sa.Column
     return [sa.or_(sa.false(), *found)] if len(found) == len(conditions) else []
 
 
-_OPERATORS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+_COMPARISONS: dict[Operator, Callable[[Any, Any], sa.ColumnElement[bool]]] = {
+    Operator.EQ: operators.eq,
+    Operator.NE: operators.ne,
+    Operator.LT: operators.lt,
+    Operator.LE: operators.le,
+    Operator.GT: operators.gt,
+    Operator.GE: operators.ge,
+}
