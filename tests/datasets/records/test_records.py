@@ -103,6 +103,7 @@ def test_every_method(begin: Begin) -> None:
             assert list(found) == [three]
         assert jobs.count() == 3
         assert jobs.count([Range.prefix((Kind.BATCH,))], col("owner") == "b") == 1
+        assert jobs.count(where=col("owner") != col("token")) == 1
         page = jobs.page(limit=2)
         assert page.items == [one, two]
         assert jobs.page(cursor=page.next, limit=2).items == [three]
