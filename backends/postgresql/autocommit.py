@@ -30,7 +30,7 @@ from .driver.errors import STALE, BrokenConnectionError, PostgreSQLError, Statem
 from .driver.statement import Call, Values, require_sendable
 from .sql.binding import TableBinding
 from .sql.key_lookups import build_rows, decode_row, lookup_call
-from .sql.queries import FEW_ROWS, scan_query
+from .sql.queries import MOST_FEW, few_rows, scan_query
 from .transaction import PostgreSQLTransaction
 from .txn.cursor_scan import ReadRows, ScanRows
 from .txn.merges import SnapshotNeededError
@@ -176,14 +176,15 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
     ) -> RowIterator:
         names = consumed(columns)
         binding = self._catalog.known(self._name)
-        if binding is not None and limit.__class__ is int and 0 < limit <= FEW_ROWS:
+        if binding is not None and limit.__class__ is int and 0 < limit <= MOST_FEW:
             try:
                 request = ScanRequest.checked(binding.spec, (range,), where, names, order_by, reverse, limit)
             except InvalidFieldError:
                 pass  # the table may have changed
             else:
                 query, values = scan_query(binding, request)
-                found = self._at_once(query.call(values)) if query.by_index else None
+                is_small = query.by_index and limit <= few_rows(binding, request.columns)
+                found = self._at_once(query.call(values)) if is_small else None
                 if found is not None:
                     return ReadRows(build_rows(found, binding.shape_of(request.columns)))
         return super().scan(range, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit)

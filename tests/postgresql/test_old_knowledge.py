@@ -101,6 +101,15 @@ def test_replace_clears_fields_that_were_added_meanwhile(storage: Storage, old: 
     assert storage.table("t").read((1,)) == {"k": 1, "v": 2, "new": None}
 
 
+@pytest.mark.parametrize("limit", [None, 300, 900])
+def test_scan_that_may_be_larger_than_it_was(storage: Storage, old: Storage, limit: int | None) -> None:
+    """Rows of a text that was added meanwhile are read in smaller portions: none of them is left out."""
+    old.table("t").upsert_many([{"k": key} for key in range(500)])
+    storage.admin.create_or_update(table(FieldType.BYTE, Field.string("new")))
+    with old.transaction() as tx:
+        assert len(list(tx.table("t").scan(Range.at_least((0,)), limit=limit))) == min(limit or 500, 500)
+
+
 def test_filter_on_a_removed_field(storage: Storage, old: Storage) -> None:
     """The table was created again without it: a conflict in a transaction, and the reason on repeated calls."""
     storage.admin.drop("t")

@@ -249,6 +249,30 @@ def test_scan_of_many_rows_opens_a_cursor(storage: Storage, proxy: Proxy) -> Non
             assert (len(rows), used) == (150 if warehouse == 1 else 0, expected)
 
 
+def test_scan_of_small_rows_takes_one(storage: Storage, proxy: Proxy) -> None:
+    """Up to 1,000 of them, if none of the columns has a variable length."""
+    with storage.transaction() as transaction:
+        transaction.table("queue").upsert_many({"w": 9, "d": d, "o": 0} for d in range(1_000))
+    with storage.transaction() as transaction:
+        line, queue = transaction.table("line"), transaction.table("queue")
+        assert line.read((1, 1, 1, 1)) is not None
+
+        def trips(table: StructuredTable, warehouse: int, expected: int, columns: list[str] | None = None) -> int:
+            before = proxy.round_trips
+            rows = list(table.scan(Range.prefix((warehouse,)), columns=columns))
+            assert [row.key for row in rows] == sorted(row.key for row in rows)
+            assert len({row.key for row in rows}) == expected
+            return proxy.round_trips - before
+
+        assert [trips(line, 1, 150, ["i"]) for _ in range(3)] == [1, 1, 1]
+        assert [trips(queue, 9, 1_000) for _ in range(2)] == [1, 1]
+        queue.upsert({"w": 9, "d": 1_000, "o": 0})
+        transaction.table("line").scan(Range.prefix((5,))).close()
+        assert [trips(queue, 9, 1_001) for _ in range(2)] == [3, 2]
+        queue.delete_many([(9, d, 0) for d in (1, 2)])
+        assert [trips(queue, 9, 999) for _ in range(2)] == [1, 1]
+
+
 def test_scan_of_the_auto_commit_view_takes_one(storage: Storage, proxy: Proxy) -> None:
     """With a small limit it needs no transaction."""
     table = storage.table("line")

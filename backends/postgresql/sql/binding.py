@@ -170,6 +170,7 @@ class TableBinding:
         self._prefix_encoders: dict[int, Callable[[object], Pieces | None]] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._widths: dict[tuple[str, ...], int] = {}
+        self._variable = {one.name for one in spec.fields if not one.type.width}
         self._copies_to_skip = 0
 
     def has_verbs_of(self, other: TableBinding) -> bool:
@@ -305,6 +306,10 @@ class TableBinding:
                 self._widths.clear()
             found = self._widths[given] = sum(others) if all(others) else _UNLIMITED
         return None if found == _UNLIMITED else found
+
+    def has_fixed_width(self, names: Iterable[str]) -> bool:
+        """Tell whether none of these fields has a variable length."""
+        return self._variable.isdisjoint(names)
 
     def known_names(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
         """Return the fields that a row names in the order of statements; None unless they are the key and others."""

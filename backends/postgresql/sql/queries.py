@@ -19,10 +19,10 @@ from .binding import PlacedStatement, TableBinding
 from .conditions import Conditions, union
 from .templates import Prefixes, Template, Templated, templated
 
-__all__ = ["FEW_ROWS", "MANY_COUNTED", "Query", "count_query", "query_of", "scan_query"]
+__all__ = ["MANY_COUNTED", "MOST_FEW", "Query", "count_query", "few_rows", "query_of", "scan_query"]
 
-FEW_ROWS = 100
-"""The maximum number of rows that a scan reads at once, before it opens a cursor."""
+MOST_FEW = 1_000
+_FEW_OF_ANY_SIZE = 100
 MANY_COUNTED = 1_000
 """Number of rows from which the next count of a shape is planned freely."""
 _MOST_KEPT_VALUES = 64
@@ -136,12 +136,18 @@ def _index_of(binding: TableBinding, template: Template, order_by: str | None, *
 # Scans
 
 
+def few_rows(binding: TableBinding, columns: tuple[str, ...] | None) -> int:
+    """Return the maximum number of rows with these columns that a scan reads at once, before it opens a cursor."""
+    is_small = binding.has_fixed_width(columns or binding.shape.columns)
+    return MOST_FEW if is_small else _FEW_OF_ANY_SIZE
+
+
 def scan_query(
     binding: TableBinding, request: ScanRequest, known: Templated | None = None
 ) -> tuple[Query, list[bytes | None]]:
     """Return the query of a scan in its order, and its values; `known` is what `templated` returned.
 
-    Called by index, it reads at most one row more than `FEW_ROWS`; called freely, all rows.
+    Called by index, it reads at most one row more than `few_rows`; called freely, all rows.
     """
     if request.limit_per_range is not None and len(request.ranges) == 1:
         [request] = request.per_range
@@ -149,7 +155,8 @@ def scan_query(
     limits = [one for one in (request.limit, request.limit_per_range) if one is not None]
     pieces += [_LONG.pack(one) for one in limits]
     has_limit, per_range = request.limit is not None, request.limit_per_range is not None
-    few = request.limit is not None and request.limit <= FEW_ROWS
+    few = few_rows(binding, request.columns)
+    are_few = request.limit is not None and request.limit <= few
     # What is kept must not keep the values of the request.
     columns, order_by, reverse = request.columns or binding.shape.columns, request.order_by, request.reverse
 
@@ -160,8 +167,8 @@ def scan_query(
         where = [*conditions.where(template), binding.current]
         most = conditions.parameter_of(BIGINT) if has_limit else None
         most_per_range = conditions.parameter_of(BIGINT) if per_range else None
-        if by_index and not few:
-            most = _literal(FEW_ROWS + 1)
+        if by_index and not are_few:
+            most = _literal(few + 1)
         order = _Order(binding, columns, order_by or conditions.index, reverse=reverse)
         if prefixes is not None:
             return _of_prefixes(order, *prefixes, where, most, most_per_range)
@@ -170,7 +177,7 @@ def scan_query(
             where = where[-1:]
         return order.select([*union(inside), *where]).limit(most)
 
-    kind = ("scan", columns, order_by, reverse, has_limit, few, per_range)
+    kind = ("scan", columns, order_by, reverse, has_limit, are_few, per_range)
     return _kept(binding, kind, template, pieces, make, order_by, limited=not per_range)
 
 

@@ -11,7 +11,7 @@ from psycopg import pq
 from structable.backends.postgresql.driver.statement import Call, command
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.key_lookups import build_rows
-from structable.backends.postgresql.sql.queries import FEW_ROWS, scan_query
+from structable.backends.postgresql.sql.queries import few_rows, scan_query
 from structable.backends.postgresql.sql.templates import Templated
 from structable.spi import Row, RowIterator, TransactionClosedError
 from structable.spi.rules.scans import ScanRequest
@@ -52,10 +52,10 @@ class ScanRows(RowIterator):
 
     def _read_few(self, request: ScanRequest, known: Templated | None) -> bool:
         """Read the rows, and return whether these are all."""
-        table, limit = self._table, request.limit
-        is_limited = limit is not None and limit <= FEW_ROWS
+        table = self._table
         first, (query, values) = table.binding, scan_query(table.binding, request, known)
-        if not is_limited and not query.by_index:
+        few = few_rows(first, request.columns)
+        if not query.by_index and (request.limit is None or request.limit > few):
             return False
 
         def build(binding: TableBinding) -> Call:
@@ -65,7 +65,9 @@ class ScanRows(RowIterator):
             return other.call(others)
 
         result = self._tx.ask(table, build)
-        if not is_limited and result.ntuples > FEW_ROWS:
+        if table.binding is not first:
+            few = few_rows(table.binding, request.columns)
+        if result.ntuples > few:
             query.note(many=True)
             return False
         self._done = True
@@ -88,12 +90,13 @@ class ScanRows(RowIterator):
 
         # Declared and fetched from in one round trip; the first portion is often all.
         transaction.precede(table, declare)
-        result = transaction.ask(table, lambda _: self._fetch(FEW_ROWS))
+        few = few_rows(table.binding, request.columns)
+        result = transaction.ask(table, lambda _: self._fetch(few))
         self._shape = table.binding.shape_of(request.columns)
         if not transaction.read_only:
             table.seen.note(result, table.binding, request.columns)
-        scan_query(table.binding, request)[0].note(many=result.ntuples >= FEW_ROWS)
-        self._take(result, FEW_ROWS)
+        scan_query(table.binding, request)[0].note(many=result.ntuples >= few)
+        self._take(result, few)
 
     def own(self) -> None:
         """End the transaction with the scan."""
