@@ -204,6 +204,12 @@ def test_plans_made_for_a_small_table_do_not_stay(postgresql_server: Server, ana
                     assert len(list(table.scan(Range.at_least(keys[0]), limit=1))) == 1
                     assert len(list(table.scan_index("s", f"s{begin}", limit=5))) == 5
                     assert len(list(table.scan_index("s", f"s{begin}"))) == 10
+                    assert len(list(table.scan_index("s", f"s{begin}", range=Range.at_least(("a",))))) == 10
+                    assert not list(table.scan_index("s", "none", range=Range.prefix(("b",))))
+                    assert not list(table.scan_index("s", f"s{begin}", range=Range.prefix(("b",)), limit=1))
+                    newest = Range(("b", 31_000 - begin - 2), ("b",), end_inclusive=True)
+                    found = list(table.scan_index("s", "s", range=newest, reverse=True, columns=["n"]))
+                    assert len(found) in (0, begin + 2)
                     table.increment_many([(key, "n", 1) for key in keys])
                     table.increment(keys[0], "n")
                     table.upsert_many([{"a": key[0], "b": key[1], "n": 5} for key in keys])

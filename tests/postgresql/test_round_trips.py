@@ -273,6 +273,18 @@ def test_scan_of_small_rows_takes_one(storage: Storage, proxy: Proxy) -> None:
         assert [trips(queue, 9, 999) for _ in range(2)] == [1, 1]
 
 
+def test_scan_of_an_indexed_value_in_a_range_takes_one(storage: Storage, proxy: Proxy) -> None:
+    """No cursor: the index has such rows side by side, however many the range or the value has."""
+    with storage.transaction() as transaction:
+        table = transaction.table("customer")
+        assert table.read((1, 1, 1)) is not None
+        for district in DISTRICTS:
+            before = proxy.round_trips
+            rows = list(table.scan_index("last", "l2", range=Range.prefix((1, district)), columns=["balance"]))
+            assert [row.key for row in rows] == [(1, district, 2)]
+            assert proxy.round_trips - before == 1
+
+
 def test_scan_of_the_auto_commit_view_takes_one(storage: Storage, proxy: Proxy) -> None:
     """With a small limit it needs no transaction."""
     table = storage.table("line")

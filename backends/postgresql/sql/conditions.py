@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import array
 
 from structable.spi import Field, FieldType, Filter
 from structable.spi.filters import (
@@ -37,8 +38,9 @@ class Conditions:
     binding : TableBinding
         The table.
     index : str, optional
-        An indexed field, whose equality with a value becomes a range of one value: the server then reads the rows in
-        the order of the field and the key from its index, however few they are when it plans the statement.
+        An indexed field, whose equality with a value becomes a range of one value, or with a range of keys a list of
+        one: the server then reads the rows in the order of the field and the key from its index, however few they are
+        when it plans the statement.
 
     Attributes
     ----------
@@ -50,6 +52,7 @@ class Conditions:
         self._binding = binding
         self.index = index
         self._columns = binding.core.c
+        self._has_bounds = False
         self.types: list[int] = []
 
     def parameter(self, field: Field) -> Any:  # noqa: ANN401 - a parameter, or as good as one
@@ -110,6 +113,7 @@ class Conditions:
         if bounds.end:
             compare = operators.le if bounds.end_inclusive else operators.lt
             parts.append(self._bound(fields[prefix : prefix + bounds.end], compare))
+        self._has_bounds = bool(parts)
         return sa.and_(*parts) if parts else None
 
     def _bound(
@@ -139,7 +143,7 @@ class Conditions:
             case Comparison(name, operator, _):
                 parameter, column = self.parameter(self._binding.spec.field(name)), self._columns[name]
                 if name == self.index:
-                    return sa.and_(column >= parameter, column <= parameter)
+                    return self._single_value(column, parameter)
                 return _COMPARISONS[operator](column, parameter)
             case FieldComparison(name, operator, other):
                 return _COMPARISONS[operator](self._columns[name], self._columns[other])
@@ -148,6 +152,12 @@ class Conditions:
             case StartsWith(name, _, negated):
                 return self._prefix(name, negated)
         raise UnboundFilterError(where)
+
+    def _single_value(self, column: sa.ColumnElement[Any], value: Any) -> sa.ColumnElement[bool]:  # noqa: ANN401
+        """Return the condition of the index's value, which does not tell the planner that the key alone orders rows."""
+        if self._has_bounds:
+            return column == sa.func.any(array([value]))
+        return sa.and_(column >= value, column <= value)
 
     def _membership(self, name: str, has_values: bool, negated: bool) -> sa.ColumnElement[bool]:
         if not has_values:

@@ -103,18 +103,19 @@ def _kept(
     make: Make,
     order_by: str | None,
     *,
-    limited: bool = False,
+    is_scan: bool = False,
 ) -> tuple[Query, list[bytes | None]]:
     def built() -> Query:
-        return Query(binding, make, _index_of(binding, template, order_by, limited=limited))
+        return Query(binding, make, _index_of(binding, template, order_by, is_scan=is_scan))
 
     return built() if len(pieces) > _MOST_KEPT_VALUES else binding.kept_query((kind, template), built), pieces
 
 
-def _index_of(binding: TableBinding, template: Template, order_by: str | None, *, limited: bool) -> str | None:
+def _index_of(binding: TableBinding, template: Template, order_by: str | None, *, is_scan: bool) -> str | None:
     """Return the index that is right for all values and any size of the table: "" is the key's; None if there is none.
 
-    A plan is kept while the table grows, so that only the shape of the request may decide.
+    A plan is kept while the table grows, so that only the shape of the request may decide. The server finds one value
+    in a range of keys by its index only for the sake of a scan's order.
     """
     if order_by is not None:
         return None
@@ -126,10 +127,10 @@ def _index_of(binding: TableBinding, template: Template, order_by: str | None, *
     if len(ranges) != 1 or ranges[0] is None:
         return None
     if not indexed:
-        return "" if not ranges[0].is_open or (limited and where is None) else None
+        return "" if not ranges[0].is_open or (is_scan and where is None) else None
     found = indexed[0]
-    if len(indexed) == 1 and ranges[0].is_open and isinstance(found, Comparison) and found.operator is Operator.EQ:
-        return found.field
+    if len(indexed) == 1 and isinstance(found, Comparison) and found.operator is Operator.EQ:
+        return found.field if is_scan or ranges[0].is_open else None
     return None
 
 
@@ -178,7 +179,7 @@ def scan_query(
         return order.select([*union(inside), *where]).limit(most)
 
     kind = ("scan", columns, order_by, reverse, has_limit, are_few, per_range)
-    return _kept(binding, kind, template, pieces, make, order_by, limited=not per_range)
+    return _kept(binding, kind, template, pieces, make, order_by, is_scan=not per_range)
 
 
 def _literal(number: int) -> sa.ColumnElement[int]:
