@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from structable.spi import (
 from structable.spi.values import MAX_ROW_SIZE
 from tests.calls_of_types import CALLS_OF_TYPES
 
-from .support.proxy import Proxy
+from .support.proxy import Cut, Proxy
 from .support.shared import Schema
 
 Row = dict[str, Any]
@@ -273,16 +274,19 @@ def test_scan_of_small_rows_takes_one(storage: Storage, proxy: Proxy) -> None:
         assert [trips(queue, 9, 999) for _ in range(2)] == [1, 1]
 
 
-def test_scan_of_an_indexed_value_in_a_range_takes_one(storage: Storage, proxy: Proxy) -> None:
-    """No cursor: the index has such rows side by side, however many the range or the value has."""
+def test_scan_of_an_indexed_value_in_a_range_is_prepared(storage: Storage, proxy: Proxy) -> None:
+    """Its first run aside, nothing is planned: the index has such rows side by side, however many there are."""
     with storage.transaction() as transaction:
         table = transaction.table("customer")
-        assert table.read((1, 1, 1)) is not None
-        for district in DISTRICTS:
-            before = proxy.round_trips
-            rows = list(table.scan_index("last", "l2", range=Range.prefix((1, district)), columns=["balance"]))
+
+        def scan(district: int) -> None:
+            rows = table.scan_index("last", "l2", range=Range.prefix((1, district)), columns=["balance"])
             assert [row.key for row in rows] == [(1, district, 2)]
-            assert proxy.round_trips - before == 1
+
+        scan(1)
+        planned = proxy.trap(lambda message: message.kind == b"P", Cut.BEFORE)
+        assert [proxy.trips_of(partial(scan, district)) for district in DISTRICTS] == [1] * len(DISTRICTS)
+        assert not planned.sprung
 
 
 def test_scan_of_the_auto_commit_view_takes_one(storage: Storage, proxy: Proxy) -> None:
