@@ -17,7 +17,7 @@ from structable.spi import Field, FieldType, TableSpecification, Value
 from structable.spi.rules.rows import check_row
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
-from .types import DATE_ORIGIN, PACKED, TIMESTAMP_NTZ_ORIGIN, TIMESTAMP_ORIGIN, encode_value
+from .types import DATE_ORIGIN, PACKED, TIMESTAMP_NTZ_ORIGIN, TIMESTAMP_ORIGIN, encode_value, stored_width
 
 __all__ = ["SLACK", "Pieces", "RowEncoder", "at_most", "generate_key_encoder"]
 
@@ -44,12 +44,23 @@ class RowEncoder:
         self._fields = [spec.field(name) for name in names]
 
     @cached_property
+    def fast(self) -> Callable[[Mapping[str, Value]], Pieces | None]:
+        """The function from a row to pieces; None for one that `pieces` must see."""
+        return _generate(self._spec, self._fields, copied=False)
+
+    @cached_property
+    def most(self) -> int:
+        """What `at_most` returns for pieces without None; 0 if that depends on them."""
+        widths = [stored_width(one) for one in self._fields]
+        return SLACK * len(widths) + sum(widths) if all(widths) else 0
+
+    @cached_property
     def pieces(self) -> Callable[[Mapping[str, Value]], Pieces]:
         """The function from a row to the binary values of its fields; it raises the errors of `check_row`."""
-        fast = _generate(self._spec, self._fields, copied=False)
+        fast = self.fast
 
         def pieces(row: Mapping[str, Value]) -> Pieces:
-            found: Pieces | None = fast(row)
+            found = fast(row)
             return self._checked(row) if found is None else found
 
         return pieces

@@ -117,6 +117,7 @@ def encode_value(field: Field, value: object) -> bytes | None:
 _WIDTHS = {16: 1, 21: 2, 23: 4, 20: 8, 700: 4, 701: 8, 1082: 4, 1184: 8, 1114: 8}
 """The size of values, by the number of the type, if it is constant."""
 _LENGTH = struct.Struct(">i")
+_LENGTHS = {oid: _LENGTH.pack(width) for oid, width in _WIDTHS.items()}
 _NULL = _LENGTH.pack(-1)
 _ARRAY = struct.Struct(">iiIii")
 
@@ -132,9 +133,8 @@ def array(oid: int, pieces: Sequence[bytes | None]) -> bytes:
         return struct.pack(">iiI", 0, 0, oid)
     pack = _LENGTH.pack
     has_nulls = None in pieces
-    width = 0 if has_nulls else _WIDTHS.get(oid, 0)
-    if width:
-        length = pack(width)
+    length = None if has_nulls else _LENGTHS.get(oid)
+    if length is not None:
         body = length + length.join(pieces)  # type: ignore[arg-type]
     else:
         body = b"".join([_NULL if piece is None else pack(len(piece)) + piece for piece in pieces])

@@ -98,6 +98,9 @@ class _Portion(NamedTuple):
 
 def _groups(binding: TableBinding, rows: list[Mapping[str, Value]]) -> dict[tuple[str, ...], dict[Pieces, EncodedRow]]:
     """Return rows by their fields and their keys; those of one key are one row."""
+    alike = _alike(binding, rows)
+    if alike is not None:
+        return alike
     groups: dict[tuple[str, ...], dict[Pieces, EncodedRow]] = {}
     places: dict[Pieces, tuple[str, ...]] = {}
     width = len(binding.key_fields)
@@ -112,6 +115,24 @@ def _groups(binding: TableBinding, rows: list[Mapping[str, Value]]) -> dict[tupl
         places[key] = names
         groups.setdefault(names, {})[key] = EncodedRow(row, pieces, at_most(pieces))
     return groups
+
+
+def _alike(
+    binding: TableBinding, rows: list[Mapping[str, Value]]
+) -> dict[tuple[str, ...], dict[Pieces, EncodedRow]] | None:
+    """Return the groups of plain dicts with the same fields and with different keys: one; None of any other rows."""
+    names = tuple(rows[0]) if rows and rows[0].__class__ is dict else ()
+    ordered = binding.known_names(names)
+    if ordered is None:
+        return None
+    width, encoder = len(binding.key_fields), binding.encoder(names)
+    group: dict[Pieces, EncodedRow] = {}
+    for row, pieces in zip(rows, map(encoder.fast, rows), strict=True):
+        if pieces is None:
+            return None
+        most = encoder.most if None not in pieces else 0
+        group[pieces[:width]] = EncodedRow(row, pieces, most or at_most(pieces))
+    return {ordered: group} if len(group) == len(rows) else None
 
 
 def _are_whole(binding: TableBinding, rows: list[Mapping[str, Value]]) -> bool:
