@@ -23,7 +23,6 @@ from structable.spi.rules.arguments import check_many
 from structable.spi.rules.changes import (
     check_changes,
     check_default,
-    check_increment,
     check_swap,
 )
 from structable.spi.rules.rows import check_key, check_row, check_row_size
@@ -41,7 +40,7 @@ from .sql.templates import prefix_template
 from .txn.bound_table import on_current_schema
 from .txn.cursor_scan import ScanRows
 from .txn.explain import explain_scan
-from .txn.increments import defer_increments
+from .txn.increments import defer_increment
 from .txn.merges import merge_one
 from .txn.range_writes import count_matching, delete_matching, update_matching
 from .txn.refusals import CHECKED_SIZE, refusal_of_sizes
@@ -342,8 +341,7 @@ class PostgreSQLTable(ManyRowsTable):
     @on_current_schema
     def increment(self, key: Key, field: str, amount: int = 1) -> None:
         self._tx.require_writable()
-        spec = self.binding.spec
-        defer_increments(self._tx, self, [(check_key(spec, key), *check_increment(spec, field, amount))])
+        defer_increment(self._tx, self, key, field, amount)
 
     @on_current_schema
     def delete(self, key: Key) -> None:

@@ -6,6 +6,7 @@ The server adds, and refuses an overflow, as it refuses a row that gets too larg
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from structable.backends.postgresql.driver.statement import Call
 from structable.backends.postgresql.sql import batches, statements
@@ -13,17 +14,44 @@ from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
 from structable.backends.postgresql.sql.types import encode_value
 from structable.spi import Field, Value
+from structable.spi.rules.changes import check_increment
 
 from .bound_table import BoundTable
 from .refusals import refusal_of_increments
 from .row_arrays import SINGLE, arrays, portions
 from .server_transaction import ServerTransaction
 
-__all__ = ["defer_increments", "increment_pieces"]
+__all__ = ["defer_increment", "defer_increments", "increment_of"]
 
 
 Key = tuple[Value, ...]
 Amounts = dict[str, int]
+
+
+class Increment(NamedTuple):
+    """What is added to some fields of a row, and the row's key with it in one version of the table."""
+
+    key: Key
+    amounts: Amounts
+    pieces: Pieces
+
+
+def increment_of(binding: TableBinding, key: object, name: object, amount: object) -> tuple[tuple[str, ...], Increment]:
+    """Check an increment of one field; return the names of the key and the field with it.
+
+    Raises the errors of `check_key` and `check_increment`.
+    """
+    checked, pieces = binding.encoded_key(key)
+    field, number = check_increment(binding.spec, name, amount)
+    names = (*binding.spec.primary_key, field.name)
+    return names, Increment(checked, {field.name: number}, (*pieces, encode_value(field, number)))
+
+
+def defer_increment(tx: ServerTransaction, table: BoundTable, key: object, name: object, amount: object) -> None:
+    """Add to a field of one row. Raises the errors of `increment_of`."""
+    binding = table.binding
+    names, row = increment_of(binding, key, name, amount)
+    _defer(tx, table, binding, names, [row])
 
 
 def defer_increments(tx: ServerTransaction, table: BoundTable, increments: Iterable[tuple[Key, Field, int]]) -> None:
@@ -40,57 +68,52 @@ def defer_increments(tx: ServerTransaction, table: BoundTable, increments: Itera
         rounds[place].setdefault(key, {})[field.name] = amount
     writes = []
     for one in rounds:
-        groups: dict[tuple[str, ...], list[tuple[Key, Amounts, Pieces]]] = {}
+        groups: dict[tuple[str, ...], list[Increment]] = {}
         for key, amounts in one.items():
             names = binding.ordered(amounts)
-            groups.setdefault(names, []).append((key, amounts, increment_pieces(binding, names, key, amounts)))
+            row = Increment(key, amounts, _pieces(binding, names, key, amounts))
+            groups.setdefault(names, []).append(row)
         writes += [
             (names, portion)
             for names, rows in groups.items()
-            for portion in portions(rows, lambda row: at_most(row[2]))
+            for portion in portions(rows, lambda row: at_most(row.pieces))
         ]
-    tx.require_room(sum(at_most(pieces) for _, rows in writes for _, _, pieces in rows))
+    tx.require_room(sum(at_most(row.pieces) for _, rows in writes for row in rows))
     for names, rows in writes:
         _defer(tx, table, binding, names, rows)
 
 
-def increment_pieces(binding: TableBinding, names: tuple[str, ...], key: Key, amounts: Mapping[str, Value]) -> Pieces:
+def _pieces(binding: TableBinding, names: tuple[str, ...], key: Key, amounts: Mapping[str, Value]) -> Pieces:
     """Return a checked key and checked amounts in binary, in the order of `names`."""
-    row = {**dict(zip(binding.spec.primary_key, key, strict=True)), **amounts}
-    return tuple([encode_value(binding.spec.field(name), row[name]) for name in names])
+    _, pieces = binding.encoded_key(key)
+    return (*pieces, *(encode_value(binding.spec.field(name), amounts[name]) for name in names[len(pieces) :]))
 
 
 def _defer(
-    tx: ServerTransaction,
-    table: BoundTable,
-    first: TableBinding,
-    names: tuple[str, ...],
-    rows: list[tuple[Key, Amounts, Pieces]],
+    tx: ServerTransaction, table: BoundTable, first: TableBinding, names: tuple[str, ...], rows: list[Increment]
 ) -> None:
     width = len(first.key_fields)
     refusal = refusal_of_increments(first, names[width:])
 
+    def encoded_for(binding: TableBinding, row: Increment) -> Pieces:
+        return row.pieces if binding is first else _pieces(binding, names, row.key, row.amounts)
+
     def all_of_them(binding: TableBinding) -> Call:
-        given = [
-            pieces if binding is first else increment_pieces(binding, names, key, amounts)
-            for key, amounts, pieces in rows
-        ]
+        given = [encoded_for(binding, row) for row in rows]
         return Call(batches.increment_many(binding, names), arrays(binding, names, given))
 
-    def single(row: tuple[Key, Amounts, Pieces]) -> None:
-        key, amounts, pieces = row
-
+    def single(row: Increment) -> None:
         def build(binding: TableBinding) -> Call:
-            given = pieces if binding is first else increment_pieces(binding, names, key, amounts)
-            return statements.increment(binding, names).call(given)
+            return statements.increment(binding, names).call(encoded_for(binding, row))
 
-        tx.defer(table, build, pieces[:width], refusal)
+        tx.defer(table, build, row.pieces[:width], refusal)
 
     if len(rows) > SINGLE:
         tx.defer(table, all_of_them, None, refusal)
     else:
         for row in rows:
             single(row)
-    for _, _, pieces in rows:
-        size = table.seen.get(pieces[:width])
-        table.seen.put(pieces[:width], None if size is None else max(size, 0) + at_most(pieces))
+    for row in rows:
+        key = row.pieces[:width]
+        size = table.seen.get(key)
+        table.seen.put(key, None if size is None else max(size, 0) + at_most(row.pieces))

@@ -17,12 +17,11 @@ from structable.backends.postgresql.sql.merge_statements import merge_row
 from structable.backends.postgresql.sql.merging import Effect
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
 from structable.spi import Isolation, Key, RecordNotFoundError, Value
-from structable.spi.rules.changes import check_increment
-from structable.spi.rules.rows import check_key, check_row
+from structable.spi.rules.rows import check_row
 from structable.spi.values import MAX_ROW_SIZE
 
 from .boundaries import BEGIN, BEGIN_WAITING
-from .increments import increment_pieces
+from .increments import increment_of
 from .lost_commits import error_of_lost_commit
 from .refusals import CHECKED_SIZE
 from .row_calls import most_bytes, surely_fits
@@ -89,10 +88,8 @@ def single_update(binding: TableBinding, row: Mapping[str, Value]) -> SingleWrit
 
 def single_increment(binding: TableBinding, key: Key, field: str, amount: int) -> SingleWrite | None:
     """Return the write of `table.increment`, as `single_upsert` does."""
-    checked, (one, number) = check_key(binding.spec, key), check_increment(binding.spec, field, amount)
-    names = (*binding.spec.primary_key, one.name)
-    pieces = increment_pieces(binding, names, checked, {one.name: number})
-    return SingleWrite(statements.increment(binding, names).call(pieces))
+    names, row = increment_of(binding, key, field, amount)
+    return SingleWrite(statements.increment(binding, names).call(row.pieces))
 
 
 def single_delete(binding: TableBinding, key: Key) -> SingleWrite | None:
