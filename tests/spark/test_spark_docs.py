@@ -1,14 +1,18 @@
 """The pages for Spark's users run as they are shown."""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from structable.spark_bridge.format_lookup import session_active
 from tests.page_code import ROOT, Block, blocks_of, run_blocks
 from tests.spark.conftest import every_store
+
+_ATTEMPTS = 3
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +42,22 @@ def test_spark_page(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     run_blocks(page, blocks_for_spark(text.replace(shown, repr(url))))
 
 
-def test_streaming_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_streaming_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = ROOT / "docs" / "streaming.md"
-    run_blocks(page, blocks_for_spark(page.read_text(encoding="utf-8")))
+    blocks = blocks_for_spark(page.read_text(encoding="utf-8"))
+    for attempt in itertools.count(1):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        session = spark.newSession()
+        monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
+        try:
+            run_blocks(page, blocks)
+        except StreamingQueryException as error:
+            # Spark gives the Python process of a stream ten seconds to connect, too few on a very busy machine.
+            if attempt == _ATTEMPTS or "failed to connect back" not in str(error):
+                raise
+            for query in session.streams.active:
+                query.stop()
+        else:
+            return
