@@ -110,6 +110,44 @@ def test_scan_that_may_be_larger_than_it_was(storage: Storage, old: Storage, lim
         assert len(list(tx.table("t").scan(Range.at_least((0,)), limit=limit))) == min(limit or 500, 500)
 
 
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("verb", ["upsert", "upsert_many"])
+def test_given_rows_may_change_after_the_call(storage: Storage, old: Storage, verb: str, rows: int) -> None:
+    """A write that is made again for a newer version of the table writes what was given."""
+    given: list[dict[str, Value]] = [{"k": key, "v": 5} for key in range(rows)]
+    old.table("t").upsert_many([{"k": key} for key in range(rows)])
+    with old.transaction() as tx:
+        if verb == "upsert":
+            for row in given:
+                tx.table("t").upsert(row)
+        else:
+            tx.table("t").upsert_many(given)
+        for row in given:
+            row["v"] = 99
+        storage.admin.create_or_update(WIDER)
+        assert tx.table("t").read((0,)) is not None
+    assert [row["v"] for row in old.table("t").multi_read([(key,) for key in range(rows)])] == [5] * rows
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda t: t.increment((1,), "v"), lambda t: t.increment_many([((key,), "v", 1) for key in range(9)])],
+    ids=["increment", "increment_many"],
+)
+def test_increment_of_a_removed_field(
+    storage: Storage, old: Storage, call: Callable[[StructuredTable], object]
+) -> None:
+    storage.admin.drop("t")
+    storage.admin.create(TableSpecification("t", [Field.int("k")], ["k"]))
+    tx = old.transaction()
+    with pytest.raises((InvalidFieldError, TransactionConflictError), match="v"):
+        call(tx.table("t"))
+    tx.rollback()
+    with pytest.raises(InvalidFieldError, match="v"):
+        call(old.table("t"))
+    assert old.table("t").count() == 0
+
+
 def test_filter_on_a_removed_field(storage: Storage, old: Storage) -> None:
     """The table was created again without it: a conflict in a transaction, and the reason on repeated calls."""
     storage.admin.drop("t")

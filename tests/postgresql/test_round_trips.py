@@ -274,6 +274,28 @@ def test_scan_of_small_rows_takes_one(storage: Storage, proxy: Proxy) -> None:
         assert [trips(queue, 9, 999) for _ in range(2)] == [1, 1]
 
 
+def received(storage: Storage) -> int:
+    traffic = storage.traffic()
+    assert traffic is not None
+    assert traffic.received is not None
+    return traffic.received
+
+
+def test_scan_of_wide_rows_takes_small_portions(storage: Storage) -> None:
+    """However many numbers a row has, a scan of which one row is taken receives some hundred kilobytes at most."""
+    fields = [Field.int("k"), *(Field.double(f"v{place}") for place in range(100))]
+    storage.admin.create(TableSpecification("wide", fields, ["k"]))
+    row: Row = {field.name: 1.5 for field in fields[1:]}
+    storage.table("wide").upsert_many({"k": key} | row for key in range(1_500))
+    with storage.transaction() as transaction:
+        assert transaction.table("wide").read((0,)) is not None
+        before = received(storage)
+        rows = transaction.table("wide").scan()
+        assert next(rows).key == (0,)
+        assert 100_000 < received(storage) - before < 400_000
+        assert sum(1 for _ in rows) == 1_499
+
+
 def test_scan_of_an_indexed_value_in_a_range_is_prepared(storage: Storage, proxy: Proxy) -> None:
     """Its first run aside, nothing is planned: the index has such rows side by side, however many there are."""
     with storage.transaction() as transaction:

@@ -19,6 +19,7 @@ _BY_INDEX = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_material": "off",
+    "enable_sort": "off",
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
 }

@@ -170,7 +170,7 @@ class TableBinding:
         self._prefix_encoders: dict[int, Callable[[object], Pieces | None]] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._widths: dict[tuple[str, ...], int] = {}
-        self._variable = {one.name for one in spec.fields if not one.type.width}
+        self._width_of = {one.name: one.type.width for one in spec.fields}
         self._copies_to_skip = 0
 
     def has_verbs_of(self, other: TableBinding) -> bool:
@@ -307,9 +307,10 @@ class TableBinding:
             found = self._widths[given] = sum(others) if all(others) else _UNLIMITED
         return None if found == _UNLIMITED else found
 
-    def has_fixed_width(self, names: Iterable[str]) -> bool:
-        """Tell whether none of these fields has a variable length."""
-        return self._variable.isdisjoint(names)
+    def width(self, names: Iterable[str]) -> int | None:
+        """Return the maximum size of some fields; None if one of them has a variable length."""
+        widths = [self._width_of[name] for name in names]
+        return sum(widths) if all(widths) else None
 
     def known_names(self, names: tuple[str, ...]) -> tuple[str, ...] | None:
         """Return the fields that a row names in the order of statements; None unless they are the key and others."""

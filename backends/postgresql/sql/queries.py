@@ -23,6 +23,7 @@ __all__ = ["MANY_COUNTED", "MOST_FEW", "Query", "count_query", "few_rows", "quer
 
 MOST_FEW = 1_000
 _FEW_OF_ANY_SIZE = 100
+_FEW_BYTES = 64 << 10
 MANY_COUNTED = 1_000
 """Number of rows from which the next count of a shape is planned freely."""
 _MOST_KEPT_VALUES = 64
@@ -139,8 +140,13 @@ def _index_of(binding: TableBinding, template: Template, order_by: str | None, *
 
 def few_rows(binding: TableBinding, columns: tuple[str, ...] | None) -> int:
     """Return the maximum number of rows with these columns that a scan reads at once, before it opens a cursor."""
-    is_small = binding.has_fixed_width(columns or binding.shape.columns)
-    return MOST_FEW if is_small else _FEW_OF_ANY_SIZE
+
+    def count() -> int:
+        width = binding.width(columns or binding.shape.columns)
+        return _FEW_OF_ANY_SIZE if width is None else max(min(MOST_FEW, _FEW_BYTES // width), _FEW_OF_ANY_SIZE)
+
+    found: int = binding.kept(("few", columns), count)
+    return found
 
 
 def scan_query(

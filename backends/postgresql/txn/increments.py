@@ -96,7 +96,11 @@ def _defer(
     refusal = refusal_of_increments(first, names[width:])
 
     def encoded_for(binding: TableBinding, row: Increment) -> Pieces:
-        return row.pieces if binding is first else _pieces(binding, names, row.key, row.amounts)
+        if binding is first:
+            return row.pieces
+        for name, amount in row.amounts.items():
+            check_increment(binding.spec, name, amount)
+        return _pieces(binding, names, row.key, row.amounts)
 
     def all_of_them(binding: TableBinding) -> Call:
         given = [encoded_for(binding, row) for row in rows]
@@ -104,7 +108,8 @@ def _defer(
 
     def single(row: Increment) -> None:
         def build(binding: TableBinding) -> Call:
-            return statements.increment(binding, names).call(encoded_for(binding, row))
+            given = encoded_for(binding, row)
+            return statements.increment(binding, names).call(given)
 
         tx.defer(table, build, row.pieces[:width], refusal)
 

@@ -77,7 +77,7 @@ def upsert_batch(
 
 
 class EncodedRow(NamedTuple):
-    """A row in one version of its table."""
+    """A row in one version of its table, and a copy of what was given: the caller may change that."""
 
     row: Mapping[str, Value]
     pieces: Pieces
@@ -113,7 +113,7 @@ def _groups(binding: TableBinding, rows: list[Mapping[str, Value]]) -> dict[tupl
             earlier = groups[before].pop(key).row
             row, names, pieces = encoded_row(binding, {**earlier, **row})
         places[key] = names
-        groups.setdefault(names, {})[key] = EncodedRow(row, pieces, at_most(pieces))
+        groups.setdefault(names, {})[key] = EncodedRow(dict(row), pieces, at_most(pieces))
     return groups
 
 
@@ -131,7 +131,7 @@ def _alike(
         if pieces is None:
             return None
         most = encoder.most if None not in pieces else 0
-        group[pieces[:width]] = EncodedRow(row, pieces, most or at_most(pieces))
+        group[pieces[:width]] = EncodedRow(dict(row), pieces, most or at_most(pieces))
     return {ordered: group} if len(group) == len(rows) else None
 
 

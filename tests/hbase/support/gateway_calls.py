@@ -17,7 +17,7 @@ ROW = b"\x01row"
 COLUMN = b"x:v"
 
 
-def connect(*fakes: FakeGateway, timeout: float = 5.0, **settings: object) -> Gateway:
+def connect(*fakes: FakeGateway, timeout: float = 30.0, **settings: object) -> Gateway:
     defaults = {"transport": "buffered", "protocol": "binary", "pool_size": 4, "pool_timeout": 0.2}
     return Gateway(
         [fake.address for fake in fakes],
