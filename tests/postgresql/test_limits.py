@@ -224,15 +224,38 @@ def test_plans_made_for_a_small_table_do_not_stay(postgresql_server: Server, ana
                 storage.run(use)
             storage.table("t").upsert_many([{"a": "b", "b": key, "n": 1, "s": "s"} for key in range(1_000, 31_000)])
             storage.run(use)
-        query = (
-            "select seq_tup_read + idx_tup_read, n_tup_ins from pg_stat_all_tables join (select relid, "
-            "sum(idx_tup_read) as idx_tup_read from pg_stat_all_indexes group by relid) as indexes using (relid) "
-            "where schemaname = 's' and relname = 't'"
-        )
-        deadline = time.monotonic() + 30
-        read = inserted = 0
-        while inserted < 30_000 and time.monotonic() < deadline:  # the server counts when a connection ends
-            time.sleep(0.05)
-            [(read, inserted)] = connection.execute(query.encode()).fetchall()
-        assert inserted >= 30_000
-        assert read < 30_000
+        assert rows_read(connection, inserted=30_000) < 30_000
+
+
+def test_index_of_large_values_is_used_in_a_prefix_that_grows(postgresql_server: Server) -> None:
+    """Its plan is made while the few rows of a prefix would cost less by the key, and sorted."""
+    fields = [Field.long("a"), Field.long("b"), Field.string("s"), Field.int("n"), Field.int("m")]
+    with psycopg.connect(postgresql_server.superuser_conninfo, autocommit=True) as connection:
+        connection.execute("alter system set autovacuum = off")
+        connection.execute("select pg_reload_conf()")
+        with connect(postgresql_server.url("s") + "&pool_size=1") as storage:
+            storage.admin.create(TableSpecification("t", fields, ["a", "b"], ["s"]))
+            table = storage.table("t")
+            table.upsert_many({"a": key, "b": key, "s": f"{key}{'x' * 400}"} for key in range(5_000))
+            connection.execute("vacuum analyze s.t")
+            assert not list(table.scan_index("s", "rare", range=Range.prefix((5,))))
+            table.upsert_many({"a": -1, "b": key, "s": "often" if key else "rare"} for key in range(20_000))
+            for _ in range(3):
+                assert len(list(table.scan_index("s", "rare", range=Range.prefix((-1,))))) == 1
+        assert rows_read(connection, inserted=25_000) < 20_000
+
+
+def rows_read(connection: psycopg.Connection, *, inserted: int) -> int:
+    """Return how many rows and entries of indexes were read of a table, after that many rows were inserted."""
+    query = (
+        "select seq_tup_read + idx_tup_read, n_tup_ins from pg_stat_all_tables join (select relid, "
+        "sum(idx_tup_read) as idx_tup_read from pg_stat_all_indexes group by relid) as indexes using (relid) "
+        "where schemaname = 's' and relname = 't'"
+    )
+    deadline = time.monotonic() + 30
+    read = found = 0
+    while found < inserted and time.monotonic() < deadline:  # the server counts when a connection ends
+        time.sleep(0.05)
+        [(read, found)] = connection.execute(query.encode()).fetchall()
+    assert found >= inserted
+    return read
