@@ -244,6 +244,35 @@ class ArgumentRules(ConformanceCase):
         storage.admin.drop_index(Name.ITEMS, Name.TAG)
         storage.admin.drop(Name.ITEMS)
 
+    @pytest.mark.parametrize("several", [False, True], ids=["one", "many"])
+    def test_arguments_may_change_after_the_call(self, storage: Storage, several: bool) -> None:
+        """A write has taken its arguments when it returns, also in a transaction, which sends them later."""
+        storage.admin.create(ITEMS)
+        storage.table("items").upsert_many({"id": number, "n": 1, "note": "old"} for number in range(3, 8))
+        rows: list[dict[str, Any]] = [{"id": number, "tag": "given", "n": 2} for number in range(1, 5)]
+        increased, deleted = {"id": 5}, {"id": 6}
+        with storage.transaction() as transaction:
+            table = transaction.table("items")
+            if several:
+                table.upsert_many(rows)
+                table.increment_many([(increased, "n", 1)])
+                table.delete_many([deleted])
+            else:
+                table.upsert(rows[0])
+                table.insert(rows[1])
+                table.update(rows[2])
+                table.replace(rows[3])
+                table.increment(increased, "n")
+                table.delete(deleted)
+            for row in rows:
+                row |= {"id": 7, "tag": "changed", "cost": 1.0}
+            rows.clear()
+            increased["id"] = deleted["id"] = 7
+        kept = [item(3, n=2, tag="given", note="old"), item(4, n=2, tag="given", note="old" if several else None)]
+        expected = [item(1, n=2, tag="given"), item(2, n=2, tag="given"), *kept]
+        expected += [item(5, n=2, note="old"), item(7, n=1, note="old")]
+        assert [dict(row) for row in storage.table("items").scan()] == expected
+
     def test_deep_document(self) -> None:
         """A document that is nested without end is no specification; its refusal is short."""
         deep: Any = []
