@@ -22,6 +22,7 @@ from .templates import Prefixes, Template, Templated, templated
 __all__ = ["MANY_COUNTED", "MOST_FEW", "Query", "count_query", "few_rows", "query_of", "scan_query"]
 
 MOST_FEW = 1_000
+"""The most that `few_rows` returns."""
 _FEW_OF_ANY_SIZE = 100
 _FEW_BYTES = 64 << 10
 MANY_COUNTED = 1_000
