@@ -2,8 +2,7 @@
 
 The plan of a prepared statement is kept, and one made while a table was small would read all of it ever after. Where
 only an index is allowed, for the order of rows too, and joins only row by row, the plan is right for a table of any
-size. So a connection begins
-with these settings.
+size. So a connection begins with these settings.
 """
 
 from __future__ import annotations
