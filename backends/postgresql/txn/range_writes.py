@@ -38,13 +38,15 @@ def delete_matching(tx: ServerTransaction, table: BoundTable, request: ScanReque
 
 def count_matching(tx: ServerTransaction, table: BoundTable, request: ScanRequest) -> int:
     """Return the number of a scan's rows."""
+    asked: list[Query] = []
 
     def build(binding: TableBinding) -> Call:
         query, values = count_query(binding, request)
+        asked.append(query)
         return query.call(values)
 
     count = int(str(tx.rows_of(tx.ask(table, build))[0][0]))
-    count_query(table.binding, request)[0].note(many=count >= MANY_COUNTED)
+    asked[-1].note(many=count >= MANY_COUNTED)
     return count
 
 
