@@ -170,7 +170,6 @@ class TableBinding:
         self._prefix_encoders: dict[int, Callable[[object], Pieces | None]] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._widths: dict[tuple[str, ...], int] = {}
-        self._width_of = {one.name: one.type.width for one in spec.fields}
         self._copies_to_skip = 0
 
     def has_verbs_of(self, other: TableBinding) -> bool:
@@ -301,15 +300,15 @@ class TableBinding:
         given = tuple(names)
         found = self._widths.get(given)
         if found is None:
-            others = [one.type.width for one in self.spec.fields if one.name not in given]
+            width = self.width(name for name in self.spec.field_names if name not in given)
             if len(self._widths) >= _MOST_KEPT:
                 self._widths.clear()
-            found = self._widths[given] = sum(others) if all(others) else _UNLIMITED
+            found = self._widths[given] = _UNLIMITED if width is None else width
         return None if found == _UNLIMITED else found
 
     def width(self, names: Iterable[str]) -> int | None:
         """Return the maximum size of some fields; None if one of them has a variable length."""
-        widths = [self._width_of[name] for name in names]
+        widths = [self.spec.field(name).type.width for name in names]
         return sum(widths) if all(widths) else None
 
     def known_names(self, names: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -153,7 +153,11 @@ class Conditions:
                 return self._prefix(name, negated)
         raise UnboundFilterError(where)
 
-    def _single_value(self, column: sa.ColumnElement[Any], value: Any) -> sa.ColumnElement[bool]:  # noqa: ANN401
+    def _single_value(
+        self,
+        column: sa.ColumnElement[Any],
+        value: Any,  # noqa: ANN401 - a parameter, or as good as one
+    ) -> sa.ColumnElement[bool]:
         """Return the condition of the index's value, which does not tell the planner that the key alone orders rows."""
         if self._has_bounds:
             return column == sa.func.any(array([value]))
