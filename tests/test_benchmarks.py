@@ -64,7 +64,6 @@ BY_JDBC = {"postgresql": 3, "streams": 4, "tpch": 2}
         for area in GOALS
     ],
 )
-@pytest.mark.timeout(600)  # three Spark applications, one after the other
 def test_benchmarks_run(area: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     goals, environment = GOALS[area], dict(os.environ)
     if area in ("postgresql", "merges", "feeds", "streams", "access", "datasets", "tpch"):

@@ -104,7 +104,6 @@ threading.Event().wait()
 """
 
 
-@pytest.mark.timeout(600)
 def test_a_killed_driver_leaves_all_or_nothing_and_no_lock(
     spark: SparkSession, tmp_path: Path, postgresql_schema: Schema, caplog: pytest.LogCaptureFixture
 ) -> None:

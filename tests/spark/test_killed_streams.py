@@ -170,7 +170,6 @@ def test_streams_are_exact_whatever_is_killed(tmp_path: Path, postgresql_schema:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_tasks_that_fail_after_staging_count_once(tmp_path: Path, postgresql_schema: Schema) -> None:
     """An attempt that fails, a speculative twin, a killed executor."""
     urls = {"leveldb": f"leveldb://{tmp_path}/store", "postgresql": postgresql_schema.url}

@@ -106,7 +106,6 @@ def test_without_isolated_scans_no_filter_is_pushed_down(
     assert frame.count() == 10
 
 
-@pytest.mark.timeout(600)
 def test_two_applications_at_once(tables: Tables, storage: Storage, tmp_path: Path) -> None:
     create_runs(storage, 2000)
     plan, go, done = tmp_path / "plan", tmp_path / "go", tmp_path / "done"
