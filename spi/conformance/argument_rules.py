@@ -254,7 +254,10 @@ class ArgumentRules(ConformanceCase):
         with storage.transaction() as transaction:
             table = transaction.table("items")
             if several:
-                table.upsert_many(rows)
+                table.upsert_many(rows[:1])
+                table.insert_many(rows[1:2])
+                table.update_many(rows[2:3])
+                table.replace_many(rows[3:])
                 table.increment_many([(increased, "n", 1)])
                 table.delete_many([deleted])
             else:
@@ -268,8 +271,7 @@ class ArgumentRules(ConformanceCase):
                 row |= {"id": 7, "tag": "changed", "cost": 1.0}
             rows.clear()
             increased["id"] = deleted["id"] = 7
-        kept = [item(3, n=2, tag="given", note="old"), item(4, n=2, tag="given", note="old" if several else None)]
-        expected = [item(1, n=2, tag="given"), item(2, n=2, tag="given"), *kept]
+        expected = [item(number, n=2, tag="given", note="old" if number == 3 else None) for number in range(1, 5)]
         expected += [item(5, n=2, note="old"), item(7, n=1, note="old")]
         assert [dict(row) for row in storage.table("items").scan()] == expected
 
