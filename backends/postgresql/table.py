@@ -36,7 +36,7 @@ from .sql import statements
 from .sql.binding import TableBinding
 from .sql.key_lookups import build_rows, decode_row, lookup_call, lookup_many_call
 from .sql.row_codec import Pieces, at_most
-from .sql.templates import prefix_template
+from .sql.templates import EncodedPrefixes, prefix_template
 from .txn.bound_table import on_current_schema
 from .txn.cursor_scan import ScanRows
 from .txn.explain import explain_scan
@@ -107,10 +107,10 @@ class PostgreSQLTable(ManyRowsTable):
         self._tx.require_usable()
         spec = self.binding.spec
         if ranges.__class__ is list or ranges.__class__ is tuple:
-            given = tuple(ranges)
-            if all(one.__class__ is Range and self.binding.prefix_pieces(one) is not None for one in given):
+            encoded = EncodedPrefixes.of(self.binding, ranges)
+            if encoded is not None:
                 request = ScanRequest.checked(spec, (), where, columns, order_by, reverse, limit, limit_per_range)
-                return replace(request, ranges=given)
+                return replace(request, ranges=encoded)
         return ScanRequest.checked(spec, ranges, where, columns, order_by, reverse, limit, limit_per_range)
 
     @on_current_schema

@@ -245,6 +245,32 @@ def test_index_of_large_values_is_used_in_a_prefix_that_grows(postgresql_server:
         assert rows_read(connection, inserted=25_000) < 20_000
 
 
+def test_lookups_of_keys_stop_at_the_row(postgresql_server: Server) -> None:
+    """The index of the key still lists versions that were rolled back, after the row."""
+    keys = [(key,) for key in range(200)]
+    with psycopg.connect(postgresql_server.superuser_conninfo, autocommit=True) as connection:
+        connection.execute("alter system set autovacuum = off")
+        connection.execute("select pg_reload_conf()")
+        with connect(postgresql_server.url("s") + "&pool_size=1") as storage:
+            storage.admin.create(TableSpecification("t", [Field.long("a"), Field.int("n"), Field.int("m")], ["a"], ["n"]))
+            storage.table("t").upsert_many({"a": key, "n": 0} for (key,) in keys)
+            tx = storage.transaction()
+            for n in range(5):
+                tx.table("t").upsert_many({"a": key, "n": n} for (key,) in keys)
+                assert tx.table("t").read(keys[0])
+            tx.rollback()
+        before = rows_read(connection, inserted=len(keys))
+        with connect(postgresql_server.url("s") + "&pool_size=1") as storage:
+            table = storage.table("t")
+            assert len(table.multi_read(keys)) == 200
+            assert table.count([Range.prefix(key) for key in keys], col("m").is_null()) == 200
+            assert len(list(table.multi_scan([Range.prefix(key) for key in keys], limit_per_range=3))) == 200
+            assert len(list(table.multi_scan([Range.prefix(key) for key in keys], columns=["n"]))) == 200
+            table.increment_many([(key, "n", 1) for key in keys[:100]])
+            table.delete_many(keys[100:])
+        assert rows_read(connection, inserted=len(keys)) - before == 5 * len(keys)
+
+
 def rows_read(connection: psycopg.Connection, *, inserted: int) -> int:
     """Return how many rows and entries of indexes were read of a table, after that many rows were inserted."""
     query = (

@@ -52,11 +52,12 @@ def _located(
 ) -> tuple[sa.TableValuedAlias, LateralFromClause, dict[str, int]]:
     """Return given rows, and for each of them some expressions on the row of its key, which its index finds.
 
-    OFFSET keeps the server from joining in another order, which in a small table would read all of it, ever after.
+    LIMIT keeps the server from joining in another order, which in a small table would read all of it, ever after, and
+    from looking at versions of the row that the index lists behind it.
     """
     given, types = _given(binding, names)
     rows = sa.select(*found(given)).select_from(binding.core).where(_same_key(binding, given), binding.current)
-    return given, rows.offset(number(0)).lateral("_found"), types
+    return given, rows.limit(number(1)).lateral("_found"), types
 
 
 def lookup_many(binding: TableBinding, names: tuple[str, ...]) -> Statement:

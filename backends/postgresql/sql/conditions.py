@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator as operators
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import array
+from sqlalchemy.sql.selectable import LateralFromClause
 
 from structable.spi import Field, FieldType, Filter
 from structable.spi.filters import (
@@ -27,7 +28,25 @@ from .given_rows import column_of, given_rows
 from .templates import Bounds, Prefixes, Template
 from .types import stored_type
 
-__all__ = ["Conditions", "union"]
+__all__ = ["Conditions", "GivenPrefixes", "union"]
+
+
+class GivenPrefixes(NamedTuple):
+    """Prefixes as a table, the condition that a row starts with one of them, and whether each is a whole key."""
+
+    given: sa.TableValuedAlias
+    matches: sa.ColumnElement[bool]
+    are_keys: bool
+
+    def joined(self, query: sa.Select[Any]) -> tuple[sa.Join, LateralFromClause]:
+        """Return the join with the rows of a query, which the server runs for each prefix, and these rows.
+
+        OFFSET keeps the server from joining in another order, which in a small table would read all of it, ever after.
+        So does LIMIT, which also keeps it from looking at versions of a row that the index lists behind it.
+        """
+        number = sa.literal_column("1" if self.are_keys else "0", sa.BigInteger())
+        rows = (query.limit(number) if self.are_keys else query.offset(number)).lateral("rows")
+        return sa.join(self.given, rows, sa.true()), rows
 
 
 class Conditions:
@@ -87,11 +106,13 @@ class Conditions:
 
     # Ranges
 
-    def prefixes(self, prefixes: Prefixes) -> tuple[sa.TableValuedAlias, sa.ColumnElement[bool]]:
-        """Return a table of prefixes, and the condition that a row starts with one of them."""
-        fields = self._binding.key_fields[: prefixes.length]
+    def prefixes(self, prefixes: Prefixes) -> GivenPrefixes:
+        """Return a table of prefixes, whose rows are found for each."""
+        key = self._binding.key_fields
+        fields = key[: prefixes.length]
         given = given_rows(fields, [self.parameter_of(stored_type(one).array_oid) for one in fields])
-        return given, sa.and_(*(self._columns[one.name] == column_of(given, one.name) for one in fields))
+        matches = sa.and_(*(self._columns[one.name] == column_of(given, one.name) for one in fields))
+        return GivenPrefixes(given, matches, are_keys=len(fields) == len(key))
 
     def ranges(self, template: Template) -> list[sa.ColumnElement[bool] | None]:
         """Return the condition of each range; None is every row."""

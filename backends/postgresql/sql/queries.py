@@ -8,7 +8,6 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
-from sqlalchemy.sql.selectable import LateralFromClause
 
 from structable.backends.postgresql.driver.statement import Call
 from structable.backends.postgresql.driver.type_oids import BIGINT
@@ -16,7 +15,7 @@ from structable.spi.filters import And, Comparison, Operator
 from structable.spi.rules.scans import ScanRequest
 
 from .binding import PlacedStatement, TableBinding
-from .conditions import Conditions, union
+from .conditions import Conditions, GivenPrefixes, union
 from .templates import Prefixes, Template, Templated, templated
 
 __all__ = ["MANY_COUNTED", "MOST_FEW", "Query", "count_query", "few_rows", "query_of", "scan_query"]
@@ -179,7 +178,7 @@ def scan_query(
             most = _literal(few + 1)
         order = _Order(binding, columns, order_by or conditions.index, reverse=reverse)
         if prefixes is not None:
-            return _of_prefixes(order, *prefixes, where, most, most_per_range)
+            return _of_prefixes(order, prefixes, where, most, most_per_range)
         if most_per_range is not None:
             inside = [order.of_firsts(one, where, most_per_range) for one in inside]
             where = where[-1:]
@@ -233,8 +232,7 @@ class _Order:
 
 def _of_prefixes(
     order: _Order,
-    given: sa.TableValuedAlias,
-    matches: sa.ColumnElement[bool],
+    prefixes: GivenPrefixes,
     where: Sequence[sa.ColumnElement[bool]],
     limit: sa.ColumnElement[int] | None,
     per_range: sa.ColumnElement[int] | None,
@@ -242,21 +240,13 @@ def _of_prefixes(
     """Return the query of the rows of some prefixes, each of which an index finds."""
     core = order.binding.core
     most = limit if per_range is None else per_range
-    if most is None:
-        inner = sa.select(*(core.c[name] for name in order.needed)).where(matches, *where)
+    if most is None or prefixes.are_keys:
+        inner = sa.select(*(core.c[name] for name in order.needed)).where(prefixes.matches, *where)
     else:
-        inner = order.select([matches, *where], order.needed).limit(most)
-    rows = _fenced(inner)
-    query = sa.select(*(rows.c[name] for name in order.columns)).select_from(sa.join(given, rows, sa.true()))
+        inner = order.select([prefixes.matches, *where], order.needed).limit(most)
+    joined, rows = prefixes.joined(inner)
+    query = sa.select(*(rows.c[name] for name in order.columns)).select_from(joined)
     return query.order_by(*order.of(rows.c)).limit(limit)
-
-
-def _fenced(query: sa.Select[Any]) -> LateralFromClause:
-    """Return a query that the server runs for each of the given rows.
-
-    OFFSET keeps the server from joining in another order, which in a small table would read all of it, ever after.
-    """
-    return query.offset(_literal(0)).lateral("rows")
 
 
 # Counts and writes
@@ -269,8 +259,8 @@ def count_query(binding: TableBinding, request: ScanRequest) -> tuple[Query, lis
         if not isinstance(template.ranges, Prefixes):
             tests = [*conditions.tests(template), binding.current]
             return sa.select(sa.func.count()).select_from(binding.core).where(*tests)
-        given, matches = conditions.prefixes(template.ranges)
-        rows = _fenced(sa.select(_literal(1)).where(matches, *conditions.where(template), binding.current))
-        return sa.select(sa.func.count()).select_from(sa.join(given, rows, sa.true()))
+        prefixes = conditions.prefixes(template.ranges)
+        one = sa.select(_literal(1)).where(prefixes.matches, *conditions.where(template), binding.current)
+        return sa.select(sa.func.count()).select_from(prefixes.joined(one)[0])
 
     return query_of(binding, request, ("count",), make)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from structable.spi import Filter, Range
 from structable.spi.filters import And, Comparison, FieldComparison, IsIn, IsNull, Or, StartsWith, UnboundFilterError
@@ -13,7 +13,7 @@ from .binding import TableBinding
 from .row_codec import Pieces
 from .types import array, encode_value, stored_type
 
-__all__ = ["Bounds", "Prefixes", "Template", "Templated", "prefix_template", "templated"]
+__all__ = ["Bounds", "EncodedPrefixes", "Prefixes", "Template", "Templated", "prefix_template", "templated"]
 
 
 class Bounds(NamedTuple):
@@ -43,6 +43,27 @@ class Prefixes(NamedTuple):
     """Several distinct prefixes of keys, all of one length. Each of their fields is an array, a parameter."""
 
     length: int
+
+
+class EncodedPrefixes(tuple[Range, ...]):
+    """Prefixes of keys that surely pass `check_range`, with their binary form under one version of the table."""
+
+    binding: TableBinding
+    pieces: list[Pieces]
+
+    @classmethod
+    def of(cls, binding: TableBinding, ranges: Sequence[Range]) -> Self | None:
+        """Return the ranges with their binary form; None unless all are surely valid prefixes."""
+        encode = binding.prefix_pieces
+        pieces: list[Pieces] = []
+        for one in ranges:
+            prefix = encode(one) if one.__class__ is Range else None
+            if prefix is None:
+                return None
+            pieces.append(prefix)
+        encoded = cls(ranges)
+        encoded.binding, encoded.pieces = binding, pieces
+        return encoded
 
 
 class Template(NamedTuple):
@@ -82,19 +103,18 @@ def templated(binding: TableBinding, request: ScanRequest) -> Templated:
 def _prefixes(binding: TableBinding, ranges: Sequence[Range], pieces: list[bytes | None]) -> Prefixes | None:
     """Return the template of ranges that are all prefixes of one length, such as whole keys; None of other ranges."""
     length = len(ranges[0].begin or ())
-    found: dict[Pieces, None] = {}
-    for one in ranges:
-        prefix = binding.prefix_pieces(one)
-        if prefix is None:
+    if isinstance(ranges, EncodedPrefixes) and ranges.binding is binding:
+        found = dict.fromkeys(ranges.pieces)
+    else:
+        found = {}
+        for one in ranges:
             begin = one.begin
             if not begin or begin != one.end or not (one.begin_inclusive and one.end_inclusive):
                 return None
-            prefix = tuple(
-                [encode_value(field, value) for field, value in zip(binding.key_fields, begin, strict=False)]
-            )
-        if len(prefix) != length:
-            return None
-        found[prefix] = None
+            fields = zip(binding.key_fields, begin, strict=False)
+            found[tuple([encode_value(field, value) for field, value in fields])] = None
+    if any(len(prefix) != length for prefix in found):
+        return None
     for field, column in zip(binding.key_fields, zip(*found, strict=True), strict=False):
         pieces.append(array(stored_type(field).oid, column))
     return Prefixes(length)
