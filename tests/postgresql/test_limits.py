@@ -252,7 +252,8 @@ def test_lookups_of_keys_stop_at_the_row(postgresql_server: Server) -> None:
         connection.execute("alter system set autovacuum = off")
         connection.execute("select pg_reload_conf()")
         with connect(postgresql_server.url("s") + "&pool_size=1") as storage:
-            storage.admin.create(TableSpecification("t", [Field.long("a"), Field.int("n"), Field.int("m")], ["a"], ["n"]))
+            fields = [Field.long("a"), Field.int("n"), Field.int("m")]
+            storage.admin.create(TableSpecification("t", fields, ["a"], ["n"]))
             storage.table("t").upsert_many({"a": key, "n": 0} for (key,) in keys)
             tx = storage.transaction()
             for n in range(5):
