@@ -158,6 +158,35 @@ def test_statements_of_other_keys_are_not_netted_again(
     assert planned(storage, postgresql_url, splits=3) == found
 
 
+def test_small_commits_of_several_statements_are_net(postgresql_url: str) -> None:
+    """Whatever the order of their keys, and whether a part of the key repeats or all of it."""
+    spec = TableSpecification("t", [Field.string("a"), Field.long("b"), Field.long("v")], ["a", "b"], options=LOOKUP)
+    given = {
+        "ascending": [("a", 1), ("a", 2), ("b", 1), ("c", 0)],
+        "descending": [("c", 0), ("b", 1), ("a", 2), ("a", 1)],
+        "one again": [("a", 2), ("b", 1), ("a", 1), ("b", 1), ("c", 3)],
+        "one at once": [("a", 1), ("a", 2), ("a", 2), ("b", 1)],
+        "to and fro": [("b", 1), ("a", 2), ("b", 1)],
+    }
+    with connect(postgresql_url) as storage:
+        storage.admin.create(spec)
+        for name, keys in given.items():
+            begin = storage.changes("t").latest()
+            with storage.transaction() as tx:
+                table = tx.table("t")
+                for v, (a, b) in enumerate(keys):
+                    table.upsert({"a": a, "b": b, "v": v})
+                    assert table.read((a, b))
+            plan = storage.changes("t").plan(begin)
+            batches = [batch for split in plan.splits for batch in read_split(postgresql_url, split)]
+            rows = [row for batch in batches for row in batch.to_pylist()]
+            found = sorted((row["_change_type"], row["a"], row["b"], row["v"]) for row in rows)
+            last = {key: v for v, key in enumerate(keys)}
+            assert found == sorted(("insert", *key, v) for key, v in last.items()), name
+            table = storage.table("t")
+            table.delete_many(keys)
+
+
 def test_long_values_come_in_small_portions(storage: Storage, server: psycopg.Connection, postgresql_url: str) -> None:
     """Random text is stored outside the rows."""
     text = "select string_agg(md5(random()::text || g), '') from generate_series(1, 20000)"

@@ -7,13 +7,14 @@ statement open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import pq
 
 from structable.backends.postgresql.bulk.column_reading import WARM_UP, Column, column_of, integer_of
@@ -79,6 +80,7 @@ class JoinedPortion(Generic[Content]):
         self._versions: Numbers
         self._versions, self._times = np.frombuffer(stamps, ">i8").reshape(-1, 2).T
         self._columns = columns
+        self._arrays: dict[str, Array] = {}
         self._key = key
         self._make = make
         self._follow = follow
@@ -94,34 +96,46 @@ class JoinedPortion(Generic[Content]):
         if not self._key:
             return None
         self._go_on(count)
-        arrays = self._arrays(("version", *self._key))
-        groups: Numbers = np.zeros(count, np.int64)
-        for array in arrays.values():
-            codes = array.slice(0, count).dictionary_encode()
-            found = groups * len(codes.dictionary) + np.asarray(codes.indices)
-            groups = np.unique(found, return_inverse=True)[1]
-        return int(groups.max(initial=-1)) + 1 < count
+        key = [self._array(name).slice(0, count) for name in self._key]
+        versions = self._versions[self._statements[:count]]
+        if _ascend(versions, key):
+            return False
+        names = [str(place) for place in range(len(key) + 1)]
+        table = pa.table([pa.array(versions.astype(np.int64)), *key], names)
+        return bool(table.group_by(names, use_threads=False).aggregate([]).num_rows < count)
 
     def head(self, count: int) -> Content:
         self._go_on(count)
-        arrays = self._arrays(("version", "time", *self._columns))
-        return self._make(self._kinds[:count], {name: array.slice(0, count) for name, array in arrays.items()})
+        arrays = {name: self._array(name).slice(0, count) for name in ("version", "time", *self._columns)}
+        return self._make(self._kinds[:count], arrays)
 
     def _go_on(self, count: int) -> None:
         if self.count == MOST_ENTRIES and not self._is_followed:
             self._is_followed = True
             self._follow(self, count)
 
-    def _arrays(self, names: Iterable[str]) -> dict[str, Array]:
-        return {name: self._stamps(name) if name in _STAMPS else self._array(name) for name in names}
-
     def _array(self, name: str) -> Array:
-        column, values = self._columns[name]
-        return column.array(self.count, values)
+        array = self._arrays.get(name)
+        if array is None:
+            if name in _STAMPS:
+                values = (self._versions if name == "version" else self._times).tobytes()
+                array = _STAMPS[name].array(len(self._versions), (values,)).take(pa.array(self._statements))
+            else:
+                column, joined = self._columns[name]
+                array = column.array(self.count, joined)
+            self._arrays[name] = array
+        return array
 
-    def _stamps(self, name: str) -> Array:
-        values = (self._versions if name == "version" else self._times).tobytes()
-        return _STAMPS[name].array(len(self._versions), (values,)).take(pa.array(self._statements))
+
+def _ascend(versions: Numbers, key: Sequence[Array]) -> bool:
+    """Return whether each key of a version is above the one before it, as those of bulk loads are."""
+    same = versions[1:] == versions[:-1]
+    above = ~same
+    for array in key:
+        later, earlier = array[1:], array[:-1]
+        above |= same & np.asarray(pc.greater(later, earlier))
+        same &= np.asarray(pc.equal(later, earlier))
+    return bool(above.all())
 
 
 class JoinedReader(Generic[Content]):
