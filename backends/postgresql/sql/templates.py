@@ -115,7 +115,7 @@ def _prefixes(binding: TableBinding, ranges: Sequence[Range], pieces: list[bytes
             found[tuple([encode_value(field, value) for field, value in fields])] = None
     if any(len(prefix) != length for prefix in found):
         return None
-    for field, column in zip(binding.key_fields, zip(*found, strict=True), strict=False):
+    for field, column in zip(binding.key_fields, zip(*sorted(found), strict=True), strict=False):
         pieces.append(array(stored_type(field).oid, column))
     return Prefixes(length)
 

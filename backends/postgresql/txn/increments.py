@@ -18,7 +18,7 @@ from structable.spi.rules.changes import check_increment
 
 from .bound_table import BoundTable
 from .refusals import refusal_of_increments
-from .row_arrays import SINGLE, arrays, portions
+from .row_arrays import SINGLE, arrays_by_key, portions
 from .server_transaction import ServerTransaction
 
 __all__ = ["defer_increment", "defer_increments", "increment_of"]
@@ -104,7 +104,7 @@ def _defer(
 
     def all_of_them(binding: TableBinding) -> Call:
         given = [encoded_for(binding, row) for row in rows]
-        return Call(batches.increment_many(binding, names), arrays(binding, names, given))
+        return Call(batches.increment_many(binding, names), arrays_by_key(binding, names, given))
 
     def single(row: Increment) -> None:
         def build(binding: TableBinding) -> Call:

@@ -10,7 +10,7 @@ from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
 
 from .bound_table import BoundTable
-from .row_arrays import arrays, portions
+from .row_arrays import arrays_by_key, portions
 from .seen_rows import ABSENT
 from .server_transaction import ServerTransaction
 
@@ -29,6 +29,6 @@ def delete_keys(tx: ServerTransaction, table: BoundTable, keys: Iterable[Pieces]
 
 def _defer(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> None:
     def build(binding: TableBinding) -> Call:
-        return Call(batches.delete_many(binding), arrays(binding, binding.spec.primary_key, keys))
+        return Call(batches.delete_many(binding), arrays_by_key(binding, binding.spec.primary_key, keys))
 
     tx.defer(table, build)

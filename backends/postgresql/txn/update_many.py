@@ -160,7 +160,7 @@ def update_batch(
     """
     changes = _by_key(first, updates)
     seen = table.seen.known(changes)
-    places = _places(tx, table, [key for key in changes if key not in seen])
+    places = _places(tx, table, sorted([key for key in changes if key not in seen]))
     if table.binding is not first:
         changes = {key: one.for_version(table.binding) for key, one in changes.items()}
     groups: dict[tuple[str, ...], dict[Pieces, Update]] = {}

@@ -20,7 +20,7 @@ from structable.spi.values import MAX_ROW_SIZE
 
 from .bound_table import BoundTable
 from .refusals import CHECKED_SIZE, refusal_of_sizes
-from .row_arrays import arrays, portions
+from .row_arrays import arrays, arrays_by_key, portions
 from .row_calls import most_bytes, surely_fits
 from .seen_rows import ABSENT
 from .server_transaction import ServerTransaction
@@ -183,7 +183,7 @@ def _defer(tx: ServerTransaction, table: BoundTable, first: TableBinding, portio
     def build(binding: TableBinding) -> Call:
         given = _encoded_for(binding, first, names, rows)
         statement = batches.upsert_many(binding, names, checked=checked, there=there)
-        return Call(statement, arrays(binding, names, given))
+        return Call(statement, arrays_by_key(binding, names, given))
 
     tx.defer(table, build, None, refusal_of_sizes(first) if checked else None)
 
