@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from structable.spi import FieldSizeLimitError, InvalidFieldError, Row, TableSpecification
+from structable.spi import FieldSizeLimitError, InvalidFieldError, Row, Storage, TableSpecification
 from structable.spi.arrow import arrow_type
 from structable.spi.rules.rows import check_key
 from structable.spi.values import Value
@@ -65,13 +66,35 @@ class Lookup:
         if first is None:
             return
         with quiet_when_abandoned(), one_line_errors(), self.store.connect() as storage:
-            table, wanted = storage.table(self.spec.name), self.fields or self.spec.primary_key
-            rows = RememberedRows(lambda keys: table.multi_read(keys, wanted), self.fields, self.cache_rows)
+            rows = RememberedRows(partial(self._read, storage), self.fields, self.cache_rows)
             for together in _together(chain((first,), filled), self.batch):
                 keys = [self._keys(part) for part in together]
                 found = rows.of({key for part in keys for key in part if key is not None})
                 for part, own in zip(together, keys, strict=True):
                     yield self._joined(part, own, found)
+
+    def _read(self, storage: Storage, keys: list[KeyValues]) -> list[Row]:
+        """Return the rows of keys; refuses those of a table whose fields are not those that the join was made with.
+
+        Raises
+        ------
+        InvalidFieldError
+            If the key or a field is another now.
+        """
+        rows = storage.table(self.spec.name).multi_read(keys, self.fields or self.spec.primary_key)
+        now = storage.admin.get_specification(self.spec.name)
+        if now.primary_key != self.spec.primary_key:
+            was_key, key = (f"the key ({', '.join(spec.primary_key)})" for spec in (self.spec, now))
+            raise self._changed(now.primary_key[0], was_key, key)
+        for name in (*now.primary_key, *self.fields):
+            was, field = self.spec.field(name), now.field(name)
+            if field != was:
+                raise self._changed(name, was.type_text, field.type_text)
+        return rows
+
+    def _changed(self, name: str, was: str, now: str) -> InvalidFieldError:
+        reason = f"has changed since this look-up join was made, from {was} to {now}; call lookup_join again"
+        return InvalidFieldError(self.spec.name, name, reason)
 
     def _keys(self, batch: pa.RecordBatch) -> list[KeyValues | None]:
         """Return the key of each row; None for one that no row of the table has, such as of a null."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -13,8 +13,10 @@ from structable.spark_bridge.stores import OpenStores
 from structable.spark_bridge.types import spark_schema, table_fields
 from structable.spark_bridge.write_jobs import commit_with_retries
 from structable.spi import (
+    Field,
     InvalidFieldError,
     Range,
+    SchemaIncompatibleError,
     Storage,
     TableAlreadyExistsError,
     TableNotFoundError,
@@ -87,14 +89,25 @@ def _check_replace(storage: Storage, request: CatalogRequest) -> StructType:
 def _add_columns(storage: Storage, request: CatalogRequest) -> StructType:
     try:
         spec = storage.admin.get_specification(request.table)
-        fields = table_fields(spec.name, request.schema)
-        for field in fields:
-            if field.name in spec:
-                raise InvalidFieldError(spec.name, field.name, "is a field already; nothing was added")
-        storage.admin.create_or_update(spec.evolve(fields=[*spec.fields, *fields]))
+        while not _try_adding(storage, spec, table_fields(spec.name, request.schema)):
+            spec = storage.admin.get_specification(request.table)
     except TableNotFoundError:
         return _answer("absent")
     return _load(storage, request)
+
+
+def _try_adding(storage: Storage, spec: TableSpecification, fields: Iterable[Field]) -> bool:
+    """Add fields to a table; return False if it has changed since it had this specification."""
+    for field in fields:
+        if field.name in spec:
+            raise InvalidFieldError(spec.name, field.name, "is a field already; nothing was added")
+    try:
+        storage.admin.create_or_update(spec.evolve(fields=[*spec.fields, *fields]))
+    except SchemaIncompatibleError:
+        if storage.admin.get_specification(spec.name) == spec:
+            raise
+        return False
+    return True
 
 
 def _drop(storage: Storage, request: CatalogRequest) -> StructType:
@@ -104,12 +117,15 @@ def _drop(storage: Storage, request: CatalogRequest) -> StructType:
 
 
 def _drop_empty(storage: Storage, request: CatalogRequest) -> StructType:
-    """Drop a table that a failed statement made, unless there are rows in it.
+    """Drop a table that a failed statement made, unless it is another table by now, or there are rows in it.
 
     These are of others, who wrote to it meanwhile; or of the statement, whose job was committed although Spark reports
     a failure, as where the answer to the commit was lost.
     """
+    made = specification_of(request.table, request.schema, dict(request.properties))
     try:
+        if storage.admin.get_specification(request.table) != made:
+            return _answer("done")
         with storage.table(request.table).scan(limit=1) as rows:
             empty = next(rows, None) is None
     except TableNotFoundError:

@@ -88,7 +88,9 @@ public final class StagedCatalogTable implements StagedTable, SupportsWrite {
   }
 
   public void abortStagedChanges() {
-    if (created) new CatalogCommand(options, "drop_empty", ident.name()).run();
+    if (created) {
+      new CatalogCommand(options, "drop_empty", ident.name()).with("schema", schema.json()).with(properties).run();
+    }
   }
 }
 """

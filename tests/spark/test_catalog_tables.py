@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from structable.spark_bridge import register
 from structable.spark_bridge.catalog import installation
-from structable.spi import Field, Storage, TableSpecification
+from structable.spi import Field, Storage, TableAdmin, TableSpecification
 from tests.spark.conftest import Tables, complete, every_store, give_up_snapshots, rows_of
 from tests.spark.support.catalogs import both_stores, catalog_of, rows
 from tests.spark.support.samples import EVERYTHING, ROWS, RUNS, create_runs
@@ -104,6 +104,24 @@ def test_columns_are_added(spark: SparkSession, catalog: str, storage: Storage, 
             spark.sql(f"ALTER TABLE {catalog}.runs ADD COLUMNS ({columns})")
         assert caught.value.getCondition() == condition
     assert storage.admin.get_specification("runs") == added
+
+
+def test_columns_are_added_beside_others(
+    spark: SparkSession, catalog: str, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_runs(storage, 1)
+    kind = type(storage.admin)
+    change = kind.create_or_update
+    theirs = [RUNS.evolve(fields=[*RUNS.fields, Field.int("theirs")])]
+
+    def changed_before(admin: TableAdmin, spec: TableSpecification) -> None:
+        if theirs:
+            change(admin, theirs.pop())
+        change(admin, spec)
+
+    monkeypatch.setattr(kind, "create_or_update", changed_before)
+    spark.sql(f"ALTER TABLE {catalog}.runs ADD COLUMNS (ours INT)")
+    assert storage.admin.get_specification("runs").field_names == (*RUNS.field_names, "theirs", "ours")
 
 
 def test_a_table_without_a_key_and_options(spark: SparkSession, catalog: str, storage: Storage) -> None:

@@ -172,6 +172,15 @@ def test_a_new_table_with_rows_of_others_stays(
     ):
         write.create()
     assert storage.admin.list() == ["pages"]
+    theirs = TableSpecification("t", [Field.string("id")], ["id"])
+
+    def make_again() -> None:
+        storage.admin.drop("t")
+        storage.admin.create(theirs)
+
+    with planned_scans(spark, make_again), pytest.raises(Exception, match=r"broken|table 't'"):
+        write.create()
+    assert storage.admin.get_specification("t") == theirs
 
 
 @pytest.mark.parametrize(

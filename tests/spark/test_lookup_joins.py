@@ -227,3 +227,32 @@ def test_a_batch_is_one_read_of_its_distinct_keys(storage: Storage, url: str, mo
     lookup = Lookup(ref.store, RUNS, (0, 1), (), ("a", "b"), "anti", 7, 10)
     assert [batch.num_rows for batch in lookup(batches)] == [4, 1, 2, 7, 2]
     assert read == [4, 7, 2]
+
+
+PAIRS = TableSpecification("pairs", [Field.long("a"), Field.long("b"), Field.int("n")], ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "change"),
+    [
+        (TableSpecification("pairs", PAIRS.fields, ["b", "a"]), r"the key \(a, b\) to the key \(b, a\)"),
+        (TableSpecification("pairs", [*PAIRS.fields[:2], Field.double("n")], ["a", "b"]), "int to double"),
+        (TableSpecification("pairs", [*PAIRS.fields[:2], Field.long("n")], ["a", "b"]), "int to long"),
+    ],
+    ids=["key", "type", "widened"],
+)
+def test_table_that_changed_since_the_join_was_made(
+    spark: SparkSession, tables: Tables, spec: TableSpecification, change: str
+) -> None:
+    rows = [{"a": 1, "b": 2, "n": 12}, {"a": 2, "b": 1, "n": 21}]
+    frame = spark.createDataFrame([(1, 2)], "x long, y long")
+    with connect(tables.url) as storage:
+        storage.admin.create(PAIRS)
+        storage.table("pairs").upsert_many(rows)
+        joined = lookup_join(frame, TableRef(tables.url, "pairs"), {"x": "a", "y": "b"}, ["n"])
+        assert [row.n for row in joined.collect()] == [12]
+        storage.admin.drop("pairs")
+        storage.admin.create(spec)
+        storage.table("pairs").upsert_many(rows)
+        with pytest.raises(Exception, match=f"InvalidFieldError: .*since this look-up join was made, from {change}"):
+            joined.collect()
