@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 
@@ -17,6 +18,7 @@ class BackgroundThread:
         self._name = name
         self._work = work
         self._thread: threading.Thread | None = None
+        self._process = os.getpid()
         self.lock = threading.Lock()
         """Guards the thread's beginning and end, and what its owner records for it."""
         self.stopping = threading.Event()
@@ -48,6 +50,8 @@ class BackgroundThread:
         uninterrupted(self._stop)
 
     def _stop(self) -> None:
+        if os.getpid() != self._process:
+            return  # a forked process has no such thread, and the locks may be held by one of its parent's
         self.stopping.set()
         with self.lock:
             thread = self._thread

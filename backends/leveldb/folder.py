@@ -17,6 +17,7 @@ belongs to another user is rejected.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -211,12 +212,12 @@ class Folder:
             _replace(self._clean, json.dumps(note).encode())
 
     def is_owned(self) -> bool:
-        """Return whether a living process owns the database, without writing anything."""
+        """Return whether a living process owns the database, or may own it, without writing anything."""
         with _FORKING:
             try:
                 descriptor = open_private(self._lock_path, os.O_RDONLY)
-            except OSError:
-                return False
+            except OSError as error:
+                return error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # unknown: ask again
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:

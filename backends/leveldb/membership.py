@@ -18,6 +18,7 @@ from structable.spi.errors import StorageUnavailableError, StructableError
 from .client.client import Client, connect_to_owner
 from .folder import Folder
 from .native.database import CLOSED, DatabaseLockedError
+from .native.forked import can_own
 from .owner.commit_markers import sweep_markers
 from .owner.local_route import LocalRoute
 from .owner.server import Server
@@ -35,6 +36,10 @@ __all__ = ["INHERITED", "Membership"]
 INHERITED = "this storage was inherited by a fork; connect anew in the child process"
 
 _LOCK_LINGERS = 3.0
+_FORKED = (
+    "this one cannot: it was forked from a process that had used LevelDB, which does not work in the child; connect "
+    "only in the children, or start them by 'spawn'"
+)
 _log = logging.getLogger("structable.leveldb")
 
 
@@ -124,7 +129,7 @@ class Membership:
                 server.stop()
         finally:
             try:
-                if store.close():
+                if store.close() and self.folder.holds_lock:  # otherwise the files there are another database's
                     self.folder.record_clean()
                 else:
                     _log.info("the database in %s was not closed in good order", self.folder.path)
@@ -167,11 +172,12 @@ class Membership:
         begun = time.monotonic()
         deadline = begun + self.settings.request_timeout
         pauses = Pauses()
+        may_own = can_own(self.folder.database)
         while True:
             if self._closing:
                 raise StorageUnavailableError(CLOSED)
             locked: DatabaseLockedError | None = None
-            if self.folder.try_own():
+            if may_own and self.folder.try_own():
                 try:
                     self._own()
                     return
@@ -188,6 +194,10 @@ class Membership:
                 return
             if locked is not None and time.monotonic() > begun + _LOCK_LINGERS:
                 raise locked
+            if not may_own and time.monotonic() > begun + _LOCK_LINGERS and not self.folder.is_owned():
+                forked = StorageUnavailableError(f"no process owns the database in {self.folder.path}, and {_FORKED}")
+                forked.lasting = True
+                raise forked
             if time.monotonic() > deadline:
                 raise StorageUnavailableError(f"another process owns the database in {self.folder.path}, {problem}")
             pauses.pause()

@@ -74,6 +74,8 @@ class PrivateCopy:
     The original may be open in another process.
     """
 
+    _release: Release | None = None
+
     def __init__(self, database: Path) -> None:
         self.folder = private_folder()
         sweep_plans(self.folder)
@@ -83,11 +85,12 @@ class PrivateCopy:
         try:
             copy_checkpoint(database, self.path)
         except BaseException:
-            self._release()
+            self.remove()
             raise
 
     def remove(self) -> None:
         """Remove the copy; idempotent. A forked process leaves it to its parent."""
-        self._release()
+        if self._release is not None:
+            self._release()
 
     __del__ = remove

@@ -230,13 +230,13 @@ def sweep_plans(folder: Folder) -> None:
         except FileNotFoundError:
             with contextlib.suppress(OSError):  # another process removes it
                 if time.time() - plan.stat().st_mtime > _UNFINISHED_SECONDS:
-                    shutil.rmtree(plan)
+                    _remove(plan)
             continue
         except OSError:
             continue  # another user's
         try:
             fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(plan, ignore_errors=True)
+            _remove(plan)
             _log.info("removed the checkpoint %s of a process that has ended", plan)
         except OSError:
             pass  # it is held
@@ -265,6 +265,13 @@ def hold_plan(folder: Folder) -> tuple[str, int]:
         os.close(hold)
 
 
+def _remove(plan: Path) -> None:
+    """Remove the folder of a plan, its checkpoint first and at once: a reader finds all of it, or none."""
+    with contextlib.suppress(OSError):
+        os.rename(plan / "state", plan / "removed")
+    shutil.rmtree(plan, ignore_errors=True)
+
+
 class Release:
     """Removes the folder of `hold_plan`, once, and only in the process that made it."""
 
@@ -277,7 +284,7 @@ class Release:
         hold, self._hold = self._hold, None
         if hold is None or os.getpid() != self._process:
             return
-        shutil.rmtree(self._path, ignore_errors=True)
+        _remove(self._path)
         _HOLDS.discard(hold)
         os.close(hold)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -252,6 +253,32 @@ def test_lock_file_that_was_removed_makes_no_second_owner(folder: Path, run: Run
     assert isinstance(engine.route, Client)
     put(engine, "a", b"1")
     engine.close()
+
+
+def test_owner_of_a_folder_that_was_made_again_leaves_the_new_one_alone(folder: Path, run: Run) -> None:
+    old = run(SERVE)
+    assert old.receive() == "ready"
+    folder.rename(folder.with_name("old"))
+    engine = open_engine(folder)
+    assert isinstance(engine.route, LocalRoute)
+    names = set(os.listdir(folder))
+    assert old.end() == 0
+    assert set(os.listdir(folder)) == names
+    engine.close()
+
+
+def test_folder_may_be_owned_where_descriptors_are_short(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader then waits, instead of reading a copy that misses what the owner writes."""
+
+    def none_left(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    engine = open_engine(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr("structable.backends.leveldb.folder.open_private", none_left)
+        assert engine.folder.is_owned()
+    engine.close()
+    assert not engine.folder.is_owned()
 
 
 @pytest.mark.parametrize("removed", ["socket", "owner"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from structable.backends.leveldb import splits
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.folder import Folder
+from structable.backends.leveldb.native.checkpoint import link_copy
 from structable.backends.leveldb.splits import _READERS
 from structable.backends.ordered.engine import WriteSet
 from structable.spi import Field, TableSpecification, col, connect, read_split
@@ -171,6 +174,31 @@ def test_forked_child_neither_holds_nor_releases_a_plan(folder: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
     assert len(list(engine.read_split(plan.states[0]))) == 1_000
     plan.release()
+    engine.close()
+
+
+def test_split_of_a_plan_that_is_released_meanwhile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that finds a part of the checkpoint gone is told that the plan is closed, not that data is lost."""
+    engine = open_engine(folder)
+    fill(engine, 1_000)
+    plan = engine.plan_splits(SPACE, END, 1)
+    copy, remove = link_copy, shutil.rmtree
+
+    def remove_tables(path: Path, ignore_errors: bool = False) -> None:
+        """Remove as much as another process may have removed by now."""
+        for table in Path(path).rglob("*.ldb"):
+            table.unlink()
+
+    def copy_meanwhile(source: Path, target: Path) -> bool:
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", remove_tables)
+            plan.release()
+        return copy(source, target)
+
+    monkeypatch.setattr(splits, "link_copy", copy_meanwhile)
+    with pytest.raises(TransactionClosedError):
+        list(engine.read_split(plan.states[0]))
+    assert shutil.rmtree is remove
     engine.close()
 
 

@@ -16,6 +16,7 @@ import plyvel
 from structable.backends.ordered.engine import Pair
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError, StructableError
 
+from .forked import can_compact, note_closed, note_opened
 from .gaps import Gaps
 from .native_guard import native_call, wait_for_native_calls
 
@@ -111,6 +112,7 @@ class Database:
         self.gate = Gate()
         self.write_failed = False
         """Whether a write has failed: later writes would be lost with it."""
+        note_opened(path)
         try:
             self._database = plyvel.DB(
                 str(path),
@@ -121,8 +123,11 @@ class Database:
                 max_open_files=options.open_files,
                 bloom_filter_bits=10,
             )
-        except plyvel.Error as error:
-            raise _open_error(path, error) from error
+        except BaseException as error:
+            note_closed(path)
+            if isinstance(error, plyvel.Error):
+                raise _open_error(path, error) from error
+            raise
         self.gaps: Gaps | None = None
         """Intervals without rows in the newest state, if there are any; each write takes away those that it fills."""
         self._gap_sought = 0.0
@@ -220,7 +225,11 @@ class Database:
         self.gate.shut = True
         if not wait_for_native_calls(seconds):
             return False
-        self._database.close()
+        if can_compact():
+            self._database.close()
+            note_closed(self.path)
+        else:
+            self.abandon()
         self.gate.parked.clear()
         return True
 

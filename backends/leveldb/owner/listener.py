@@ -27,6 +27,7 @@ class Listener:
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self.path = ""
+        self._files: list[tuple[int, int]] = []
         self._remove_predecessor()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -87,7 +88,9 @@ class Listener:
         path, self.path = self.path, ""
         if path == str(self._folder.socket):
             with contextlib.suppress(OSError):
-                os.unlink(path)
+                status = os.lstat(path)
+                if not self._files or (status.st_dev, status.st_ino) == self._files[0]:
+                    os.unlink(path)
         elif path:
             _remove_private(path)
 

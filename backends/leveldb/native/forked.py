@@ -1,0 +1,99 @@
+"""What a fork leaves of LevelDB: not its thread, which the library believes to run.
+
+LevelDB compacts in one thread of the process, started when it is first needed: a process that is forked later would
+wait for its first compaction for ever. It also keeps a table of the databases that are open, which stays as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import plyvel
+
+__all__ = ["can_compact", "can_own", "note_closed", "note_opened"]
+
+_PROBE_SECONDS = 10.0
+
+
+class _Process:
+    def __init__(self) -> None:
+        self.was_used = False
+        self.open = Counter[str]()
+        self.inherited_open: frozenset[str] = frozenset()
+        self.compacts: bool | None = True
+
+    def after_fork(self) -> None:
+        self.inherited_open |= {path for path, times in self.open.items() if times}
+        self.open.clear()
+        if self.was_used and self.compacts:
+            self.compacts = None  # unknown until it is needed
+
+
+_PROCESS = _Process()
+os.register_at_fork(after_in_child=_PROCESS.after_fork)
+
+
+def note_opened(path: Path) -> None:
+    """Record that a database is about to be opened."""
+    _PROCESS.was_used = True
+    _PROCESS.open[str(path)] += 1
+
+
+def note_closed(path: Path) -> None:
+    """Record that a database was closed, or not opened."""
+    _PROCESS.open[str(path)] -= 1
+
+
+def can_own(path: Path) -> bool:
+    """Return whether this process can open a database, write to it and close it."""
+    return str(path) not in _PROCESS.inherited_open and can_compact()
+
+
+def can_compact() -> bool:
+    """Return whether LevelDB's thread runs here when it is needed."""
+    if _PROCESS.compacts is None:
+        _PROCESS.compacts = _probe()
+    return _PROCESS.compacts
+
+
+def _probe() -> bool:
+    """Let a process forked from this one compact a database: it has what this one has, and may be killed."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="structable-probe-") as folder:
+            process = os.fork()
+            if not process:
+                _compact(folder)
+            return _ends_well(process)
+    except OSError:
+        return False
+
+
+def _compact(folder: str) -> None:
+    try:
+        database = plyvel.DB(os.path.join(folder, "database"), create_if_missing=True)
+        database.put(b"key", b"value")
+        database.compact_range()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _ends_well(process: int) -> bool:
+    deadline = time.monotonic() + _PROBE_SECONDS
+    try:
+        while time.monotonic() < deadline:
+            found, status = os.waitpid(process, os.WNOHANG)
+            if found:
+                process = 0
+                return status == 0
+            time.sleep(0.002)
+        return False
+    finally:
+        if process:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
