@@ -12,12 +12,13 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import NoReturn
 
 import plyvel
 
 __all__ = ["can_compact", "can_own", "note_closed", "note_opened"]
 
-_PROBE_SECONDS = 10.0
+_PROBE_SECONDS = 10
 
 
 class _Process:
@@ -65,16 +66,29 @@ def _probe() -> bool:
     """Let a process forked from this one compact a database: it has what this one has, and may be killed."""
     try:
         with tempfile.TemporaryDirectory(prefix="structable-probe-") as folder:
-            process = os.fork()
-            if not process:
-                _compact(folder)
-            return _ends_well(process)
+            return _ends_well(_fork_to_compact(folder))
     except OSError:
         return False
 
 
-def _compact(folder: str) -> None:
+def _fork_to_compact(folder: str) -> int:
+    # A signal's handler that raised in the new process would let it go on as this one.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
+        process = os.fork()
+        if not process:
+            _compact(folder)
+        return process
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _compact(folder: str) -> NoReturn:
+    try:
+        # It ends even if the process that waits for it has ended.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+        signal.alarm(3 * _PROBE_SECONDS)
         database = plyvel.DB(os.path.join(folder, "database"), create_if_missing=True)
         database.put(b"key", b"value")
         database.compact_range()
