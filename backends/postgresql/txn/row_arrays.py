@@ -28,7 +28,7 @@ def arrays(binding: TableBinding, names: tuple[str, ...], given: list[Pieces]) -
 def arrays_by_key(binding: TableBinding, names: tuple[str, ...], given: list[Pieces]) -> list[bytes]:
     """Return the columns of rows of distinct keys, those of the key first, in the order of the keys' bytes.
 
-    Rows that lie close together are found a fifth faster, and two transactions lock the same rows in the same order.
+    The server finds rows that lie close together a fifth faster, and two such statements lock rows in the same order.
     """
     return arrays(binding, names, sorted(given))
 

@@ -192,7 +192,7 @@ def update_batch(
 
 
 def _places(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> dict[Pieces, bytes]:
-    """Return where the rows of some keys are, and note of which there is none."""
+    """Return where the rows of some keys are, and note of which there is none; in their order they are found faster."""
     found: dict[Pieces, bytes] = {}
     for portion in portions(keys, at_most) if len(keys) > _ONE_PORTION else [keys] if keys else []:
 
