@@ -369,5 +369,5 @@ def test_batches_form_as_concurrency_rises(tmp_path: Path) -> None:
     assert alone.failed == together.failed == 0
     assert alone.batch == 1
     assert together.batch > 2
-    assert 0 < alone.hits <= 1
+    assert 0 < together.hits <= 1  # one client may make too few requests to meet a row again
     assert len(together.line().split()) == 8
