@@ -103,8 +103,10 @@ def templated(binding: TableBinding, request: ScanRequest) -> Templated:
 def _prefixes(binding: TableBinding, ranges: Sequence[Range], pieces: list[bytes | None]) -> Prefixes | None:
     """Return the template of ranges that are all prefixes of one length, such as whole keys; None of other ranges."""
     length = len(ranges[0].begin or ())
-    if isinstance(ranges, EncodedPrefixes) and ranges.binding is binding:
-        found = dict.fromkeys(ranges.pieces)
+    is_encoded = isinstance(ranges, EncodedPrefixes) and ranges.binding is binding
+    encoded = ranges if is_encoded else EncodedPrefixes.of(binding, ranges)
+    if isinstance(encoded, EncodedPrefixes):
+        found = dict.fromkeys(encoded.pieces)
     else:
         found = {}
         for one in ranges:
