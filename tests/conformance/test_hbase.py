@@ -13,6 +13,7 @@ from structable.spi.conformance.case import OpenSession
 from structable.spi.conformance.interleaving import Session
 from structable.spi.conformance.isolation import IsolationCases
 from tests.conformance.support.our_capabilities import OURS
+from tests.conformance.support.sizes import share_of
 from tests.hbase.support.internals import hold_finaliser
 from tests.hbase.support.remote_transactions import OtherProcess
 
@@ -20,8 +21,8 @@ from tests.hbase.support.remote_transactions import OtherProcess
 class TestHBase(BackendConformance):
     capabilities = replace(OURS, writes_never_wait=True)
     # Each makes its tables in some tenths of a second.
-    max_examples = int(os.environ.get("STRUCTABLE_TEST_EXAMPLES", "8"))
-    stress_rounds = int(os.environ.get("STRUCTABLE_TEST_HBASE_ROUNDS", "30"))
+    max_examples = int(os.environ.get("STRUCTABLE_TEST_EXAMPLES", share_of(8)))
+    stress_rounds = share_of(30)
     interruptions = 20
 
     @pytest.fixture

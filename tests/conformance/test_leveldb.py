@@ -12,13 +12,15 @@ from hypothesis import settings
 
 from structable.spi.conformance import BackendConformance
 from tests.conformance.support.our_capabilities import OURS
+from tests.conformance.support.sizes import share_of
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 class TestLevelDB(BackendConformance):
     capabilities = replace(OURS, writes_never_wait=True)
-    max_examples = min(60, settings().max_examples)
+    max_examples = min(share_of(60), settings().max_examples)
+    stress_rounds = share_of(60)
 
     @pytest.fixture
     def storage_url(self, tmp_path: Path) -> str:
@@ -38,7 +40,8 @@ class TestLevelDBOfAnotherProcess(BackendConformance):
     """Another process owns the database: every connection of a test is a client's."""
 
     capabilities = replace(OURS, writes_never_wait=True)
-    max_examples = 30  # the class above tries more
+    max_examples = share_of(30)  # the class above tries more
+    stress_rounds = share_of(60)
 
     @pytest.fixture
     def storage_url(self, tmp_path: Path, owner: subprocess.Popen[str]) -> Iterator[str]:

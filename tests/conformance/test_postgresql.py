@@ -6,11 +6,15 @@ import pytest
 
 from structable.spi.conformance import BackendConformance
 from tests.conformance.support.our_capabilities import OURS
+from tests.conformance.support.sizes import share_of
 
 
 class TestPostgreSQL(BackendConformance):
     capabilities = OURS
-    max_examples = int(os.environ.get("STRUCTABLE_TEST_EXAMPLES", "15"))  # each makes its tables in a second or so
+    max_examples = int(
+        os.environ.get("STRUCTABLE_TEST_EXAMPLES", share_of(15))
+    )  # each makes its tables in a second or so
+    stress_rounds = share_of(60)
 
     @pytest.fixture
     def storage_url(self, postgresql_url: str) -> str:

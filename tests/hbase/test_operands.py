@@ -201,10 +201,12 @@ def test_a_split_has_the_values_of_operands(hbase_url: str, monkeypatch: pytest.
 
 
 @pytest.mark.timeout(900)  # on a busy machine
-def test_hot_row(storage: Storage, hbase_url: str) -> None:
+def test_hot_row(hbase_url: str) -> None:
     """Threads and processes merge into one row; none loses a merge, none is aborted, and it stays readable."""
     threads, each = 8, UPDATES // 8
-    with connect(quick(hbase_url)) as other, ThreadPoolExecutor(threads) as pool:
+    patient = quick(hbase_url, session_timeout=60)  # heartbeats of a busy machine are late
+    with connect(patient) as storage, connect(patient) as other, ThreadPoolExecutor(threads) as pool:
+        storage.admin.create(TABLE)
 
         def work(number: int) -> int:
             for done in range(each):

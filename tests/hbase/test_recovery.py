@@ -218,7 +218,8 @@ def test_connecting_while_hbase_is_away_and_starts(server: Server, url: str) -> 
             assert "\n" not in refusals[-1]
             if starting.done():
                 starting.result()  # raises the reason of its failure
-        with storage:
+        storage.close()
+        with connect(url) as storage:  # which waits longer than two seconds for each answer
             open_bank(storage, _ACCOUNTS)
             assert require_sound(storage, _ACCOUNTS) == set()
             assert storage.admin.list() == ["accounts", "ledger"]

@@ -264,7 +264,7 @@ def test_jars_are_fetched_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytes
 def test_tables_of_a_prefix_are_dropped_and_no_others(hbase_server: Place) -> None:
     other = f"other{uuid.uuid4().hex}"
     with closing(hbase_server.connection()) as connection:
-        with Sweeper(hbase_server) as sweeper, fresh_prefix(sweeper) as prefix:
+        with Sweeper(Place(hbase_server.address)) as sweeper, fresh_prefix(sweeper) as prefix:
             names = [prefix, f"{prefix}_a", f"{prefix}_b", f"{prefix}longer_a", other]
             for name in names:
                 connection.create_table(name, {"f": {}})

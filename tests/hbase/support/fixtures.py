@@ -51,7 +51,7 @@ def hbase_sweeper(hbase_server: Place) -> Iterator[Sweeper]:
 
 @pytest.fixture
 def hbase_prefix(hbase_server: Place, hbase_sweeper: Sweeper) -> Iterator[str]:
-    """Return a prefix without tables; those that are made are dropped after the test."""
+    """Return a prefix without tables, of which a server that outlives the run keeps none."""
     hbase_server.require_alive()
     with fresh_prefix(hbase_sweeper) as prefix:
         yield prefix

@@ -89,7 +89,10 @@ def shared_server(folder: Path) -> Iterator[Place]:
 
 
 class Sweeper:
-    """Drops the tables of finished tests in the background; leaving its `with` block waits for all of them."""
+    """Drops the tables of finished tests in the background; leaving its `with` block waits for all of them.
+
+    A server of the run's own keeps them until it is removed: to drop them would be two fifths of its work.
+    """
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -104,14 +107,17 @@ class Sweeper:
     def __exit__(self, *_error: object) -> None:
         self._waiting.put(None)
         self._thread.join()
+        if not self._prefixes:
+            return
         # Background work of a test may have created tables after its drop.
         with closing(self._place.connection()) as connection:
             _drop(connection, self._prefixes)
 
     def drop(self, prefix: str) -> None:
         """Drop all tables of a prefix in the background."""
-        self._prefixes.append(prefix)
-        self._waiting.put(prefix)
+        if self._place.server is None:
+            self._prefixes.append(prefix)
+            self._waiting.put(prefix)
 
     def _sweep(self) -> None:
         while (prefix := self._waiting.get()) is not None:
