@@ -17,7 +17,6 @@ from structable.spi import Storage, TableSpecification, connect
 from structable.spi.arrow import arrow_schema
 from structable.spi.values import Value
 from tests.spark.support.catalogs import catalog_of
-from tests.spark.support.quick_python import QUICK_PYTHON
 
 HERE = Path(__file__).parent
 
@@ -42,7 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2,2]")
         .appName("structable tests")
         .config("spark.ui.enabled", "false")
-        .config(*QUICK_PYTHON)
+        .config("spark.python.daemon.module", "tests.spark.support.daemon")
         .config("spark.sql.session.timeZone", "America/Los_Angeles")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.memory", "1g")

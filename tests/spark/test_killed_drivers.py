@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from structable.spi import Field, Storage, TableSpecification, connect
 from tests.postgresql.support.shared import Schema
 from tests.spark.conftest import Tables
-from tests.spark.support.quick_python import with_quick_python
 from tests.spark.support.samples import RUNS
 
 MOMENTS = ("staged", "committed")
@@ -160,9 +159,7 @@ def kill_in_the_middle(urls: list[str], checkpoints: Path) -> None:
     """Run the driver until each of its jobs and queries reaches its stopping point, and kill it with its JVM."""
     wanted = {f"{point}-{store}" for point in ("streamed", *MOMENTS) for store in range(len(urls))}
     command = [sys.executable, "-c", DRIVER, str(ROWS), str(checkpoints), *urls]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=with_quick_python()
-    ) as driver:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as driver:
         try:
             assert driver.stdout is not None
             while wanted and (line := driver.stdout.readline()):

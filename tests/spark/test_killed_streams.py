@@ -19,7 +19,6 @@ from tests.postgresql.support.shared import Schema
 from tests.quick_java import QUICK_JAVA
 from tests.spark.support import faulty_tasks, streams_driver
 from tests.spark.support.clusters import MASTER
-from tests.spark.support.quick_python import with_quick_python
 
 pytestmark = pytest.mark.xdist_group("spark-applications")
 
@@ -103,9 +102,7 @@ def application(program: str | None, **settings: object) -> Iterator[subprocess.
     """Start an application; kill it with its executors at the end."""
     assert program is not None
     command = [sys.executable, program, json.dumps({"java": " ".join(QUICK_JAVA), **settings})]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=with_quick_python()
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             yield process
         finally:

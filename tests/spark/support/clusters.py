@@ -27,9 +27,9 @@ from structable.spark_bridge.writer import StagedMessage, StructableWriter
 from tests.quick_java import QUICK_JAVA
 from tests.spark.conftest import give_up_snapshots
 from tests.spark.support.faulty_tasks import executor
-from tests.spark.support.quick_python import with_quick_python
 
 MASTER = "local-cluster[2,1,1024]"
+_ROOT = Path(__file__).parents[3]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -87,7 +87,7 @@ def _called(call: Callable[[], _T]) -> _T:
 
 def _start(faults: Path) -> None:
     os.setsid()
-    os.environ.update(with_quick_python())
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     spark = (
         SparkSession.builder.master(MASTER)
         .config("spark.ui.enabled", "false")

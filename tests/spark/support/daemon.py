@@ -1,4 +1,7 @@
-"""The process that forks Spark's Python processes, with everything imported that these need."""
+"""The process that forks the Python processes of the session's tasks, with everything imported that these need.
+
+Spark ends the processes of a task that fails; otherwise the next ones would spend a second on importing it again.
+"""
 
 import pyarrow.compute  # noqa: F401
 import pyspark.sql.worker.plan_data_source_read
