@@ -17,7 +17,7 @@ def store(request: pytest.FixtureRequest) -> list[str]:
     return [] if request.param == "default" else ["--url", request.getfixturevalue("postgresql_url")]
 
 
-_ATTEMPTS = 3
+_ATTEMPTS = 5
 
 
 def finished(command: list[str], tmp_path: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
@@ -33,6 +33,7 @@ def finished(command: list[str], tmp_path: Path) -> tuple[Path, subprocess.Compl
             return folder, done
 
 
+@pytest.mark.timeout(_ATTEMPTS * 300)
 @pytest.mark.xdist_group("spark-applications")
 def test_demo_of_two_days(tmp_path: Path, store: list[str]) -> None:
     arguments = ["--days", "2", "--processes", "2", "--transactions", "60", "--chart", "chart.png", *store]

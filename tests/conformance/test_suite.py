@@ -13,7 +13,7 @@ import pytest
 
 from structable.spi.conformance import BackendConformance, run
 from structable.spi.conformance.case import ConformanceCase
-from tests.conformance.support.planted_rules import ALLOWED, CAUGHT, tests_of
+from tests.conformance.support.planted_rules import ALLOWED, CAUGHT, rules_of
 
 TOPICS = [topic for topic in BackendConformance.__mro__ if issubclass(topic, ConformanceCase)]
 TESTS = [
@@ -52,7 +52,7 @@ def test_every_test_states_its_rule(topic: str, name: str) -> None:
 def planted_outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     root = Path(__file__).parent.parent.parent
     report = tmp_path_factory.mktemp("planted") / "report.xml"
-    wanted = [f"Test_{store}::{name}" for store in {**ALLOWED, **CAUGHT} for name in tests_of(store)]
+    wanted = [f"Test_{store}::{name}" for store in {**ALLOWED, **CAUGHT} for name in rules_of(store)]
     nodes = [
         f"tests/conformance/support/planted_suite.py::{one}" for one in [*wanted, "TestWithoutHook::test_count[both]"]
     ]

@@ -2,7 +2,7 @@
 
 from structable.spi.conformance.isolation import IsolationCases
 
-__all__ = ["ALLOWED", "CAUGHT", "tests_of"]
+__all__ = ["ALLOWED", "CAUGHT", "rules_of"]
 
 MACHINE = "test_random_operations_match_the_model"
 
@@ -134,7 +134,7 @@ ALLOWED = {
 """Stores that do what the contract leaves open otherwise than memory does, and tests that they have to pass as well."""
 
 
-def tests_of(store: str) -> list[str]:
+def rules_of(store: str) -> list[str]:
     """Return the tests to run on a planted store; on the one without a bug, all that find one elsewhere."""
     if store == "nothing":
         return sorted({name for names in CAUGHT.values() for name in names})

@@ -10,7 +10,7 @@ from hypothesis import Phase, settings
 from structable.spi.conformance import BackendConformance
 from tests.conformance.support.our_capabilities import OURS
 from tests.conformance.support.planted import BUGS, PREFIX
-from tests.conformance.support.planted_rules import tests_of
+from tests.conformance.support.planted_rules import rules_of
 from tests.conformance.support.sizes import share_of
 
 # A failure is enough; its smallest example is not needed.
@@ -45,7 +45,7 @@ class Planted(BackendConformance):
             parts["capabilities"] = waits
         if bug in FAULTLESS:
             parts["max_examples"] = EXAMPLES
-        return type(f"Test_{bug}", (cls,), {**parts, **without_all_but(tests_of(bug)), "__doc__": f"Planted: {bug}."})
+        return type(f"Test_{bug}", (cls,), {**parts, **without_all_but(rules_of(bug)), "__doc__": f"Planted: {bug}."})
 
     @pytest.fixture
     def storage_url(self) -> str:
