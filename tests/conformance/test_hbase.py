@@ -1,6 +1,5 @@
 """The HBase store keeps the contract, on a real server; and its isolation also where values are still intents."""
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -13,7 +12,7 @@ from structable.spi.conformance.case import OpenSession
 from structable.spi.conformance.interleaving import Session
 from structable.spi.conformance.isolation import IsolationCases
 from tests.conformance.support.our_capabilities import OURS
-from tests.conformance.support.sizes import share_of
+from tests.conformance.support.sizes import examples, share_of
 from tests.hbase.support.internals import hold_finaliser
 from tests.hbase.support.remote_transactions import OtherProcess
 
@@ -21,7 +20,7 @@ from tests.hbase.support.remote_transactions import OtherProcess
 class TestHBase(BackendConformance):
     capabilities = replace(OURS, writes_never_wait=True)
     # Each makes its tables in some tenths of a second.
-    max_examples = int(os.environ.get("STRUCTABLE_TEST_EXAMPLES", share_of(8)))
+    max_examples = examples(8)
     stress_rounds = share_of(30)
     interruptions = 20
 

@@ -8,18 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from structable.spi.conformance import BackendConformance
 from tests.conformance.support.our_capabilities import OURS
-from tests.conformance.support.sizes import share_of
+from tests.conformance.support.sizes import examples, share_of
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 class TestLevelDB(BackendConformance):
     capabilities = replace(OURS, writes_never_wait=True)
-    max_examples = min(share_of(60), settings().max_examples)
+    max_examples = examples(60)
     stress_rounds = share_of(60)
 
     @pytest.fixture
@@ -40,7 +39,7 @@ class TestLevelDBOfAnotherProcess(BackendConformance):
     """Another process owns the database: every connection of a test is a client's."""
 
     capabilities = replace(OURS, writes_never_wait=True)
-    max_examples = share_of(30)  # the class above tries more
+    max_examples = examples(30)  # the class above tries more
     stress_rounds = share_of(60)
 
     @pytest.fixture

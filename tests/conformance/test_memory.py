@@ -4,17 +4,16 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
 
 from structable.spi.conformance import BackendConformance
 from tests.conformance.support.our_capabilities import OURS
-from tests.conformance.support.sizes import share_of
+from tests.conformance.support.sizes import examples, share_of
 
 
 class TestMemory(BackendConformance):
     # A store ends with its process; within it, a name is one store.
     capabilities = replace(OURS, multi_process=False, durable_after_kill=False, writes_never_wait=True)
-    max_examples = min(share_of(60), settings().max_examples)
+    max_examples = examples(60)
     stress_rounds = share_of(60)
 
     @pytest.fixture

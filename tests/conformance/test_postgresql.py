@@ -1,19 +1,15 @@
 """The PostgreSQL store keeps the contract, on a real server."""
 
-import os
-
 import pytest
 
 from structable.spi.conformance import BackendConformance
 from tests.conformance.support.our_capabilities import OURS
-from tests.conformance.support.sizes import share_of
+from tests.conformance.support.sizes import examples, share_of
 
 
 class TestPostgreSQL(BackendConformance):
     capabilities = OURS
-    max_examples = int(
-        os.environ.get("STRUCTABLE_TEST_EXAMPLES", share_of(15))
-    )  # each makes its tables in a second or so
+    max_examples = examples(15)  # each makes its tables in a second or so
     stress_rounds = share_of(60)
 
     @pytest.fixture

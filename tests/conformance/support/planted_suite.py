@@ -1,6 +1,5 @@
 """The suite on every planted store; run by test_suite.py in a process of its own, and expected to fail."""
 
-import os
 import uuid
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from structable.spi.conformance import BackendConformance
 from tests.conformance.support.our_capabilities import OURS
 from tests.conformance.support.planted import BUGS, PREFIX
 from tests.conformance.support.planted_rules import rules_of
-from tests.conformance.support.sizes import share_of
+from tests.conformance.support.sizes import examples
 
 # A failure is enough; its smallest example is not needed.
 settings.register_profile(
@@ -23,7 +22,7 @@ settings.load_profile("planted")
 FAULTLESS = {"nothing", "writes-wait", "refuses-anywhere"}
 """Stores that must pass: all examples run, where a bug ends a test at the first that shows it."""
 
-EXAMPLES = int(os.environ.get("STRUCTABLE_TEST_EXAMPLES", share_of(15)))
+EXAMPLES = examples(15)
 
 
 def without_all_but(names: list[str]) -> dict[str, None]:
