@@ -18,8 +18,8 @@ ROOT = Path(__file__).parent.parent.parent
 
 class TestLevelDB(BackendConformance):
     capabilities = replace(OURS, writes_never_wait=True)
-    max_examples = examples(60)
-    stress_rounds = share_of(60)
+    max_examples = examples(BackendConformance.max_examples)
+    stress_rounds = share_of(BackendConformance.stress_rounds)
 
     @pytest.fixture
     def storage_url(self, tmp_path: Path) -> str:
@@ -40,7 +40,7 @@ class TestLevelDBOfAnotherProcess(BackendConformance):
 
     capabilities = replace(OURS, writes_never_wait=True)
     max_examples = examples(30)  # the class above tries more
-    stress_rounds = share_of(60)
+    stress_rounds = share_of(BackendConformance.stress_rounds)
 
     @pytest.fixture
     def storage_url(self, tmp_path: Path, owner: subprocess.Popen[str]) -> Iterator[str]:

@@ -13,8 +13,8 @@ from tests.conformance.support.sizes import examples, share_of
 class TestMemory(BackendConformance):
     # A store ends with its process; within it, a name is one store.
     capabilities = replace(OURS, multi_process=False, durable_after_kill=False, writes_never_wait=True)
-    max_examples = examples(60)
-    stress_rounds = share_of(60)
+    max_examples = examples(BackendConformance.max_examples)
+    stress_rounds = share_of(BackendConformance.stress_rounds)
 
     @pytest.fixture
     def storage_url(self) -> str:

@@ -10,7 +10,7 @@ from tests.conformance.support.sizes import examples, share_of
 class TestPostgreSQL(BackendConformance):
     capabilities = OURS
     max_examples = examples(15)  # each makes its tables in a second or so
-    stress_rounds = share_of(60)
+    stress_rounds = share_of(BackendConformance.stress_rounds)
 
     @pytest.fixture
     def storage_url(self, postgresql_url: str) -> str:
