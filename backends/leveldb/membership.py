@@ -17,6 +17,7 @@ from structable.spi.errors import StorageUnavailableError, StructableError
 
 from .client.client import Client, connect_to_owner
 from .folder import Folder
+from .identity import DatabaseIdentity, lost_database
 from .native.database import CLOSED, DatabaseLockedError
 from .native.forked import can_own
 from .owner.commit_markers import sweep_markers
@@ -62,6 +63,7 @@ class Membership:
         self._working: Counter[int] = Counter()
         self._work_ended = threading.Condition()
         self.shared = no_shared()
+        self._identity: DatabaseIdentity | None = None
 
     # Joining and leaving
 
@@ -112,15 +114,21 @@ class Membership:
     def _close(self) -> None:
         self._closing = True  # a thread that waits for an owner gives up, and releases the lock
         with self._lock:
-            try:
-                route, self._route = self._route, NoRoute(CLOSED)
-                server, self.server = self.server, None
-                if isinstance(route, Client):
-                    route.close()
-                elif isinstance(route, LocalRoute):
-                    self._retire(route.store, server)
-            finally:
-                self.folder.disown()
+            self._end(NoRoute(CLOSED))
+
+    def _end(self, route: NoRoute) -> None:
+        """Leave the owner, or give the database up."""
+        try:
+            before, self._route = self._route, route
+            server, self.server = self.server, None
+            if isinstance(before, Client):
+                before.close()
+            elif isinstance(before, LocalRoute):
+                self._retire(before.store, server)
+        finally:
+            self.folder.disown()
+            if self._identity is not None:
+                self._identity.close()
 
     def _retire(self, store: LocalStore, server: Server | None) -> None:
         """Stop serving and close the database; the lock is free afterwards even if a step fails."""
@@ -129,7 +137,8 @@ class Membership:
                 server.stop()
         finally:
             try:
-                if store.close() and self.folder.holds_lock:  # otherwise the files there are another database's
+                # Without the lock, or in another folder, the files there may be another database's.
+                if store.close() and self.folder.holds_lock and self._holds_database():
                     self.folder.record_clean()
                 else:
                     _log.info("the database in %s was not closed in good order", self.folder.path)
@@ -149,8 +158,45 @@ class Membership:
         if self.server is not None:
             self.server.abandon()
         self.folder.disown()
+        if self._identity is not None:
+            self._identity.close()
         for engine in self._engines:
             engine.abandon(INHERITED)
+
+    # A folder that is removed or replaced
+
+    def _holds_database(self) -> bool:
+        return self._identity is not None and self._identity.holds_database()
+
+    def _require_same_database(self) -> None:
+        """Raise `StorageUnavailableError` if the folder is no longer the one that was opened."""
+        if self._identity is None:
+            with self.folder.usable():
+                self._identity = DatabaseIdentity(self.folder.database)
+        if not self._identity.is_there():
+            self._part()
+            raise lost_database(self.folder.path)
+
+    def check_database(self) -> None:
+        """Give the database up if the folder no longer holds it: in another thread, because it ends the caller's."""
+        if not self._holds_database():
+            threading.Thread(target=self._give_up, name="structable removed folder", daemon=True).start()
+
+    def _give_up(self) -> None:
+        with self._lock:
+            if isinstance(self._route, LocalRoute):
+                _log.error("%s", lost_database(self.folder.path))
+                self._part()
+
+    def _part(self) -> None:
+        """Fail all calls of this membership from now on; the next storage that is opened begins another."""
+        with _REGISTRY.lock:
+            if _REGISTRY.memberships.get(str(self.folder.path)) is self:
+                del _REGISTRY.memberships[str(self.folder.path)]
+        gone = NoRoute(lost_database(self.folder.path))
+        for engine in list(self._engines):
+            engine.bind(gone, self.shared)
+        self._end(gone)
 
     # Ownership
 
@@ -165,6 +211,7 @@ class Membership:
                     _log.info("lost process %d, the owner of the database in %s", lost.process, self.folder.path)
                     lost.drop()
                 self._elect()
+                self._require_same_database()
             return self._route
 
     def _elect(self) -> None:
@@ -176,6 +223,7 @@ class Membership:
         while True:
             if self._closing:
                 raise StorageUnavailableError(CLOSED)
+            self._require_same_database()
             locked: DatabaseLockedError | None = None
             if may_own and self.folder.try_own():
                 try:
@@ -235,7 +283,7 @@ class Membership:
             with suppress(StructableError):  # old markers are harmless, and the next owner tries again
                 sweep_markers(store)
             sweep_plans(folder)
-            self.server = Server(folder, store, self.run, settings.request_timeout)
+            self.server = Server(folder, store, self.run, self.check_database, settings.request_timeout)
             self.server.start()
             _log.info("process %d owns the database in %s and serves it", os.getpid(), folder.path)
         except BaseException:

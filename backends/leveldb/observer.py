@@ -30,6 +30,7 @@ from structable.spi.errors import (
 from .client.client import Client, connect_to_owner
 from .estimate import estimate
 from .folder import Folder
+from .identity import DatabaseIdentity, lost_database
 from .membership import INHERITED
 from .native.checkpoint import copy_checkpoint
 from .native.database import CLOSED
@@ -59,6 +60,7 @@ class Observer:
         self._lock = threading.RLock()
         self._route: Route = NoRoute("the database was not opened yet")
         self._copy: PrivateCopy | None = None
+        self._identity: DatabaseIdentity | None = None
         self._closed = False
         self._accepts_losses = False
         _OPEN.add(self)
@@ -66,6 +68,8 @@ class Observer:
     def open(self) -> None:
         """Connect to the owner, or make a copy if there is none."""
         with self._lock:
+            with self.folder.usable():
+                self._identity = DatabaseIdentity(self.folder.database)
             self._choose()
 
     def failover(self, lost: Route) -> Route:
@@ -79,6 +83,8 @@ class Observer:
             if self._route is lost:
                 if isinstance(lost, Client):
                     lost.drop()
+                if self._identity is not None and not self._identity.is_there():
+                    raise lost_database(self.folder.path)
                 self._choose()
             return self._route
 
@@ -177,6 +183,8 @@ class Observer:
             self._closed = True
             route, self._route = self._route, NoRoute(CLOSED)
             copy, self._copy = self._copy, None
+            if self._identity is not None:
+                self._identity.close()
             if isinstance(route, Client):
                 route.close()
             elif isinstance(route, LocalRoute):
@@ -199,6 +207,8 @@ class Observer:
             route.store.abandon()
         elif isinstance(route, Client):
             route.abandon()
+        if self._identity is not None:
+            self._identity.close()
         self._engine.abandon(INHERITED)
 
 

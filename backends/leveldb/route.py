@@ -41,14 +41,16 @@ class Route(ABC):
 class NoRoute(Route):
     """The route of an engine that was not started, was closed, or was inherited through a fork: rejects every call."""
 
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
+    def __init__(self, reason: str | StorageUnavailableError) -> None:
+        self._reason = StorageUnavailableError(reason) if isinstance(reason, str) else reason
         self.get = self._get
         self.begin = self._begin
         self.commit = self._commit
 
     def _fail(self) -> StorageUnavailableError:
-        return StorageUnavailableError(self._reason)
+        error = StorageUnavailableError(*self._reason.args)
+        error.lasting = self._reason.lasting
+        return error
 
     def _get(self, key: bytes) -> bytes | None:
         raise self._fail()

@@ -34,12 +34,20 @@ class Server:
     """Serves a database to the other processes of this machine.
 
     It listens as long as it runs: a socket whose file is removed is replaced. While descriptors or threads run out, it
-    refuses clients.
+    refuses clients. It calls `check` twice a second.
     """
 
-    def __init__(self, folder: Folder, store: LocalStore, run: Callable[[str, bytes], bytes], seconds: float) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        store: LocalStore,
+        run: Callable[[str, bytes], bytes],
+        check: Callable[[], None],
+        seconds: float,
+    ) -> None:
         self.service = Service(folder, store, run)
         self._folder = folder
+        self._check = check
         self._seconds = seconds
         self._lock = threading.Lock()
         self._threads: dict[ServedConnection, threading.Thread] = {}
@@ -130,6 +138,7 @@ class Server:
                 for connection in connections:
                     connection.pulse()
                 self._listen_again()
+                self._check()
             except Exception:
                 _log.exception("the upkeep of the server of %s failed, and goes on", self._folder.path)
 
