@@ -45,7 +45,10 @@ class Storage(Transactional):
     @property
     @abstractmethod
     def closed(self) -> bool:
-        """Whether `close` was called, or this process was forked from the one that connected."""
+        """Whether `close` was called, or this process was forked from the one that connected.
+
+        A store may also find out that it is gone for good, as LevelDB does if its folder was removed or replaced.
+        """
 
     @property
     def process_local(self) -> bool:

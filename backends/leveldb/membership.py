@@ -185,7 +185,7 @@ class Membership:
     def _give_up(self) -> None:
         with self._lock:
             if isinstance(self._route, LocalRoute):
-                _log.error("%s", lost_database(self.folder.path))
+                _log.info("gave up the database in %s, which was removed or replaced", self.folder.path)
                 self._part()
 
     def _part(self) -> None:
@@ -193,10 +193,9 @@ class Membership:
         with _REGISTRY.lock:
             if _REGISTRY.memberships.get(str(self.folder.path)) is self:
                 del _REGISTRY.memberships[str(self.folder.path)]
-        gone = NoRoute(lost_database(self.folder.path))
         for engine in list(self._engines):
-            engine.bind(gone, self.shared)
-        self._end(gone)
+            engine.lose()
+        self._end(NoRoute(lost_database(self.folder.path)))
 
     # Ownership
 

@@ -84,6 +84,7 @@ class Observer:
                 if isinstance(lost, Client):
                     lost.drop()
                 if self._identity is not None and not self._identity.is_there():
+                    self._engine.lose()
                     raise lost_database(self.folder.path)
                 self._choose()
             return self._route

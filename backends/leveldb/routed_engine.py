@@ -17,8 +17,10 @@ from structable.backends.ordered.engine import (
     Upcalls,
     WriteSet,
 )
+from structable.spi.errors import StorageUnavailableError
 
 from .folder import Folder
+from .identity import lost_database
 from .native.database import CLOSED
 from .native.format import FORMAT_KEY, format_number, format_record, format_with
 from .protocol.shared_memory import no_shared
@@ -52,7 +54,7 @@ class RoutedEngine(Engine):
         self._settings = settings
         self.folder = Folder(folder)
         self._runs = Runs(self.folder.staging)
-        self.closed = False
+        self.closed = self._lost = False
         self.bind(_UNSTARTED, self._shared)
 
     def start(self, upcalls: Upcalls) -> None:
@@ -114,13 +116,21 @@ class RoutedEngine(Engine):
         uninterrupted(self._close)
 
     def _close(self) -> None:
-        if self.closed:
+        if self.closed and not self._lost:
             return
-        self.closed = True
+        self.closed, self._lost = True, False
         try:
             self._leave()  # until then clients may run procedures through this engine
         finally:
             self.bind(NoRoute(CLOSED), self._shared)
+
+    def lose(self) -> None:
+        """End without leaving, because the folder was removed or replaced."""
+        self.closed = self._lost = True
+        self.bind(NoRoute(lost_database(self.folder.path)), self._shared)
+
+    def loss(self) -> StorageUnavailableError | None:
+        return lost_database(self.folder.path) if self._lost else None
 
     def abandon(self, reason: str) -> None:
         """End without leaving, in a forked process or when the interpreter ends."""

@@ -133,7 +133,7 @@ class OrderedStorage(Storage):
 
     def _require_open(self) -> None:
         if self.engine.closed:
-            raise StorageUnavailableError(
+            raise self.engine.loss() or StorageUnavailableError(
                 f"the storage {self._url} was closed, or connected by the process that forked this one"
             )
 
@@ -263,7 +263,7 @@ def _expiry(reference: weakref.ref[OrderedStorage]) -> Callable[[str], None]:
 
     def expire(table: str) -> None:
         storage = reference()
-        if storage is not None:
+        if storage is not None and not storage.closed:
             storage.expire(table)
 
     return expire

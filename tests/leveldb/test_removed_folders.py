@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from structable.spi import (
     TableSpecification,
     connect,
 )
+from tests.waiting import until
 
 from .support.processes import Process
 
@@ -66,18 +66,21 @@ def empty(folder: Path) -> None:
         os.unlink(file.path)
 
 
-def end_of(call: Callable[[], object]) -> StructableError:
-    """Return the error with which a call begins to fail."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+def wait_for_error(call: Callable[[], object]) -> None:
+    """Return when a call has failed."""
+
+    def fails() -> bool:
         try:
             call()
-        except StructableError as error:
-            return error
-    raise AssertionError("the call still succeeds")
+        except StructableError:
+            return True
+        return False
+
+    until(fails)
 
 
 def assert_lost(storage: Storage, table: StructuredTable) -> None:
+    assert storage.closed
     for call in (
         lambda: storage.table("t"),
         lambda: table.upsert({"k": 2}),
@@ -100,8 +103,8 @@ def test_owner_gives_up_a_folder_that_is_gone(folder: Path, change: Callable[[Pa
         open_before = storage.transaction()
         assert open_before.table("t").read((0,)) is not None
         change(folder)
-        end_of(lambda: table.upsert({"k": 1}))
-        end_of(open_before.table("t").count)
+        wait_for_error(lambda: table.upsert({"k": 1}))
+        wait_for_error(open_before.table("t").count)
         with pytest.raises(StorageUnavailableError):
             open_before.commit()
         assert_lost(storage, table)
@@ -131,7 +134,7 @@ def test_clients_lose_it_with_the_owner(folder: Path, run: Run, change: Callable
         table, read_only = storage.table("t"), reader.table("t")
         assert [row["v"] for row in table.scan()] == [row["v"] for row in read_only.scan()] == ["zero", "one"]
         change(folder)
-        end_of(lambda: table.upsert({"k": 2, "v": "two"}))
+        wait_for_error(lambda: table.upsert({"k": 2, "v": "two"}))
         assert_lost(storage, table)
         with pytest.raises(StorageUnavailableError, match=LOST):
             read_only.read((0,))
@@ -173,9 +176,7 @@ def test_folder_that_cannot_be_looked_at_is_not_given_up(folder: Path, monkeypat
 
     with connect(f"leveldb://{folder}") as storage:
         monkeypatch.setattr(os, "lstat", fail)
-        deadline = time.monotonic() + 60
-        while len(failed) < 3 and time.monotonic() < deadline:
-            storage.table("t").upsert({"k": 1})
-        assert len(failed) >= 3
+        until(lambda: len(failed) > 2)
+        storage.table("t").upsert({"k": 1})
         monkeypatch.undo()
         assert storage.table("t").read((1,)) is not None

@@ -4,6 +4,7 @@ import logging
 import os
 import pickle
 import secrets
+import shutil
 import socket
 import struct
 import threading
@@ -12,6 +13,7 @@ import uuid
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -27,6 +29,7 @@ from structable.spark_bridge.store_client import StoreClient
 from structable.spi import (
     Storage,
     StorageUnavailableError,
+    StoreNotFoundError,
     TableNotFoundError,
     TableSpecification,
     TransactionClosedError,
@@ -492,6 +495,22 @@ def test_unused_connections_are_closed(store: StoreClient, monkeypatch: pytest.M
         assert coordinator.client.describe(store, "runs") == RUNS
     finally:
         coordinator.close()
+
+
+def test_a_store_that_was_removed_and_made_again_is_connected_anew(coordinator: Coordinator, tmp_path: Path) -> None:
+    address = StoreClient(f"leveldb://{tmp_path}/store")
+    with connect(address.url) as storage:
+        create_runs(storage, 20)
+    assert coordinator.client.describe(address, "runs") == RUNS
+    before = coordinator.stores.entries[address, 0].storage
+    assert before is not None
+    shutil.rmtree(tmp_path / "store")
+    until(lambda: before.closed)
+    with pytest.raises(StoreNotFoundError):
+        coordinator.client.describe(address, "runs")
+    with connect(address.url) as storage:
+        create_runs(storage, 20)
+    assert coordinator.client.describe(address, "runs") == RUNS
 
 
 def test_a_closed_coordinator_leaves_nothing_behind(store: StoreClient) -> None:

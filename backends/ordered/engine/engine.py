@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from structable.spi import Traffic
+from structable.spi import StorageUnavailableError, Traffic
 
 from .ordered_map import Step
 from .runs import RunStore
@@ -83,7 +83,11 @@ class Engine(Upkeep, SplitSource, RunStore):
     @property
     @abstractmethod
     def closed(self) -> bool:
-        """Whether the engine was closed, or inherited through a fork."""
+        """Whether the engine was closed, or inherited through a fork, or its store is gone for good."""
+
+    def loss(self) -> StorageUnavailableError | None:
+        """Return the error of every call, if the engine is closed because its store is gone for good."""
+        return None
 
     @abstractmethod
     def close(self) -> None:
