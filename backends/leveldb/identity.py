@@ -1,7 +1,6 @@
 """`DatabaseIdentity`: tells whether a folder still holds the database that was opened there.
 
-Without it, a process whose folder was removed would write on, into files that nobody finds, and one whose folder was
-replaced would read the rows of another database by the schemas of the first.
+LevelDB itself goes on writing to deleted files, and a client would take another database in the same place for its own.
 """
 
 from __future__ import annotations
@@ -19,10 +18,17 @@ class DatabaseIdentity:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._descriptor: int | None = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        self._descriptor: int | None = None
+        self._remembered = False
+
+    def remember(self) -> None:
+        """Take the folder that is at the path now; a second call does nothing."""
+        if not self._remembered:
+            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+            self._remembered = True
 
     def is_there(self) -> bool:
-        """Return whether the folder is at its path; true if that cannot be found out now, false after `close`."""
+        """Return whether the remembered folder is at its path: false after `close`, true if it cannot be found out."""
         if self._descriptor is None:
             return False
         try:

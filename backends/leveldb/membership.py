@@ -63,7 +63,7 @@ class Membership:
         self._working: Counter[int] = Counter()
         self._work_ended = threading.Condition()
         self.shared = no_shared()
-        self._identity: DatabaseIdentity | None = None
+        self._identity = DatabaseIdentity(folder.database)
 
     # Joining and leaving
 
@@ -127,8 +127,7 @@ class Membership:
                 self._retire(before.store, server)
         finally:
             self.folder.disown()
-            if self._identity is not None:
-                self._identity.close()
+            self._identity.close()
 
     def _retire(self, store: LocalStore, server: Server | None) -> None:
         """Stop serving and close the database; the lock is free afterwards even if a step fails."""
@@ -138,7 +137,7 @@ class Membership:
         finally:
             try:
                 # Without the lock, or in another folder, the files there may be another database's.
-                if store.close() and self.folder.holds_lock and self._holds_database():
+                if store.close() and self.folder.holds_lock and self._identity.holds_database():
                     self.folder.record_clean()
                 else:
                     _log.info("the database in %s was not closed in good order", self.folder.path)
@@ -158,28 +157,23 @@ class Membership:
         if self.server is not None:
             self.server.abandon()
         self.folder.disown()
-        if self._identity is not None:
-            self._identity.close()
+        self._identity.close()
         for engine in self._engines:
             engine.abandon(INHERITED)
 
     # A folder that is removed or replaced
 
-    def _holds_database(self) -> bool:
-        return self._identity is not None and self._identity.holds_database()
-
     def _require_same_database(self) -> None:
         """Raise `StorageUnavailableError` if the folder is no longer the one that was opened."""
-        if self._identity is None:
-            with self.folder.usable():
-                self._identity = DatabaseIdentity(self.folder.database)
+        with self.folder.usable():
+            self._identity.remember()
         if not self._identity.is_there():
             self._part()
             raise lost_database(self.folder.path)
 
     def check_database(self) -> None:
         """Give the database up if the folder no longer holds it: in another thread, because it ends the caller's."""
-        if not self._holds_database():
+        if not self._identity.holds_database():
             threading.Thread(target=self._give_up, name="structable removed folder", daemon=True).start()
 
     def _give_up(self) -> None:
@@ -195,7 +189,7 @@ class Membership:
                 del _REGISTRY.memberships[str(self.folder.path)]
         for engine in list(self._engines):
             engine.lose()
-        self._end(NoRoute(lost_database(self.folder.path)))
+        self._end(NoRoute(str(lost_database(self.folder.path)), lasting=True))
 
     # Ownership
 

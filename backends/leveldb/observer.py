@@ -60,7 +60,7 @@ class Observer:
         self._lock = threading.RLock()
         self._route: Route = NoRoute("the database was not opened yet")
         self._copy: PrivateCopy | None = None
-        self._identity: DatabaseIdentity | None = None
+        self._identity = DatabaseIdentity(folder.database)
         self._closed = False
         self._accepts_losses = False
         _OPEN.add(self)
@@ -69,7 +69,7 @@ class Observer:
         """Connect to the owner, or make a copy if there is none."""
         with self._lock:
             with self.folder.usable():
-                self._identity = DatabaseIdentity(self.folder.database)
+                self._identity.remember()
             self._choose()
 
     def failover(self, lost: Route) -> Route:
@@ -83,7 +83,7 @@ class Observer:
             if self._route is lost:
                 if isinstance(lost, Client):
                     lost.drop()
-                if self._identity is not None and not self._identity.is_there():
+                if not self._identity.is_there():
                     self._engine.lose()
                     raise lost_database(self.folder.path)
                 self._choose()
@@ -184,8 +184,7 @@ class Observer:
             self._closed = True
             route, self._route = self._route, NoRoute(CLOSED)
             copy, self._copy = self._copy, None
-            if self._identity is not None:
-                self._identity.close()
+            self._identity.close()
             if isinstance(route, Client):
                 route.close()
             elif isinstance(route, LocalRoute):
@@ -208,8 +207,7 @@ class Observer:
             route.store.abandon()
         elif isinstance(route, Client):
             route.abandon()
-        if self._identity is not None:
-            self._identity.close()
+        self._identity.close()
         self._engine.abandon(INHERITED)
 
 

@@ -41,15 +41,16 @@ class Route(ABC):
 class NoRoute(Route):
     """The route of an engine that was not started, was closed, or was inherited through a fork: rejects every call."""
 
-    def __init__(self, reason: str | StorageUnavailableError) -> None:
-        self._reason = StorageUnavailableError(reason) if isinstance(reason, str) else reason
+    def __init__(self, reason: str, *, lasting: bool = False) -> None:
+        self._reason = reason
+        self._lasting = lasting
         self.get = self._get
         self.begin = self._begin
         self.commit = self._commit
 
     def _fail(self) -> StorageUnavailableError:
-        error = StorageUnavailableError(*self._reason.args)
-        error.lasting = self._reason.lasting
+        error = StorageUnavailableError(self._reason)
+        error.lasting = self._lasting
         return error
 
     def _get(self, key: bytes) -> bytes | None:

@@ -127,7 +127,7 @@ class RoutedEngine(Engine):
     def lose(self) -> None:
         """End without leaving, because the folder was removed or replaced."""
         self.closed = self._lost = True
-        self.bind(NoRoute(lost_database(self.folder.path)), self._shared)
+        self.bind(NoRoute(str(lost_database(self.folder.path)), lasting=True), self._shared)
 
     def loss(self) -> StorageUnavailableError | None:
         return lost_database(self.folder.path) if self._lost else None

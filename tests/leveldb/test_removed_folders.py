@@ -1,4 +1,4 @@
-"""A folder that is removed or replaced under storages that are open on it: no write goes where nobody finds it."""
+"""Folders that are removed or replaced while storages have them open: every later call fails, and says why."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from structable.spi import (
     TableSpecification,
     connect,
 )
+from structable.spi.values import Value
 from tests.waiting import until
 
 from .support.processes import Process
@@ -37,10 +38,10 @@ storage.close()
 """
 
 
-def filled(folder: Path, spec: TableSpecification = TABLE, **row: object) -> None:
+def filled(folder: Path, spec: TableSpecification = TABLE, **row: Value) -> None:
     with connect(f"leveldb://{folder}") as storage:
         storage.admin.create(spec)
-        storage.table("t").upsert({"k": 0, **row})  # type: ignore[dict-item]
+        storage.table("t").upsert({"k": 0, **row})
 
 
 def remove(folder: Path) -> None:
@@ -145,7 +146,7 @@ def test_clients_lose_it_with_the_owner(folder: Path, run: Run, change: Callable
 
 
 def test_client_does_not_take_over_another_database(folder: Path, run: Run) -> None:
-    """The owner ends first, and nobody watches while the folder is replaced."""
+    """The folder is replaced after its owner has closed it, so that only the client can notice."""
     filled(folder, v="zero")
     owner = run(OWN)
     assert owner.receive() == "ready"
