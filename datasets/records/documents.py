@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from typing import Any, NoReturn
 
 import msgspec
@@ -12,9 +11,16 @@ import msgspec
 from structable.datasets.errors import DocumentError
 from structable.spi.showing import shown
 
+from .document_equality import SEVERAL_TEXTS, equal, is_whole
+from .plain_documents import is_plain, plain
+
 __all__ = ["Document", "merged"]
 
-_SUSPECT = ("null", "nan", "inf")
+_SUSPECT = ("null", "NaN", "Inf", "[[", "[{")
+"""Where a text may differ from its value: a NaN that became null, a set whose elements have no order."""
+_TIME = re.compile(r":\d\d[-+.Z]")
+_MISFITS = (TypeError, ValueError, ArithmeticError, RecursionError)
+"""What msgspec raises for a value, or a text, that does not fit."""
 
 
 class Document:
@@ -39,7 +45,9 @@ class Document:
         self.decode: Callable[[str], Any] = msgspec.json.Decoder(type).decode
 
     def encode(self, value: object) -> str:
-        """Return compact JSON with sorted keys; equal values give equal texts.
+        """Return compact JSON, the same in every process: the members of maps and the elements of sets are sorted.
+
+        Equal values may have different texts: numbers, decimals and times keep how they are written.
 
         Raises
         ------
@@ -47,28 +55,35 @@ class Document:
             If the value is not JSON, holds a NaN or an infinity, or would not be read back as the field's type.
         """
         try:
-            text = _encoded(value)
-            lower = text.lower()
-            if any(word in lower for word in _SUSPECT) and not _finite(value):
-                self._refuse("it holds a NaN or an infinity, which JSON lacks")
+            text = _text(value)
             self.decode(text)
-        except DocumentError:
-            raise
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        except _MISFITS as error:
             self._refuse(f"{shown(value)} is not a document of its type: {error}")
         return text
+
+    def equals(self, stored: str, value: object) -> bool:
+        """Return whether a stored document equals a value, whatever their texts.
+
+        A document with members that the type ignores, which writing the value would lose, equals none.
+        """
+        try:
+            read, found = self.decode(stored), msgspec.json.decode(stored)
+        except _MISFITS:
+            return False
+        # As the type has it; where the type says nothing, as the value has it.
+        return (equal(read, self.decode(self.encode(value))) and is_whole(found, read)) or equal(
+            found, plain(value, kept=SEVERAL_TEXTS)
+        )
 
     def merge(self, stored: str | None, patch: Mapping[str, object]) -> str:
         """Return the stored document with a merge patch (RFC 7386) applied; None in the patch removes a member."""
         if not isinstance(patch, Mapping):
             self._refuse(f"the patch is {shown(patch)}; it must be a mapping")
         try:
-            changes = msgspec.to_builtins(patch, str_keys=True)
+            changes = plain(patch)
             before = None if stored is None else msgspec.json.decode(stored)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        except _MISFITS as error:
             self._refuse(f"the patch cannot be applied: {error}")
-        if not _finite(patch):
-            self._refuse("the patch holds a NaN or an infinity, which JSON lacks")
         return self.encode(merged(before, changes))
 
     def _refuse(self, reason: str) -> NoReturn:
@@ -88,26 +103,13 @@ def merged(target: Any, patch: Any) -> Any:  # noqa: ANN401 - JSON
     return result
 
 
-def _encoded(value: object) -> str:
+def _text(value: object) -> str:
     try:
-        return msgspec.json.encode(value, order="sorted").decode()
-    except TypeError:
-        # Keys that are no strings: dict[int, X].
-        return msgspec.json.encode(msgspec.to_builtins(value, str_keys=True), order="sorted").decode()
-
-
-def _finite(value: object) -> bool:
-    plain = msgspec.to_builtins(value, str_keys=True, builtin_types=(Decimal,))
-    open_values = [plain]
-    while open_values:
-        one = open_values.pop()
-        match one:
-            case dict():
-                open_values += one.values()
-            case list() | tuple() | set() | frozenset():
-                open_values += one
-            case float() if not math.isfinite(one):
-                return False
-            case Decimal() if not one.is_finite():
-                return False
-    return True
+        text = msgspec.json.encode(value, order="sorted").decode()
+    except TypeError:  # of keys that are no strings, of elements of a set that have no order, or of what is not JSON
+        pass
+    else:
+        suspect = any(mark in text for mark in _SUSPECT) or _TIME.search(text)
+        if not suspect or is_plain(value):
+            return text
+    return msgspec.json.encode(plain(value), order="sorted").decode()

@@ -263,12 +263,19 @@ class Records(Generic[R]):
     def swap(self, key: tuple[object, ...], field: str, expected: object, value: object) -> bool:
         """Set the field to `value` if it equals `expected`, atomically, and return whether it did.
 
-        An absent record and a null count as None, as in `StructuredTable.compare_and_swap`.
+        An absent record and a null count as None, as in `StructuredTable.compare_and_swap`. Documents are equal if
+        their values are, whatever their texts; one with members that the class does not know equals none.
         """
         codec = self._codec
         encoded, old, new = codec.encode_key(key), codec.encode_value(field, expected), codec.encode_field(field, value)
+        document = None if expected is None else codec.documents.get(field)
         self._check()
-        return self.table.compare_and_swap(encoded, field, old, new)
+        while not self.table.compare_and_swap(encoded, field, old, new):
+            row = None if document is None else self.table.read(encoded, [field])
+            old = None if row is None else row[field]
+            if document is None or not isinstance(old, str) or not document.equals(old, expected):
+                return False
+        return True
 
     def increment(self, key: tuple[object, ...], field: str, amount: int = 1) -> None:
         """Add `amount` to an integer field; an absent record and a null count as 0.

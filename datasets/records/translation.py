@@ -17,7 +17,8 @@ def translated_filter(codec: Codec, where: Filter) -> Filter:
         case Comparison(field, operator, value):
             return Comparison(field, operator, codec.encode_value(field, value))
         case IsIn(field, values, negated):
-            return IsIn(field, tuple(codec.encode_value(field, value) for value in values), negated)
+            # In an order that does not depend on a set's: a page's cursor holds in every process.
+            return IsIn(field, tuple(sorted((codec.encode_value(field, value) for value in values), key=repr)), negated)
         case And(parts):
             return And(tuple(translated_filter(codec, part) for part in parts))
         case Or(parts):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
@@ -123,6 +125,50 @@ def test_every_method(begin: Begin) -> None:
         assert jobs.delete_all(Range.prefix((Kind.SERVICE,))) == 1
     with begin() as jobs:
         assert jobs.count() == 1
+
+
+class Priced(Record):
+    id: int
+    prices: Annotated[dict[int, set[Decimal]], Json] = {}
+    anything: Annotated[object, Json] | None = None
+
+
+PRICED = RecordTable(Priced, "priced_records", key=("id",))
+
+
+def test_swap_compares_documents_by_value(shared_store: Storage) -> None:
+    """Equal values of other texts are found: of new software, of old software, and of several at once."""
+    shared_store.admin.create(PRICED.specification)
+    view = PRICED(shared_store)
+    new = {1: {Decimal(7)}}
+    spellings = [{10: {Decimal("1.0"), Decimal(scale)}, 2: set()} for scale in ("2", "2.0", "2.00", "2.000")]
+    view.put(Priced(id=1, prices=spellings[0], anything={"at": 1}))
+    view.table.upsert({"id": 2, "prices": '{"2":[],"10":["2.0","1"]}', "anything": '{"at": 1.0}'})
+    for number in (1, 2):
+        with shared_store.transaction() as tx:
+            prices = PRICED(tx)
+            assert not prices.swap((number,), "prices", new, new)
+            assert not prices.swap((number,), "prices", None, new)
+            assert not prices.swap((number,), "anything", {"at": True}, 2)
+            assert prices.swap((number,), "prices", spellings[1], new)
+            assert prices.swap((number,), "prices", new, spellings[2])
+        assert not view.swap((number,), "anything", {"at": 2}, 3)
+        assert view.swap((number,), "anything", {"at": 1.0}, None)
+        assert not view.swap((number,), "anything", {"at": 1}, 2)
+        assert view.swap((number,), "anything", None, {"at": 1})
+    assert not view.swap((3,), "prices", new, new)
+    assert view.get(3) is None
+
+    def swapped(place: int) -> bool:
+        return view.swap((1,), "prices", spellings[place % 4], {place: {Decimal(place)}})
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            view.put(Priced(id=1, prices=spellings[0]))
+            won = [place for place, swap in enumerate(pool.map(swapped, range(8))) if swap]
+            assert len(won) == 1
+            assert view.require(1).prices == {won[0]: {Decimal(won[0])}}
+    shared_store.admin.drop(PRICED.name)
 
 
 def test_errors_write_nothing(begin: Begin) -> None:
@@ -255,6 +301,8 @@ def test_pages(begin: Begin) -> None:
         second = jobs.page(cursor=first.next, limit=6)
         assert [one.number for one in second.items] == [8, 10, 12, 14, 16, 18]
         assert second.next is None
+        either, turned = (jobs.page(where=col("kind").isin(kinds), limit=4) for kinds in (Kind, reversed(Kind)))
+        assert either.next == turned.next, "a set has another order in another process"
         backwards = jobs.page(reverse=True, limit=6)
         rest = jobs.page(cursor=backwards.next, reverse=True)
         assert [one.number for one in rest.items] == [4, 2, 1, 0]
