@@ -263,8 +263,9 @@ class Records(Generic[R]):
     def swap(self, key: tuple[object, ...], field: str, expected: object, value: object) -> bool:
         """Set the field to `value` if it equals `expected`, atomically, and return whether it did.
 
-        An absent record and a null count as None, as in `StructuredTable.compare_and_swap`. Documents are equal if
-        their values are, whatever their texts; one with members that the class does not know equals none.
+        An absent record and a null count as None, as in `StructuredTable.compare_and_swap`, even where the record
+        reads as the field's default. Documents are compared by value, whatever their texts; one with members that
+        the class does not know equals none.
         """
         codec = self._codec
         encoded, old, new = codec.encode_key(key), codec.encode_value(field, expected), codec.encode_field(field, value)

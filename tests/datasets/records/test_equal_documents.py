@@ -155,7 +155,6 @@ def test_equal_values_of_different_texts_are_equal(kind: str) -> None:
         (Members, '{"b":1,"a":2}', {"a": 2, "b": 1}),
         (list[Point], '[{"x":1}]', [Point(1)]),
     ],
-    ids=str,
 )
 def test_texts_that_others_wrote_are_equal(wanted: object, stored: str, value: object) -> None:
     document = Document("table", "field", wanted)
@@ -186,7 +185,6 @@ def test_texts_that_others_wrote_are_equal(wanted: object, stored: str, value: o
         (dict[str, int], '{"a":"no number"}', {"a": 1}),
         (dict[str, int], "no JSON", {"a": 1}),
     ],
-    ids=str,
 )
 def test_unequal_documents(wanted: object, stored: str, value: object) -> None:
     """A document with members that its type ignores is none of them: they would be lost."""
@@ -206,7 +204,6 @@ def test_unequal_documents(wanted: object, stored: str, value: object) -> None:
         (dt.datetime(1900, 1, 1, tzinfo=dt.timezone(dt.timedelta(minutes=19, seconds=32))), "convert it to UTC"),
         ([dt.time(1, tzinfo=dt.timezone(dt.timedelta(seconds=7)))], "convert it to UTC"),
     ],
-    ids=str,
 )
 def test_values_whose_texts_would_be_others_are_refused(value: Any, message: str) -> None:  # noqa: ANN401
     with pytest.raises(DocumentError, match=message):
