@@ -24,35 +24,56 @@ def equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - JSON of any type
     one, other : object
         Two values of one type, or JSON and a plain document that keeps `SEVERAL_TEXTS`.
     """
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(equal(value, other[key]) for key, value in one.items())
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(equal, one, other))
-    if isinstance(one, str) and isinstance(other, SEVERAL_TEXTS):
-        return _reads_as(one, other)
-    parts = members(one)
-    if parts and type(one) is type(other):
-        return equal(parts, members(other))
-    return bool(one == other)
+    open_pairs = [(one, other)]
+    while open_pairs:
+        one, other = open_pairs.pop()
+        if isinstance(one, bool) or isinstance(other, bool):
+            same = one is other
+        elif isinstance(one, dict) and isinstance(other, dict):
+            same = one.keys() == other.keys()
+            if same:
+                open_pairs += [(value, other[key]) for key, value in one.items()]
+        elif isinstance(one, list | tuple) and isinstance(other, list | tuple):
+            same = len(one) == len(other)
+            open_pairs += zip(one, other, strict=False)
+        elif isinstance(one, str) and isinstance(other, SEVERAL_TEXTS):
+            same = _reads_as(one, other)
+        elif type(one) is type(other) and members(one):
+            same = True
+            open_pairs.append((members(one), members(other)))
+        else:
+            same = bool(one == other)
+        if not same:
+            return False
+    return True
 
 
 def is_whole(found: Any, read: Any) -> bool:  # noqa: ANN401 - JSON of any type
     """Return whether a value that was read from JSON has all that the JSON has: its type ignored no member."""
-    if isinstance(found, dict):
-        if isinstance(read, dict):
-            return len(found) == len(read) and all(map(is_whole, found.values(), read.values()))
-        known, tag = members(read), tag_of(read)
-        return all(name == tag or (name in known and is_whole(one, known[name])) for name, one in found.items())
-    if not isinstance(found, list):
-        return True
-    if isinstance(read, set | frozenset):  # in another order
-        return all(any(is_whole(one, other) for other in read) for one in found)
-    if isinstance(read, list | tuple):
-        return all(map(is_whole, found, read))
-    given, known = found[tag_of(read) is not None :], members(read)
-    return len(given) <= len(known) and all(map(is_whole, given, known.values()))
+    open_pairs = [(found, read)]
+    while open_pairs:
+        found, read = open_pairs.pop()
+        known = members(read)
+        if isinstance(found, dict) and isinstance(read, dict):
+            whole = len(found) == len(read)
+            open_pairs += zip(found.values(), read.values(), strict=False)
+        elif isinstance(found, dict):
+            whole = found.keys() <= {*known, tag_of(read)}
+            open_pairs += [(one, known[name]) for name, one in found.items() if name in known]
+        elif not isinstance(found, list):
+            whole = True
+        elif isinstance(read, set | frozenset):  # in another order
+            whole = all(any(is_whole(one, other) for other in read) for one in found)
+        elif isinstance(read, list | tuple):
+            whole = True
+            open_pairs += zip(found, read, strict=False)
+        else:  # a struct whose members are a list, behind its tag
+            given = found[tag_of(read) is not None :]
+            whole = len(given) <= len(known)
+            open_pairs += zip(given, known.values(), strict=False)
+        if not whole:
+            return False
+    return True
 
 
 def _reads_as(text: str, value: Decimal | dt.datetime | dt.time) -> bool:

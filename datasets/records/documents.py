@@ -70,10 +70,10 @@ class Document:
             read, found = self.decode(stored), msgspec.json.decode(stored)
         except _MISFITS:
             return False
-        # As the type has it; where the type says nothing, as the value has it.
-        return (equal(read, self.decode(self.encode(value))) and is_whole(found, read)) or equal(
-            found, plain(value, kept=SEVERAL_TEXTS)
-        )
+        if equal(read, self.decode(self.encode(value))) and is_whole(found, read):
+            return True
+        # Where the type says nothing, the value says what is a decimal or a time.
+        return equal(found, plain(value, kept=SEVERAL_TEXTS))
 
     def merge(self, stored: str | None, patch: Mapping[str, object]) -> str:
         """Return the stored document with a merge patch (RFC 7386) applied; None in the patch removes a member."""

@@ -68,9 +68,9 @@ def is_plain(value: object) -> bool:
         part = open_parts.pop()
         if type(part) is float and math.isfinite(part):
             continue
-        if type(part) is dict:
+        if isinstance(part, dict):
             parts: Collection[Any] = part.values()
-        elif type(part) in (list, tuple):
+        elif isinstance(part, list | tuple):
             parts = part
         else:
             parts = members(part).values()
