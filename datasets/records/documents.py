@@ -19,6 +19,7 @@ __all__ = ["Document", "merged"]
 _SUSPECT = ("null", "NaN", "Inf", "[[", "[{")
 """Where a text may differ from its value: a NaN that became null, a set whose elements have no order."""
 _TIME = re.compile(r":\d\d[-+.Z]")
+"""The end of a time whose offset msgspec may have rounded to minutes."""
 _MISFITS = (TypeError, ValueError, ArithmeticError, RecursionError)
 """What msgspec raises for a value, or a text, that does not fit."""
 
