@@ -30,15 +30,19 @@ class TableAdmin(ABC):
 
     @abstractmethod
     def create_or_update(self, spec: TableSpecification) -> None:
-        """Create the table, or change it: new fields outside the key, new indexes, wider integers and floats.
+        """Create the table, or add what it lacks: new fields outside the key, new indexes, wider integers and floats.
 
         Existing rows read null in new fields, and new indexes cover them. BYTE, SHORT, INT and LONG may become a later
-        one of these, FLOAT may become DOUBLE. The order of fields is ignored; an equal specification changes nothing.
+        one of these, FLOAT may become DOUBLE. The order of fields is ignored.
+
+        The table keeps what it has beyond the specification: fields outside the key, indexes, wider numbers. A call
+        that adds nothing writes nothing and waits for no one, so a program of an earlier release starts beside a later
+        one. Nothing is ever dropped.
 
         Raises
         ------
         SchemaIncompatibleError
-            With every difference that is not allowed.
+            With every difference that is not allowed; nothing was changed.
         InvalidSpecificationError
             If there is a table whose name differs by case alone.
         """

@@ -83,7 +83,8 @@ class _Parser:
         engine = self._choice("merge-engine", MergeEngine.DEDUPLICATE)
         sequence, soft_delete = self._of_deduplicate(engine)
         groups = self._groups(engine)
-        functions = self._functions(engine, groups)
+        default = self._default_function(engine)
+        functions = self._functions(engine, groups, default)
         ignore_delete = self._flag("ignore-delete")
         remove = self._flag("remove-record-on-delete")
         if ignore_delete and (remove or soft_delete):
@@ -104,6 +105,7 @@ class _Parser:
             sequence,
             soft_delete,
             MappingProxyType(functions),
+            default,
             groups,
             ignore_delete,
             remove,
@@ -212,9 +214,10 @@ class _Parser:
             groups.append(SequenceGroup(sequence, members))
         return tuple(sorted(groups, key=lambda group: group.fields))
 
-    def _functions(self, engine: MergeEngine, groups: Sequence[SequenceGroup]) -> dict[str, Aggregate]:
+    def _functions(
+        self, engine: MergeEngine, groups: Sequence[SequenceGroup], default: AggregateFunction | None
+    ) -> dict[str, Aggregate]:
         members = [name for group in groups for name in group.members]
-        default = self._default_function(engine)
         functions: dict[str, Aggregate] = {}
         for name, one in self._fields.items():
             if name in self._key:

@@ -124,6 +124,8 @@ class TableOptions:
     ----------
     functions : mapping of str to Aggregate
         Under aggregation of every field outside the key, under partial-update of the aggregated members of groups.
+    default_function : AggregateFunction, optional
+        Under aggregation that of fields without their own, fields to come included.
     sequence : tuple of str
         The fields of `sequence.field`.
     compaction_interval, time_retained : float
@@ -135,6 +137,7 @@ class TableOptions:
     sequence: tuple[str, ...] = ()
     soft_delete: str | None = None
     functions: Mapping[str, Aggregate] = field(default_factory=lambda: MappingProxyType({}), hash=False)
+    default_function: AggregateFunction | None = None
     groups: tuple[SequenceGroup, ...] = ()
     ignore_delete: bool = False
     remove_on_delete: bool = False

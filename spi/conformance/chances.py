@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from structable.spi import Field, FieldType, Range, StructuredTable, TableSpecification, Value
+from structable.spi import (
+    Field,
+    FieldType,
+    InvalidSpecificationError,
+    Range,
+    StructuredTable,
+    TableSpecification,
+    Value,
+)
 
 from .conditions import OPERATORS, And, Between, Compare, CompareFields, Condition, IsIn, Not, Null, Or, StartsWith
 from .model import ModelTransaction, kept
@@ -21,6 +29,7 @@ from .type_chances import random_kind, small_pool
 
 __all__ = [
     "Write",
+    "older_specification",
     "random_condition",
     "random_key",
     "random_range",
@@ -42,6 +51,11 @@ _POOLS: dict[FieldType, list[Value]] = {
         *EXTREMES[FieldType.TIMESTAMP],
         dt.datetime(1970, 1, 1, 2, tzinfo=dt.timezone(dt.timedelta(hours=2))),
     ],
+}
+_INTEGERS = [FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG]
+_NARROWER = {
+    **{kind: _INTEGERS[: place + 1] for place, kind in enumerate(_INTEGERS)},
+    FieldType.DOUBLE: [FieldType.FLOAT, FieldType.DOUBLE],
 }
 _IN_KEYS = {1: 5, 2: 3, 3: 2}
 """Number of values of each key field, by the number of key fields: small, so that writes collide."""
@@ -68,6 +82,28 @@ def random_specification(chance: random.Random, name: str) -> TableSpecification
     order = [*fields, *others]
     chance.shuffle(order)
     return TableSpecification(name, order, [field.name for field in fields], indexes)
+
+
+def older_specification(chance: random.Random, spec: TableSpecification) -> TableSpecification:
+    """Return what a release before might know of a table: fewer fields and indexes, narrower numbers."""
+    fields = [
+        Field(one.name, chance.choice(_NARROWER.get(one.type, [one.type])), one.precision, one.scale)
+        if one.name not in spec.primary_key
+        else one
+        for one in spec.fields
+        if one.name in spec.primary_key or chance.random() < 0.7
+    ]
+    lacking = set(spec.field_names) - {one.name for one in fields}
+    options = {
+        name: value
+        for name, value in spec.options.items()
+        if name.endswith("group") or lacking.isdisjoint(name.split("."))
+    }
+    indexes = [name for name in spec.indexes if name not in lacking and chance.random() < 0.7]
+    try:
+        return TableSpecification(spec.name, fields, spec.primary_key, indexes, options)
+    except InvalidSpecificationError:  # the options need a field, or the wider number
+        return spec.evolve(indexes=indexes)
 
 
 def random_value(chance: random.Random, spec: TableSpecification, field: Field) -> Value:

@@ -135,8 +135,6 @@ class SchemaChangeRules(ConformanceCase):
     @pytest.mark.parametrize(
         "spec",
         [
-            TableSpecification("noted", [Field.string("id"), Field.string("note")], ["id"]),
-            TableSpecification("noted", [Field.string("id"), Field.string("note"), Field.int("n")], ["id"]),
             TableSpecification("noted", [Field.string("id"), Field.string("note"), Field.double("n")], ["id"]),
             TableSpecification("noted", [Field.string("id"), Field.bytes("note"), Field.long("n")], ["id"]),
             TableSpecification("noted", [*NOTED.fields, Field.int("k2")], ["id", "k2"]),
@@ -145,8 +143,6 @@ class SchemaChangeRules(ConformanceCase):
             TableSpecification("noted", [*NOTED.fields[:2], Field.long("N")], ["id"]),
         ],
         ids=[
-            "field removed",
-            "narrowed",
             "long to double",
             "retyped",
             "key extended",
@@ -166,19 +162,15 @@ class SchemaChangeRules(ConformanceCase):
         assert storage.admin.get_specification("noted") == NOTED
         assert plain(storage.table("noted").scan()) == [{"id": "a", "note": None, "n": 1}]
 
-    def test_missing_index_is_refused(self, storage: Storage) -> None:
-        """An index is not dropped by leaving it out: that is `drop_index`'s."""
-        storage.admin.create(ITEMS)
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [(FieldType.INT, FieldType.LONG), (FieldType.BYTE, FieldType.SHORT), (FieldType.LONG, FieldType.INT)],
+    )
+    def test_key_fields_keep_their_type(self, storage: Storage, before: FieldType, after: FieldType) -> None:
+        """Only non-key fields are widened, or may be wider than a specification has them."""
+        storage.admin.create(TableSpecification("t", [Field("k", before)], ["k"]))
         with pytest.raises(SchemaIncompatibleError):
-            storage.admin.create_or_update(TableSpecification("items", ITEMS.fields, ["id"], ["tag"]))
-        assert storage.admin.get_specification("items") == ITEMS
-
-    @pytest.mark.parametrize(("narrow", "wide"), [(FieldType.INT, FieldType.LONG), (FieldType.BYTE, FieldType.SHORT)])
-    def test_key_fields_do_not_widen(self, storage: Storage, narrow: FieldType, wide: FieldType) -> None:
-        """Only non-key fields are widened."""
-        storage.admin.create(TableSpecification("t", [Field("k", narrow)], ["k"]))
-        with pytest.raises(SchemaIncompatibleError):
-            storage.admin.create_or_update(TableSpecification("t", [Field("k", wide)], ["k"]))
+            storage.admin.create_or_update(TableSpecification("t", [Field("k", after)], ["k"]))
 
     def test_decimals_do_not_widen(self, storage: Storage) -> None:
         """Precision and scale do not change."""
@@ -193,17 +185,18 @@ class SchemaChangeRules(ConformanceCase):
         """The error lists every difference, not only the first; permitted changes of the call are not made either."""
         storage.admin.create(ITEMS)
         fields = [
-            Field.long("id"),
+            Field.int("id"),
             Field.double("n"),
             Field.bytes("tag"),
             Field.string("note"),
-            Field.int("rank"),
+            Field.long("rank"),
+            Field.int("Cost"),
             Field.int("new"),
         ]
         with pytest.raises(SchemaIncompatibleError) as refusal:
-            storage.admin.create_or_update(TableSpecification("items", fields, ["id"], ["tag"]))
-        assert len(refusal.value.differences) >= 4
-        for name in ("n", "tag", "cost", "rank"):
+            storage.admin.create_or_update(TableSpecification("items", fields, ["id"], ["note"]))
+        assert len(refusal.value.differences) == 4
+        for name in ("id", "n", "tag", "Cost"):
             assert any(repr(name) in difference for difference in refusal.value.differences), name
         assert storage.admin.get_specification("items") == ITEMS
 

@@ -34,6 +34,7 @@ from structable.spi import (
 from .case import ConformanceCase
 from .chances import (
     Write,
+    older_specification,
     random_condition,
     random_key,
     random_range,
@@ -314,21 +315,29 @@ class TableMachine(RuleBasedStateMachine):
         assert self.laws is not None
         self.laws.expire(random.Random(seed))
 
+    @rule(seed=SEEDS)
+    def start_older_release(self, seed: int) -> None:
+        """Nothing changes for a specification that the table covers, and no open transaction notices."""
+        self.storage.admin.create_or_update(older_specification(random.Random(seed), self.spec))
+        assert self.storage.table(self.name).specification == self.spec
+
     @precondition(lambda self: not self.open)
-    @rule(place=st.integers(0, 10))
-    def change_indexes(self, place: int) -> None:
-        spec = self.spec
+    @rule(seed=SEEDS)
+    def change_indexes(self, seed: int) -> None:
+        spec, chance = self.spec, random.Random(seed)
         candidates = indexable(spec)
         if not candidates:
             return
-        name = candidates[place % len(candidates)]
+        name = chance.choice(candidates)
         if name in spec.indexes:
-            indexes = tuple(other for other in spec.indexes if other != name)
+            self.model.spec = spec.evolve(indexes=[other for other in spec.indexes if other != name])
             self.storage.admin.drop_index(self.name, name)
+            self.storage.admin.create_or_update(self.model.spec)
         else:
-            indexes = (*spec.indexes, name)
-        self.model.spec = spec.evolve(indexes=indexes)
-        self.storage.admin.create_or_update(self.model.spec)
+            self.model.spec = spec.evolve(indexes=[*spec.indexes, name])
+            older = older_specification(chance, spec)
+            mixed = older.evolve(indexes=[*older.indexes, name]) if name in older else self.model.spec
+            self.storage.admin.create_or_update(mixed)
         assert self.storage.table(self.name).specification == self.model.spec
         self.check_everything(Pair(None, self.model.begin()))
 

@@ -45,6 +45,7 @@ from .random_merges import RandomMerges
 from .random_patches import RandomPatches
 from .range_rules import RangeRules
 from .read_rules import ReadRules
+from .rolling_upgrade_rules import RollingUpgradeRules
 from .row_kind_rules import RowKindRules
 from .runner_rules import RunnerRules
 from .scan_aggregate_rules import ScanAggregateRules
@@ -79,6 +80,7 @@ class BackendConformance(
     KeyOrder,
     AdminRules,
     SchemaChangeRules,
+    RollingUpgradeRules,
     WriteRules,
     ReadRules,
     AtomicRules,

@@ -209,3 +209,30 @@ def test_new_fields_bring_their_functions() -> None:
     assert plan_schema_change(before, wider).after == wider
     with pytest.raises(SchemaIncompatibleError):
         plan_schema_change(before, wider.evolve(options={**wider.options, "fields.d.aggregate-function": "max"}))
+
+
+def test_older_programs_keep_the_functions_of_new_fields() -> None:
+    """Neither the function of a field that one specification lacks differs, nor may its default become another."""
+    older = spec(merge_engine="aggregation", fields__n__aggregate_function="sum")
+    newer = TableSpecification(
+        "t",
+        [*FIELDS, Field.long("k"), Field.long("by_default")],
+        ["id"],
+        options={**older.options, "fields.k.aggregate-function": "count"},
+    )
+    assert plan_schema_change(newer, older).after == newer
+    mixed = older.evolve(
+        fields=[*FIELDS, Field.int("most")], options={**older.options, "fields.most.aggregate-function": "max"}
+    )
+    change = plan_schema_change(newer, mixed)
+    assert change.after.table_options.functions == {
+        **newer.table_options.functions,
+        "most": mixed.table_options.functions["most"],
+    }
+    every = {
+        f"fields.{name}.aggregate-function": str(one.function) for name, one in older.table_options.functions.items()
+    }
+    defaulted = older.evolve(options={**older.options, **every, "fields.default-aggregate-function": "max"})
+    assert defaulted.table_options.functions == older.table_options.functions
+    with pytest.raises(SchemaIncompatibleError):
+        plan_schema_change(newer, defaulted)

@@ -57,12 +57,12 @@ class PostgreSQLAdmin(TableAdmin):
     def create(self, spec: TableSpecification) -> None:
         require_specification(spec, has_feeds=True)
         with self._alone(spec.name) as work:
-            if self._existing(work, spec) is not None:
+            if self._existing(work.ask, spec) is not None:
                 raise TableAlreadyExistsError(spec.name)
             self._create(work, spec)
 
-    def _existing(self, work: AdminWork, spec: TableSpecification) -> TableVersion | None:
-        found = self._catalog.find(work.ask, spec.name, any_case=True)
+    def _existing(self, ask: Ask, spec: TableSpecification) -> TableVersion | None:
+        found = self._catalog.find(ask, spec.name, any_case=True)
         if found is not None:
             require_same_case(spec.name, found.spec.name)
         return found
@@ -112,8 +112,12 @@ class PostgreSQLAdmin(TableAdmin):
 
     def create_or_update(self, spec: TableSpecification) -> None:
         require_specification(spec, has_feeds=True)
+        # A release of before has nothing to change, hence need not wait while a newer one changes the table.
+        found = self._read(lambda ask: self._existing(ask, spec))
+        if found is not None and plan_schema_change(found.spec, spec).empty:
+            return
         with self._alone(spec.name) as work:
-            found = self._existing(work, spec)
+            found = self._existing(work.ask, spec)
             if found is None:
                 self._create(work, spec)
                 return

@@ -23,6 +23,7 @@ from structable.spi import (
     OptionValue,
     RecordExistsError,
     RowKind,
+    SchemaIncompatibleError,
     Storage,
     StorageUrl,
     StructableError,
@@ -31,6 +32,7 @@ from structable.spi import (
     UpdateMessage,
     col,
     connect,
+    plan_schema_change,
 )
 from structable.spi.autocommit import AutoCommitTable
 from structable.spi.filters import And, Comparison, FieldComparison, Filter, Not, Operator, Or
@@ -413,6 +415,36 @@ class UpdatesSeeNothing(PlantedStorage):
                 if start is not None and key_of(self.inner, one.update) in absent:
                     self.inner.replace({**start, **one.update})
             return [] if default is not None else absent
+
+
+class StartsDrop(PlantedStorage):
+    """`create_or_update` makes the indexes exactly those of the specification."""
+
+    @property
+    def admin(self) -> Any:
+        class Exact(Passing):
+            def create_or_update(self, spec: Any) -> None:
+                self.inner.create_or_update(spec)
+                for name in {*self.inner.get_specification(spec.name).indexes} - {*spec.indexes}:
+                    self.inner.drop_index(spec.name, name)
+
+        return Exact(self.inner.admin)
+
+
+class RefusesOlder(PlantedStorage):
+    """`create_or_update` refuses a specification that lacks what the table has."""
+
+    @property
+    def admin(self) -> Any:
+        class Strict(Passing):
+            def create_or_update(self, spec: Any) -> None:
+                if self.inner.exists(spec.name):
+                    change = plan_schema_change(self.inner.get_specification(spec.name), spec)
+                    if change.kept_fields or change.kept_indexes:
+                        raise SchemaIncompatibleError(spec.name, ["the table has more"])
+                self.inner.create_or_update(spec)
+
+        return Strict(self.inner.admin)
 
 
 class IgnoresEngines(PlantedStorage):
@@ -800,6 +832,8 @@ BUGS: dict[str, type[PlantedStorage]] = {
     "patches-put-anyway": PatchesPutAnyway,
     "patches-expect-nothing": PatchesExpectNothing,
     "updates-see-nothing": UpdatesSeeNothing,
+    "starts-drop": StartsDrop,
+    "refuses-older": RefusesOlder,
     "ignores-engines": IgnoresEngines,
     "retracts-delete": RetractsDelete,
     "takes-all-equal-rows": TakesAllEqualRows,
