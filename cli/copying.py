@@ -22,6 +22,7 @@ from structable.spi import (
     WriteMode,
 )
 from structable.spi.rules.keyless import check_mode
+from structable.spi.rules.schema_changes import widens
 from structable.spi.table_options import ChangelogProducer
 
 from .arguments import URL_VARIABLE, Access, open_store
@@ -124,7 +125,9 @@ def _task(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_
     for field in spec.fields:
         if field.name not in there:
             differences.append(f"field '{field.name}' is missing there")
-        elif there.field(field.name) != field:
+        elif there.field(field.name) != field and (
+            field.name in spec.primary_key or not widens(field, there.field(field.name))
+        ):
             differences.append(
                 f"field '{field.name}' is {there.field(field.name).type_text} there, not {field.type_text}"
             )

@@ -128,8 +128,8 @@ def create(
 ) -> None:
     """Create a table from a specification file.
 
-    With --update, a table that exists gets new fields and indexes, wider types, and the options that may change;
-    anything else is rejected with a list of all differences.
+    With --update, a table that exists gets new fields and indexes, wider types, and the options that may change. It
+    keeps what it has beyond the file, which is listed; anything else is rejected with a list of all differences.
     """
     spec = read_specification(specification)
     with _store_for(url, dry_run) as storage:
@@ -141,13 +141,16 @@ def create(
             return
         if not update:
             raise TableAlreadyExistsError(spec.name)
-        changes = _changes(plan_schema_change(existing, spec))
+        change = plan_schema_change(existing, spec)
         if storage is not None and not dry_run:
             storage.admin.create_or_update(spec)
+    changes = _changes(change)
     if not changes:
         typer.echo(f"table {spec.name}: nothing to change", err=True)
-    for change in changes:
-        typer.echo(f"table {spec.name}{' would change' if dry_run else ''}: {change}", err=True)
+    for text in changes:
+        typer.echo(f"table {spec.name}{' would change' if dry_run else ''}: {visible(text)}", err=True)
+    for text in _kept(change, spec):
+        typer.echo(f"table {spec.name}: {visible(text)}", err=True)
 
 
 @contextlib.contextmanager
@@ -184,6 +187,24 @@ def _changes(change: SchemaChange) -> list[str]:
             f"option {name} becomes {change.after.options.get(name, 'its default')}"
             for name in {**before.options, **change.after.options}
             if before.options.get(name) != change.after.options.get(name)
+        ),
+    ]
+
+
+def _kept(change: SchemaChange, spec: TableSpecification) -> list[str]:
+    """Return what the table has beyond the specification."""
+    return [
+        *(
+            f"field {field.name} stays {field.type_text}, wider than {spec.field(field.name).type_text}"
+            if field.name in spec
+            else f"field {field.name} is kept, {field.type_text}"
+            for field in change.kept_fields
+        ),
+        *(f"index on {name} is kept" for name in change.kept_indexes),
+        *(
+            f"option {name} = {value} is kept"
+            for name, value in change.before.options.items()
+            if name not in spec.options and name in change.after.options
         ),
     ]
 

@@ -89,8 +89,9 @@ def _batch(schema: pa.Schema, rows: list[Mapping[str, Value]]) -> pa.RecordBatch
 def conform_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch with exactly the types of `arrow_schema`, for its own columns in its own order.
 
-    Other encodings of the same type (large or view strings, dictionaries, another spelling of UTC) are cast; other
-    types are rejected, as the contract coerces nothing.
+    Other encodings of the same type (large or view strings, dictionaries, another spelling of UTC) are cast, and so are
+    narrower numbers, which a program stages that knows the table from before it was widened. Other types are rejected,
+    as the contract coerces nothing.
 
     Raises
     ------
@@ -117,13 +118,18 @@ def conform_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordB
 def _conformed(spec: TableSpecification, wanted: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[Any]:
     if column.type == wanted.type:
         return column
-    if _plain(column.type) == wanted.type or pa.types.is_null(column.type):
+    if _plain(column.type) == wanted.type or pa.types.is_null(column.type) or _widens(column.type, wanted.type):
         try:
             column.validate(full=True)  # a cast of damaged data may read beyond them
         except pa.ArrowException as error:
             raise InvalidFieldError(spec.name, wanted.name, f"the Arrow data are not valid: {error}") from error
         return column.cast(wanted.type)
     raise InvalidFieldError(spec.name, wanted.name, f"is of the Arrow type {column.type}; {wanted.type} is needed")
+
+
+def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
+    kinds = (pa.types.is_signed_integer, pa.types.is_floating)
+    return any(kind(given) and kind(wanted) and given.bit_width < wanted.bit_width for kind in kinds)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

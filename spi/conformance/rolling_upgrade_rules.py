@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from structable.spi import Field, FieldType, Storage, TableSpecification, connect
+from structable.spi import Field, FieldType, Storage, TableSpecification, connect, rows_to_batches
 
 from .case import ConformanceCase
 from .samples import keys, plain
@@ -157,6 +157,20 @@ class RollingUpgradeRules(ConformanceCase):
             {"id": 5, "owner": None, "state": "new", "tries": 2**40, "cost": None},
         ]
         assert keys(new.scan_index("owner", "ada")) == [(1,), (2,), (4,)]
+
+    def test_older_release_stages_rows_by_its_own_specification(self, storage: Storage) -> None:
+        """A job takes batches with the types of an older specification; the columns that they lack stay."""
+        storage.admin.create(NEW)
+        table = storage.table("jobs")
+        table.upsert({"id": 1, "owner": "ada", "tries": 2**40})
+        job = storage.begin_write("jobs", mode="upsert", job_id=self.fresh_id())
+        rows = [{"id": 1, "tries": -(2**15), "cost": 0.5}, {"id": 2, "tries": 2**15 - 1, "state": "new"}]
+        storage.commit_write(job, [storage.stage(job, 0, 0, rows_to_batches(OLD, rows))])
+        assert plain(table.scan()) == [
+            {"id": 1, "owner": "ada", "state": None, "tries": -(2**15), "cost": 0.5},
+            {"id": 2, "owner": None, "state": "new", "tries": 2**15 - 1, "cost": None},
+        ]
+        assert keys(table.scan_index("tries", 2**15 - 1)) == [(2,)]
 
     def test_start_that_changes_nothing_disturbs_no_transaction(self, storage: Storage, older: Storage) -> None:
         """A call without a change writes nothing: it waits for no open transaction, and no transaction conflicts."""

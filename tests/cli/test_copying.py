@@ -81,6 +81,23 @@ def test_tables_that_differ_are_refused_with_every_difference(
         assert not copy.admin.exists("everything")
 
 
+@every_store
+def test_copy_into_a_table_that_has_more(structable: Command, url: str, copy_url: str, storage: Storage) -> None:
+    """Fields and indexes beyond those of the source, and wider numbers, are no difference."""
+    few = TableSpecification("few", [Field.int("k"), Field.byte("n"), Field.float("f")], ["k"])
+    storage.admin.create(few)
+    storage.table("few").upsert_many([{"k": 1, "n": -128, "f": 0.1}, {"k": 2, "n": 127}])
+    with connect(copy_url) as copy:
+        fields = [Field.int("k"), Field.string("s"), Field.double("f"), Field.long("n")]
+        copy.admin.create(TableSpecification("few", fields, ["k"], ["n"]))
+        copy.table("few").upsert({"k": 2, "s": "kept"})
+        assert structable("copy", url, copy_url, "few", "--mode", "upsert").code == 0
+        assert [dict(row) for row in copy.table("few").scan()] == [
+            {"k": 1, "s": None, "f": 0.10000000149011612, "n": -128},
+            {"k": 2, "s": "kept", "f": None, "n": 127},
+        ]
+
+
 @pytest.mark.parametrize("exists", [True, False])
 def test_tables_with_a_feed_are_not_overwritten(
     fails: Fails, url: str, copy_url: str, storage: Storage, exists: bool

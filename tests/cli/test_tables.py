@@ -117,6 +117,36 @@ def test_update_lists_its_changes(structable: Command, url: str, storage: Storag
     assert outcome.err == "table runs: field load is widened from float to double\n"
 
 
+@every_store
+def test_update_lists_what_it_keeps(structable: Command, url: str, storage: Storage) -> None:
+    """A specification of an earlier release changes nothing; one that adds, too, keeps the rest."""
+    wider = TOML.replace('indexes = ["status"]', 'indexes = ["status", "host"]')
+    wider += 'host = "string"\nload = "double"\n[options]\nuser.owner = "ada\\u0007"\n'
+    assert structable("create", url, "-", "--update", stdin=wider).code == 0
+    newer = storage.admin.get_specification("runs")
+    kept = [
+        "table runs: field load stays double, wider than float",
+        "table runs: index on host is kept",
+        "table runs: option user.owner = ada\\x07 is kept",
+    ]
+    older = TOML + 'load = "float"\n'
+    for options in ([], ["--dry-run"]):
+        assert structable("create", url, "-", "--update", *options, stdin=older).err.splitlines() == [
+            "table runs: nothing to change",
+            "table runs: field host is kept, string",
+            *kept,
+        ]
+    assert storage.admin.get_specification("runs") == newer
+    older = older.replace('indexes = ["status"]', 'indexes = ["status", "attempts"]') + 'attempts = "int"\n'
+    assert structable("create", url, "-", "--update", stdin=older).err.splitlines() == [
+        "table runs: field attempts is added, int",
+        "table runs: index on attempts is added",
+        "table runs: field host is kept, string",
+        *kept,
+    ]
+    assert set(storage.admin.get_specification("runs").field_names) == {*newer.field_names, "attempts"}
+
+
 @pytest.mark.parametrize("options", [(), ("--update",)])
 def test_create_dry_run_creates_nothing(structable: Command, tmp_path: Path, options: tuple[str, ...]) -> None:
     url = f"leveldb://{tmp_path}/store"

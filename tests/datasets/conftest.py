@@ -8,18 +8,26 @@ from contextlib import AbstractContextManager
 import pytest
 
 from structable.datasets import Session, SystemData
-from structable.spi import Isolation, Storage
+from structable.spi import Isolation, Storage, connect
 
 from .support.clock import Clock
-from .support.stores import STORES, emptied, opened
+from .support.stores import STORES, emptied, url_of
 
 Begin = Callable[[], AbstractContextManager[Session]]
 
 
 @pytest.fixture(scope="session", params=STORES)
-def shared_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
-    """Return a store of each kind with the tables of the datasets, which the tests of a process share."""
-    with opened(request.param, tmp_path_factory.mktemp(request.param), request) as storage:
+def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the URL of a store of each kind, which the tests of a process share."""
+    with url_of(request.param, tmp_path_factory.mktemp(request.param), request) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def shared_store(shared_url: str) -> Iterator[Storage]:
+    """Return the shared store with the tables of the datasets."""
+    with connect(shared_url) as storage:
+        SystemData.create(storage)
         yield storage
 
 

@@ -26,7 +26,7 @@ from structable.datasets import (
     RecordTypeError,
     SchemaMissingError,
 )
-from structable.spi import Filter, InvalidFieldError, Range, Storage, col
+from structable.spi import Filter, InvalidFieldError, Range, Storage, col, connect
 
 Begin = Callable[[], AbstractContextManager["Records[Job]"]]
 
@@ -228,6 +228,28 @@ def test_default_fills_null(begin: Begin) -> None:
 def test_lacking_field(store: Storage) -> None:
     with pytest.raises(SchemaMissingError, match=r"record_tests\.priority"):
         NEW_JOBS(store)
+
+
+def test_older_class_beside_a_newer(begin: Begin, store: Storage, shared_url: str) -> None:
+    """A program of the release before, which knows the table from before the upgrade, loses nothing that it lacks."""
+    with begin() as jobs:
+        jobs.put_many([job(number, owner="a") for number in range(1, 5)])
+    with connect(shared_url) as newer:
+        newer.admin.create_or_update(NEW_JOBS.specification.evolve(indexes=["priority"]))
+        store_of_new = NEW_JOBS(newer)
+        store_of_new.put_many([NewJob(kind=Kind.BATCH, number=number, priority=9) for number in range(1, 5)])
+        with begin() as jobs:
+            jobs.put(job(1, owner="b"))
+            jobs.put_many([job(2, owner="b"), job(6, owner="b")])
+            jobs.change((Kind.BATCH, 3), owner="b")
+            jobs.insert(job(5, owner="b"))
+        store.admin.create_or_update(JOBS.specification)
+        with begin() as jobs:
+            jobs.put(job(4, owner="b"))
+            assert jobs.require(Kind.BATCH, 4) == job(4, owner="b")
+            assert JOBS.check(jobs.table.specification) == []
+        found = {one.number: (one.owner, one.priority) for one in store_of_new.scan()}
+        assert found == {**dict.fromkeys(range(1, 5), ("b", 9)), 5: ("b", 5), 6: ("b", 5)}
 
 
 FIRST_OPERATIONS: dict[str, Callable[[Records[NewJob]], object]] = {
