@@ -48,7 +48,7 @@ def create_table(
         Options of the table, such as `{"merge-engine": "aggregation"}`.
     if_exists : {"error", "ignore", "update"}
         What happens if there is such a table: an error; nothing, whatever its specification; or it is changed as by
-        `create_or_update`.
+        `create_or_update`, which keeps what the table has beyond the DataFrame's columns.
 
     Returns
     -------

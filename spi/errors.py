@@ -200,7 +200,7 @@ class ChangesLostError(StructableError, LookupError):
 
 
 class SchemaIncompatibleError(StructableError):
-    """`create_or_update` was given a specification that the existing table cannot be changed to.
+    """`create_or_update` was given a specification that the existing table does not cover and cannot be extended to.
 
     Parameters
     ----------

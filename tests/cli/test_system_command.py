@@ -1,12 +1,13 @@
 """`structable system`: the commands of the datasets."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from structable.datasets import SystemData
-from structable.spi import connect
+from structable.spi import Field, FieldType, connect
 from tests.cli.conftest import Command
 
 
@@ -22,6 +23,24 @@ def test_init_makes_all_tables_once(structable: Command, url: str) -> None:
     again = structable("system", "init", url)
     assert again.code == 0
     assert again.out.endswith("0 tables created\n")
+
+
+def test_tables_of_a_later_release_are_kept(structable: Command, url: str) -> None:
+    """A release of before starts on them: `init`, `create` and `open` accept more fields, indexes, wider numbers."""
+    structable("system", "init", url)
+    with connect(url) as storage:
+        for spec in SystemData.SPECIFICATIONS:
+            wide = {one.name: replace(one, type=FieldType.LONG) for one in spec.value_fields if one.type.integer_bits}
+            fields = [*(wide.get(one.name, one) for one in spec.fields), Field.string("later")]
+            storage.admin.create_or_update(spec.evolve(fields=fields, indexes=[*spec.indexes, "later"]))
+        extended = [storage.admin.get_specification(spec.name) for spec in SystemData.SPECIFICATIONS]
+        SystemData.create(storage)
+        with SystemData.open(storage) as system, system.transaction() as s:
+            s.namespaces.create("sales")
+    assert structable("system", "init", url).code == 0
+    assert structable("system", "check", url).code == 0
+    with connect(url) as storage:
+        assert [storage.admin.get_specification(spec.name) for spec in SystemData.SPECIFICATIONS] == extended
 
 
 def test_check_lists_what_lacks(structable: Command, url: str) -> None:

@@ -70,6 +70,8 @@ def test_an_existing_table_is_an_error_left_alone_or_changed(spark: SparkSession
         create_table(wider, ref, ["more"], if_exists="update")
     new = TableSpecification("t", [Field.long("k"), Field.long("n"), Field.string("more")], ["k"])
     assert create_table(wider, ref, ["k"], if_exists="update") == new == storage.admin.get_specification("t")
+    older = spark.sql("select 1L k, 2 n")
+    assert create_table(older, ref, ["k"], if_exists="update") == new == storage.admin.get_specification("t")
     for if_exists in ("ignore", "update"):
         other = create_table(wider, TableRef(url, if_exists), ["k"], if_exists=if_exists)
         assert other == storage.admin.get_specification(if_exists)
