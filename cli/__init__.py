@@ -14,7 +14,9 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] not in ("typer", "rich"):
             raise
-        print(f"structable: the command needs {missing.name}: pip install 'structable[cli]'", file=sys.stderr)
+        from structable.spi.needs import remedy
+
+        print(f"structable: the command needs {missing.name}; {remedy('cli', missing.name)}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -30,9 +30,7 @@ def conformance(
     try:
         from structable.spi.conformance import run
     except ModuleNotFoundError as missing:
-        raise CommandError(
-            f"the conformance suite needs {missing.name}: pip install 'structable[conformance]'"
-        ) from missing
+        raise CommandError(str(missing)) from missing
     arguments = [*(() if keywords is None else ("-k", keywords)), *(("-x",) if stop else ())]
     try:
         failed = run(url, arguments)

@@ -3,12 +3,10 @@
 See `docs/spark.md` for the options, and for the promises of a snapshot and a write job.
 """
 
-try:
+from structable.spi.needs import needing
+
+with needing("the Spark bridge needs", "spark"):
     import pyspark  # noqa: F401
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        "the Spark bridge needs PySpark, which is not installed: pip install 'structable[spark]'", name=missing.name
-    ) from None
 
 from .foreach_batch import foreach_batch
 from .lookup_join import lookup_join

@@ -13,6 +13,7 @@ from .backend import Backend, OptionValue, parse_options
 from .bulk import ScanSplit
 from .errors import BackendNotFoundError
 from .metering import recording_meter
+from .needs import remedy
 from .read_only import ReadOnlyStorage
 from .storage import Storage
 from .urls import StorageUrl
@@ -187,11 +188,13 @@ def _provider(entry: EntryPoint) -> str:
 
 def _not_loadable(entry: EntryPoint, missing: ImportError | AttributeError) -> BackendNotFoundError:
     has_extra = entry.dist is not None and entry.name in (entry.dist.metadata.get_all("Provides-Extra") or ())
-    extra = f"'{entry.dist.name}[{entry.name}]'" if entry.dist is not None and has_extra else None
     if isinstance(missing, ModuleNotFoundError):
         problem = f"needs the module {missing.name!r}, which is not installed"
-        wanted = extra or str(missing.name)
+        wanted = str(missing.name)
     else:  # e.g. a driver without the C library that it wraps
         problem = f"cannot be loaded ({missing})"
-        wanted = extra or (entry.dist.name if entry.dist is not None else entry.value)
+        wanted = entry.dist.name if entry.dist is not None else entry.value
+    if entry.dist is not None and has_extra:
+        given = remedy(entry.name, f"{entry.dist.name}[{entry.name}]", distribution=entry.dist.name)
+        return BackendNotFoundError(f"the backend {entry.name!r} {problem}; {given}")
     return BackendNotFoundError(f"the backend {entry.name!r} {problem}: pip install {wanted}")

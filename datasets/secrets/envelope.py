@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from structable.datasets.errors import SecretError
+from structable.spi.needs import remedy
 
 from .key_providers import KEY_BYTES, KeyProvider
 
@@ -96,7 +97,7 @@ def _cipher(key: bytes) -> AESGCM:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
-        raise SecretError("sealed values need cryptography: pip install structable[secrets]") from None
+        raise SecretError(f"sealed values need cryptography; {remedy('secrets', 'cryptography')}") from None
     return AESGCM(key)
 
 

@@ -6,16 +6,13 @@
 
 from __future__ import annotations
 
-try:
+from structable.spi.needs import needing
+
+with needing("tables for services need", "access"):
     import aiolimiter  # noqa: F401
     import cachetools  # noqa: F401
     import opentelemetry.metrics  # noqa: F401
     import tenacity  # noqa: F401
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        f"tables for services need {missing.name}, which is not installed: pip install 'structable[access]'",
-        name=missing.name,
-    ) from None
 
 from .batching import Batching
 from .blocking import BlockingTable, blocking

@@ -1,11 +1,20 @@
-"""A library of an extra that is not installed is one error, which names the extra."""
+"""A library of an extra that is not installed is one error, with a command that installs the libraries alone."""
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError
+from typing import Any
 
 import pytest
+
+from structable.spi import needs
+from structable.spi.needs import remedy
+from tests.page_code import ROOT
 
 STORE = """
 from structable.spi import Field, TableSpecification, connect
@@ -50,17 +59,43 @@ WITHOUT = {
     ),
 }
 CASES = [
-    pytest.param(program, needs, library, extra, id=f"{name}-{library}")
-    for name, (program, needs, libraries, extra) in WITHOUT.items()
+    pytest.param(program, what, library, extra, id=f"{name}-{library}")
+    for name, (program, what, libraries, extra) in WITHOUT.items()
     for library in libraries
 ]
 
 
-@pytest.mark.parametrize(("program", "needs", "library", "extra"), CASES)
-def test_missing_library_is_an_error_that_names_the_extra(program: str, needs: str, library: str, extra: str) -> None:
+@pytest.mark.parametrize(("program", "what", "library", "extra"), CASES)
+def test_missing_library_is_an_error_that_names_the_extra(program: str, what: str, library: str, extra: str) -> None:
     hidden = f"import sys; sys.modules[{library!r}] = None\n"
     run = subprocess.run([sys.executable, "-c", hidden + program], capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert run.stderr.splitlines()[-1] == (
-        f"ModuleNotFoundError: {needs.format(library)}, which is not installed: pip install 'structable[{extra}]'"
+        f"ModuleNotFoundError: {what.format(library)}, which is not installed; {remedy(extra, library)}"
     )
+
+
+NAME: Any = re.compile(r"[\w-]+")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.mark.parametrize("extra", PROJECT["optional-dependencies"])
+def test_remedy_names_the_libraries_and_never_structable(extra: str) -> None:
+    """An index may have another's package of the name structable."""
+    said, _, wanted = remedy(extra, "nothing").partition(" needs: pip install ")
+    assert said == f"install what structable[{extra}]"
+    names = [NAME.match(one)[0] for one in shlex.split(wanted)]
+    own = {NAME.match(one)[0] for one in PROJECT["optional-dependencies"][extra]} - {"structable"}
+    assert own <= set(names)
+    assert len(names) == len(set(names))
+    assert not any(name.startswith("structable") for name in names)
+
+
+def test_remedy_with_unknown_requirements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs from its sources has no metadata; the missing module is all that is known."""
+
+    def absent(distribution: str) -> list[str]:
+        raise PackageNotFoundError(distribution)
+
+    monkeypatch.setattr(needs, "requires", absent)
+    assert remedy("leveldb", "plyvel") == "install what structable[leveldb] needs: pip install plyvel"

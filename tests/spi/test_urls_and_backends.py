@@ -48,7 +48,10 @@ def strange_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "strange_without_driver.py").write_text("import no_such_driver\n")
     about = tmp_path / "strange-1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\nProvides-Extra: driver\n")
+    (about / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: strange\nVersion: 1.0\nProvides-Extra: driver\n"
+        "Requires-Dist: no-such-driver>=1; extra == 'driver'\nProvides-Extra: name\n"
+    )
     (about / "entry_points.txt").write_text(
         "[structable.backends]\nmemory = strange:NoBackend\nlibrary = strange_without_library:Backend\n"
         "driver = strange_without_driver:Backend\nname = strange:Missing\nother = strange:NoBackend\n"
@@ -63,8 +66,8 @@ def strange_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("memory", ["strange 1.0", "structable"]),
         ("library", ["libstrange.so is missing", "pip install strange"]),
-        ("driver", ["no_such_driver", "pip install 'strange[driver]'"]),
-        ("name", ["Missing", "pip install strange"]),
+        ("driver", ["no_such_driver", "strange[driver] needs: pip install 'no-such-driver>=1'"]),
+        ("name", ["Missing", "pip install 'strange[name]'"]),
         ("other", ["is not a structable Backend"]),
         ("module", ["is not a structable Backend", "'module' object is not callable"]),
         ("unfinished", ["is not a structable Backend", "connect"]),
