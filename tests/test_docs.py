@@ -90,6 +90,21 @@ def test_tables_are_whole(page: Path) -> None:
     assert [lines[number] for number in first if not re.match(r"\|( *:?-+:? *\|)+$", lines[number + 1])] == []
 
 
+def test_nothing_installs_structable_by_its_bare_name() -> None:
+    """No index has structable yet: pip would install what somebody else publishes under the name."""
+    bare = re.compile(r"pip3? install(?:\s+|(?:[ \t]+[^\s`#]+)+?[ \t]+)['\"]?structable\b(?!-)")
+    assert all(
+        bare.search(f"pip install{one}") for one in (" structable", "\nstructable[hbase]", " -U x 'structable[a]'")
+    )
+    folders = ("backends", "cli", "datasets", "docs", "examples", "spark_bridge", "spi", "testing", "tools")
+    files = [
+        *PAGES,
+        *(file for folder in folders for end in ("md", "py") for file in (ROOT / folder).rglob(f"*.{end}")),
+    ]
+    texts = {file: file.read_text(encoding="utf-8") for file in files}
+    assert [found[0] for text in texts.values() for found in bare.finditer(text)] == []
+
+
 def test_contributing_names_every_variable_of_the_tests() -> None:
     used = {
         name
