@@ -187,14 +187,14 @@ def _provider(entry: EntryPoint) -> str:
 
 
 def _not_loadable(entry: EntryPoint, missing: ImportError | AttributeError) -> BackendNotFoundError:
-    has_extra = entry.dist is not None and entry.name in (entry.dist.metadata.get_all("Provides-Extra") or ())
+    dist = entry.dist
     if isinstance(missing, ModuleNotFoundError):
         problem = f"needs the module {missing.name!r}, which is not installed"
         wanted = str(missing.name)
     else:  # e.g. a driver without the C library that it wraps
         problem = f"cannot be loaded ({missing})"
-        wanted = entry.dist.name if entry.dist is not None else entry.value
-    if entry.dist is not None and has_extra:
-        given = remedy(entry.name, f"{entry.dist.name}[{entry.name}]", distribution=entry.dist.name)
-        return BackendNotFoundError(f"the backend {entry.name!r} {problem}; {given}")
+        wanted = entry.value if dist is None else dist.name
+    if dist is not None and entry.name in (dist.metadata.get_all("Provides-Extra") or ()):
+        command = remedy(entry.name, f"{dist.name}[{entry.name}]", distribution=dist.name)
+        return BackendNotFoundError(f"the backend {entry.name!r} {problem}; {command}")
     return BackendNotFoundError(f"the backend {entry.name!r} {problem}: pip install {wanted}")

@@ -112,7 +112,7 @@ class PostgreSQLAdmin(TableAdmin):
 
     def create_or_update(self, spec: TableSpecification) -> None:
         require_specification(spec, has_feeds=True)
-        # A release of before has nothing to change, hence need not wait while a newer one changes the table.
+        # An earlier release has nothing to change, and must not wait while a later one changes the table.
         found = self._read(lambda ask: self._existing(ask, spec))
         if found is not None and plan_schema_change(found.spec, spec).empty:
             return
