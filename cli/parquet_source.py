@@ -21,8 +21,9 @@ from .unread_types import IN_MESSAGE, unread_columns
 
 __all__ = ["ParquetSource"]
 
-_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+_FIRST_SECOND, _LAST_SECOND = pa.scalar(-62_135_596_800), pa.scalar(253_402_300_799)
 """Those of the years 1 to 9999, since 1970."""
+_THOUSAND, _MILLION, _BILLION = pa.scalar(10**3), pa.scalar(10**6), pa.scalar(10**9)
 _ARROW_SCHEMA = re.compile(rb"ARROW:schema\x18[\x80-\xff]*[\x00-\x7f]([A-Za-z0-9+/]+=*)")
 """The schema that writers add to a footer, a message of Arrow in base64 after its length."""
 
@@ -101,14 +102,14 @@ def _instants(seconds: pa.Array[Any], nanoseconds: pa.Array[Any]) -> pa.Array[An
     together have all digits: a difference is exact where its terms wrap alike.
     """
     whole: Any = seconds.view(pa.int64())
-    finer: Any = pc.subtract(nanoseconds.view(pa.int64()), pc.multiply(whole, 10**9))
-    micros: Any = pc.divide(finer, 1000)
-    lost = pc.not_equal(pc.multiply(micros, 1000), finer)
-    beyond = pc.or_(pc.less(whole, _FIRST_SECOND), pc.greater(whole, _LAST_SECOND))
+    finer: Any = pc.subtract(nanoseconds.view(pa.int64()), pc.multiply(whole, _BILLION))
+    micros: Any = pc.divide(finer, _THOUSAND)
+    lost = pc.not_equal(pc.multiply(micros, _THOUSAND), finer)
+    beyond: Any = pc.or_(pc.less(whole, _FIRST_SECOND), pc.greater(whole, _LAST_SECOND))
     position = pc.index(pc.or_(lost, beyond), pa.scalar(True)).as_py()
     if position >= 0:
         text = f"{seconds.slice(position, 1).cast(pa.string())[0]}.{finer[position].as_py():09}Z"
         fault = "is outside of the years 1 to 9999" if beyond[position].as_py() else "is finer than a microsecond"
         raise CastError(f"{text} {fault}", position)
-    found: Any = pc.add(pc.multiply(whole, 10**6), micros)
+    found: Any = pc.add(pc.multiply(whole, _MILLION), micros)
     return found.view(pa.timestamp("us", tz="UTC"))  # type: ignore[no-any-return]

@@ -150,8 +150,10 @@ def _plain(column: pa.Array[Any]) -> pa.Array[Any]:
     if isinstance(column, pa.DictionaryArray):
         return _plain(column.dictionary).take(column.indices)
     if isinstance(column, pa.RunEndEncodedArray):
-        places: Any = pa.RunEndEncodedArray.from_arrays(column.run_ends, pa.array(range(len(column.values))))
-        return _plain(column.values).take(pc.run_end_decode(places.slice(column.offset, len(column))))
+        ends: Any = column.run_ends
+        runs: Any = pa.RunEndEncodedArray.from_arrays(ends, pa.array(range(len(column.values))))
+        places: Any = pc.call_function("run_end_decode", [runs.slice(column.offset, len(column))])
+        return _plain(column.values).take(places)
     if _is_text(column.type):
         return column.cast(pa.string())
     return column.cast(pa.binary()) if _is_binary(column.type) else column
@@ -226,7 +228,7 @@ def _misfit(field: Field, column: pa.Array[Any], position: int) -> str:
 
 def _misfit_of_time(column: pa.Array[Any], position: int) -> str:
     kind: Any = column.type
-    unit = kind.unit if isinstance(kind, pa.TimestampType) else "ms"
+    unit: Any = kind.unit if isinstance(kind, pa.TimestampType) else "ms"
     number = column.view(pa.int64()).slice(position, 1)
     # Without the zone, which the machine may not know.
     text = number.view(pa.timestamp(unit)).cast(pa.string())[0].as_py()

@@ -49,7 +49,8 @@ def read_numbers(table: str, field: Field, array: pa.Array[Any]) -> npt.NDArray[
     if form.unit:
         bad = (numbers < form.least) | (numbers > form.greatest)
         if bad.any():
-            first: Any = np.datetime64(int(numbers[np.argmax(bad)]), form.unit)
+            unit: Any = form.unit
+            first = np.datetime64(int(numbers[np.argmax(bad)]), unit)
             raise InvalidFieldError(table, field.name, f"{first} is outside of the years 1 to 9999")
     return numbers
 

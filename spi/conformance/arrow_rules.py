@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from structable.spi import Field, FieldType, InvalidFieldError, Storage, TableSpecification, WriteMode
+from structable.spi import (
+    Field,
+    InvalidFieldError,
+    Storage,
+    StructuredTable,
+    TableSpecification,
+    WriteMode,
+)
 from structable.spi.arrow import arrow_type
 
-from .arrow_samples import ARROW_SAMPLES, REFUSED
-from .samples import TYPES
-from .write_jobs import JobCase
+from .arrow_samples import ARROW_SAMPLES, REFUSED, taken_columns
+from .samples import TYPES, item, plain
+from .write_jobs import BEFORE, JobCase
 
 __all__ = ["ArrowRules"]
 
 _FIELDS = {field.type: field for field in TYPES.fields if field.name != "id"}
-
-
-def _field(name: str, kind: FieldType) -> Field:
-    return Field.decimal(name, 38, 10) if kind is FieldType.DECIMAL else Field(name, kind)
-
-
-def _encoded(column: pa.Array[Any]) -> Iterator[pa.Array[Any]]:
-    """Yield a column as a dictionary and by runs, of any type."""
-    places = pa.array(range(len(column)), pa.uint8())
-    yield pa.DictionaryArray.from_arrays(places, column)
-    yield pa.RunEndEncodedArray.from_arrays(pa.array(range(1, len(column) + 1), pa.int32()), column)
-
-
-def _columns() -> Iterator[tuple[Field, pa.Array[Any], list[object]]]:
-    """Yield fields with a column of each type that they take, as it is and encoded, and the values that they keep."""
-    rows = max(len(sample.values) for sample in ARROW_SAMPLES)
-    for number, sample in enumerate(ARROW_SAMPLES):
-        for kind in sample.fields:
-            field = _field(f"f{number}_{kind.value}", kind)
-            fitting = [value for value in sample.values if sample.kept(field, value) is not REFUSED]
-            fitting += [None] * (rows - len(fitting))
-            column, kept = sample.column(fitting), [sample.kept(field, value) for value in fitting]
-            yield field, column, kept
-            if kind is sample.fields[0]:
-                for way, encoded in enumerate(_encoded(column)):
-                    yield _field(f"{field.name}_{way}", kind), encoded, kept
 
 
 class ArrowRules(JobCase):
@@ -51,19 +31,35 @@ class ArrowRules(JobCase):
 
     def test_job_takes_other_types_of_the_same_values(self, storage: Storage) -> None:
         """`stage` takes columns of other Arrow types, of extensions and encodings too, if the values are the same."""
-        columns = {field: (column, kept) for field, column, kept in _columns()}
-        storage.admin.create(TableSpecification("arrow", [Field.long("id"), *columns], ["id"]))
-        rows = len(next(iter(columns.values()))[1])
-        batch = {
-            "id": pa.array(range(rows), pa.int8()),
-            **{field.name: column for field, (column, _) in columns.items()},
-        }
+        columns = list(taken_columns())
+        spec = TableSpecification("arrow", [Field.long("id"), *(field for field, _, _ in columns)], ["id"])
+        storage.admin.create(spec)
+        keys = pa.array(range(len(columns[0][1])), pa.int8())
+        batch = {"id": keys, **{field.name: column for field, column, _ in columns}}
         job = storage.begin_write("arrow", mode=WriteMode.INSERT, job_id=self.fresh_id())
         storage.commit_write(job, [storage.stage(job, 0, 0, [pa.record_batch(batch)])])
         with storage.table("arrow").scan() as found:
             read = list(found)
-        for field, (column, kept) in columns.items():
+        for field, column, kept in columns:
             assert [repr(row[field.name]) for row in read] == [repr(value) for value in kept], (field, column.type)
+
+    def test_marks_of_rows_of_other_types(self, storage: Storage, streamed: StructuredTable) -> None:
+        """`_change_type`, and `_arm`, `_set` and `_required` of a patch, may be of other Arrow types as well."""
+        self.require("table_types")
+        places = pa.array([0, 1], pa.int8())
+        keys: dict[str, pa.Array[Any]] = {"id": pa.array([1, 3], pa.int8()), "n": pa.array([7, 8], pa.uint8())}
+        kinds = pa.DictionaryArray.from_arrays(places, pa.array(["-D", "+I"], pa.string_view()))
+        arms = pa.DictionaryArray.from_arrays(places, pa.array(["replace", "present"], pa.string_view()))
+        named = pa.array([b"\x03", b"\x02"], pa.binary_view())
+        required = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([0, 1], pa.int8()))
+        ways: dict[WriteMode, dict[str, pa.Array[Any]]] = {
+            WriteMode.CHANGES: {"_change_type": kinds},
+            WriteMode.PATCH: {"_arm": arms, "_set": named, "_required": required},
+        }
+        for mode, marks in ways.items():
+            job = self.job(storage, mode)
+            storage.commit_write(job, [storage.stage(job, 0, 0, [pa.record_batch({**keys, **marks})])])
+        assert plain(streamed.scan()) == [item(1, n=7), BEFORE[1], item(3, n=8)]
 
     def test_job_refuses_other_types_by_name(self, storage: Storage) -> None:
         """`stage` rejects a column of any other Arrow type by the names of the field and the type."""
@@ -72,7 +68,8 @@ class ArrowRules(JobCase):
         for sample in ARROW_SAMPLES:
             for kind, field in _FIELDS.items():
                 if kind not in sample.fields:
-                    batch = pa.record_batch({"id": pa.array([1]), field.name: pa.nulls(1, sample.kind)})
+                    arrow_kind: Any = sample.kind
+                    batch = pa.record_batch({"id": pa.array([1]), field.name: pa.nulls(1, arrow_kind)})
                     with pytest.raises(InvalidFieldError) as refusal:
                         storage.stage(job, 0, 0, [batch])
                     assert refusal.value.field == field.name

@@ -6,7 +6,7 @@ import datetime as dt
 import math
 import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from structable.spi import Field, FieldType
 
-__all__ = ["ARROW_SAMPLES", "REFUSED", "ArrowSample"]
+__all__ = ["ARROW_SAMPLES", "REFUSED", "ArrowSample", "taken_columns"]
 
 REFUSED = object()
 """A value that a field does not take."""
@@ -125,7 +125,7 @@ def _integers(name: str) -> ArrowSample:
     ]
     values = sorted({least, 0, most, *(edge for edge in edges if least <= edge <= most)})
     fields = (*_INTEGERS, *_FLOATS, FieldType.DECIMAL)
-    return ArrowSample(name, pa.type_for_alias(name), fields, (*values, None))
+    return ArrowSample(name, getattr(pa, name)(), fields, (*values, None))
 
 
 _TEXTS = ("", "a", "\u00e9\U0001f600", None, "longer than the twelve bytes of a view")
@@ -145,7 +145,7 @@ ARROW_SAMPLES: list[ArrowSample] = [
     ArrowSample("decimal128", pa.decimal128(9, -3), (FieldType.DECIMAL,), (Decimal("1E+5"), None)),
     ArrowSample("decimal256", pa.decimal256(76, 20), (FieldType.DECIMAL,), (Decimal("-0.5"), Decimal(10**50), None)),
     *(
-        ArrowSample(name, pa.type_for_alias(name), (FieldType.STRING,), _TEXTS)
+        ArrowSample(name, getattr(pa, name)(), (FieldType.STRING,), _TEXTS)
         for name in ("string", "large_string", "string_view")
     ),
     *(
@@ -153,7 +153,7 @@ ARROW_SAMPLES: list[ArrowSample] = [
         for kind in (pa.string(), pa.large_string(), pa.string_view())
     ),
     *(
-        ArrowSample(name, pa.type_for_alias(name), (FieldType.BYTES,), _BYTES)
+        ArrowSample(name, getattr(pa, name)(), (FieldType.BYTES,), _BYTES)
         for name in ("binary", "large_binary", "binary_view")
     ),
     ArrowSample("fixed_size_binary", pa.binary(2), (FieldType.BYTES,), (b"a\xff", b"\0\0", None)),
@@ -177,3 +177,29 @@ ARROW_SAMPLES: list[ArrowSample] = [
     ArrowSample("arrow.opaque", pa.opaque(pa.binary(), "geometry", "PostgreSQL")),
     ArrowSample("arrow.fixed_shape_tensor", pa.fixed_shape_tensor(pa.int32(), [2])),
 ]
+
+
+def _field(name: str, kind: FieldType) -> Field:
+    return Field.decimal(name, 38, 10) if kind is FieldType.DECIMAL else Field(name, kind)
+
+
+def _encoded(column: pa.Array[Any]) -> Iterator[pa.Array[Any]]:
+    """Yield a column as a dictionary and by runs, of any type."""
+    places = pa.array(range(len(column)), pa.uint8())
+    yield pa.DictionaryArray.from_arrays(places, column)
+    yield pa.RunEndEncodedArray.from_arrays(pa.array(range(1, len(column) + 1), pa.int32()), column)
+
+
+def taken_columns() -> Iterator[tuple[Field, pa.Array[Any], list[object]]]:
+    """Yield fields with a column of each type that they take, as it is and encoded, and the values that they keep."""
+    rows = max(len(sample.values) for sample in ARROW_SAMPLES)
+    for number, sample in enumerate(ARROW_SAMPLES):
+        for kind in sample.fields:
+            field = _field(f"f{number}_{kind.value}", kind)
+            fitting = [value for value in sample.values if sample.kept(field, value) is not REFUSED]
+            fitting += [None] * (rows - len(fitting))
+            column, kept = sample.column(fitting), [sample.kept(field, value) for value in fitting]
+            yield field, column, kept
+            if kind is sample.fields[0]:
+                for way, encoded in enumerate(_encoded(column)):
+                    yield _field(f"{field.name}_{way}", kind), encoded, kept
