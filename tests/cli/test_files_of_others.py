@@ -123,7 +123,6 @@ def test_other_arrow_types_are_refused_by_name(imported: Import) -> None:
         ),
         (Field.string("f"), pa.array(["nul\0"]), "'nul\\x00' holds a NUL character, which a string must not"),
     ],
-    ids=str,
 )
 def test_a_value_that_does_not_fit_is_named_with_its_row(
     imported: Import, field: Field, column: "pa.Array[Any]", reason: str
@@ -147,7 +146,6 @@ def int96_file(column: "pa.Array[Any]", **options: Any) -> bytes:  # noqa: ANN40
 @pytest.mark.parametrize(
     "options",
     [{}, {"row_group_size": 7_000, "data_page_size": 1_000}, {"use_dictionary": False}, {"store_schema": True}],
-    ids=str,
 )
 def test_int96_timestamps_are_instants_of_all_years(imported: Import, options: dict[str, Any]) -> None:
     instants = [FIRST, LAST, EPOCH, EPOCH - dt.timedelta(microseconds=1), dt.datetime(1600, 2, 29, tzinfo=dt.UTC), None]
@@ -186,7 +184,6 @@ def test_int96_timestamps_are_instants_of_all_years(imported: Import, options: d
             "FILE, field 'f': is of the Arrow type list<element: timestamp[s]>; timestamp[us, tz=UTC] is needed",
         ),
     ],
-    ids=str,
 )
 def test_int96_timestamps_that_do_not_fit(
     imported: Import, field: Field, column: "pa.Array[Any]", message: str
