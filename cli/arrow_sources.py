@@ -1,47 +1,47 @@
-"""Arrow and Parquet files to import: typed columns, cast if no value changes."""
+"""Arrow files to import, and what they share with Parquet files: typed columns, cast if no value changes."""
 
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from io import IOBase
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, NoReturn, cast
 
 import pyarrow as pa
 
-from structable.spi import InvalidFieldError
+from structable.spi.arrow_columns import CastError, cast_column
 
-from .source import BATCH_ROWS, Source
-from .type_casts import cast_batch
+from .source import Source
+from .unread_types import IN_FOOTER, IN_MESSAGE, unread_columns
 
-__all__ = ["ArrowSource", "ParquetSource"]
+__all__ = ["ArrowSource", "TypedSource"]
 
 _FILE_MAGIC = b"ARROW1"
 
 
-class _TypedSource(Source):
-    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        try:
-            return self._cast(batch)
-        except InvalidFieldError as error:
-            self._malformed(error)
-        except pa.ArrowInvalid as error:
-            self._malformed(f"rows {self._rows + 1:,} to {self._rows + batch.num_rows:,}: {error}")
+class TypedSource(Source):
+    """A file whose columns have Arrow types."""
 
-    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         names = batch.schema.names
         if len(set(names)) < len(names):
             self._malformed(f"the column {next(name for name in names if names.count(name) > 1)!r} appears twice")
-        feed = [name for name in names if self._columns.of_feed(name)]
-        if not feed:
-            return cast_batch(self._columns.spec, batch)
-        plain = batch.select([name for name in names if name not in feed])
-        cast = cast_batch(self._columns.spec, plain)
-        for name in feed:
-            cast = cast.append_column(name, batch.column(name))
-        return cast
+        columns: list[pa.Array[Any]] = []
+        for name, column in zip(names, batch.columns, strict=True):
+            try:
+                columns.append(cast_column(self._columns.field(name), column) if name in self._columns.spec else column)
+            except CastError as error:
+                self._misfit(name, error)
+        return pa.RecordBatch.from_arrays(columns, names)
+
+    def _unread(self, error: pa.ArrowNotImplementedError, columns: list[str]) -> NoReturn:
+        """Refuse a file that may be whole, but that pyarrow cannot read; `columns` are at fault, if known."""
+        for name in columns:
+            self._malformed(f"pyarrow cannot read the column {name!r}: {error}; write another type, or leave it out")
+        self._malformed(f"pyarrow cannot read it: {error}")
 
 
 class _Unended(io.RawIOBase):
@@ -66,15 +66,19 @@ class _Unended(io.RawIOBase):
         return read
 
 
-class ArrowSource(_TypedSource):
+class ArrowSource(TypedSource):
     """Arrow's IPC format, as a file or as a stream, detected from its content."""
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         begin = self._stream.read(len(_FILE_MAGIC))
         try:
             for batch in self._file() if begin == _FILE_MAGIC else self._streamed(begin):
-                batch.validate(full=True)  # before it is cast: reading damaged data may end the process
+                # Before it is cast: reading damaged data may end the process. Any date64 can be read.
+                kinds = batch.schema.types
+                batch.select([place for place, kind in enumerate(kinds) if kind != pa.date64()]).validate(full=True)
                 yield batch
+        except pa.ArrowNotImplementedError as error:
+            self._unread(error, self._unread_columns(begin))
         except (pa.ArrowException, OSError) as error:
             self._malformed(f"is not Arrow's IPC format, or is cut or damaged: {error}")
 
@@ -101,25 +105,14 @@ class ArrowSource(_TypedSource):
         if stream.read(1):
             self._malformed("more follows the end of the Arrow stream; import one stream at a time")
 
-
-class ParquetSource(_TypedSource):
-    """A Parquet file."""
-
-    _fraction = 0.0
-
-    def _read(self) -> Iterator[pa.RecordBatch]:
-        import pyarrow.parquet as pq
-
-        try:
-            file = pq.ParquetFile(self._stream)
-            done = 0
-            for batch in file.iter_batches(BATCH_ROWS):
-                done += batch.num_rows
-                self._fraction = done / file.metadata.num_rows
-                yield batch
-        except (pa.ArrowException, OSError) as error:
-            self._malformed(f"is not a Parquet file, or is cut or damaged: {error}")
-
-    @property
-    def fraction(self) -> float | None:
-        return self._fraction
+    def _unread_columns(self, begin: bytes) -> list[str]:
+        if not self._stream.seekable():
+            return []
+        if begin == _FILE_MAGIC:
+            self._stream.seek(-10, os.SEEK_END)
+            size = int.from_bytes(self._stream.read(4), "little")
+            self._stream.seek(-10 - size, os.SEEK_END)
+            return unread_columns(self._stream.read(size), IN_FOOTER)
+        self._stream.seek(4)  # behind the marker of a message
+        size = int.from_bytes(self._stream.read(4), "little")
+        return unread_columns(self._stream.read(size), IN_MESSAGE)

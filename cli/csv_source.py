@@ -16,11 +16,11 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
+from structable.spi.arrow_columns import CastError
 from structable.spi.showing import not_a_field
 
-from .errors import UsageProblem
 from .source import TextSource
-from .text_columns import CellError, column_from_text
+from .text_columns import column_from_text
 
 __all__ = ["CsvSource"]
 
@@ -43,6 +43,7 @@ class CsvSource(TextSource):
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         self._names = []
+        self._skip_mark()
         for chunk in self._chunks():
             self._chunk, self._chunk_rows = chunk, self._rows
             if b'"' in chunk or b"\r" in chunk:
@@ -78,7 +79,7 @@ class CsvSource(TextSource):
 
     def _header(self, row: bytes) -> list[str]:
         try:
-            names = next(csv.reader([row.removeprefix(BOM_UTF8).decode().strip("\r\n")]), [])
+            names = next(csv.reader([row.decode().strip("\r\n")]), [])
         except csv.Error as error:
             self._malformed(f"its first line, which names the columns, cannot be read: {error}")
         if not names:
@@ -106,7 +107,7 @@ class CsvSource(TextSource):
     def _parsed(self, chunk: bytes) -> Iterator[pa.RecordBatch]:
         if self._skips_blank and not chunk.strip(b"\r\n"):
             return
-        # Arrow takes a mark at the beginning for that of the file, which is in its first line.
+        # Arrow takes a byte-order mark at the beginning for that of a file; here it belongs to the first cell.
         content = BOM_UTF8 + chunk if chunk.startswith(BOM_UTF8) else chunk
         try:
             yield from arrow_csv.read_csv(
@@ -132,8 +133,8 @@ class CsvSource(TextSource):
         for name, texts in zip(self._names, batch.columns, strict=True):
             try:
                 columns.append(column_from_text(self._columns.field(name), texts))
-            except CellError as error:
-                raise UsageProblem(f"{self._row(self._rows + error.position)}, field '{name}': {error}") from None
+            except CastError as error:
+                self._misfit(name, error)
         return pa.RecordBatch.from_arrays(columns, self._names)
 
     def _row(self, number: int) -> str:

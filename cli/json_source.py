@@ -25,6 +25,7 @@ class JsonSource(TextSource):
     def _read(self) -> Iterator[pa.RecordBatch]:
         rows: list[dict[str, Value]] = []
         self._lines, size = [], 0
+        self._skip_mark()
         columns: list[str] = []
         for number, line in enumerate(self._stream, 1):
             if not line.strip():
@@ -57,7 +58,7 @@ class JsonSource(TextSource):
 
     def _parsed(self, number: int, line: bytes) -> dict[str, Value]:
         try:
-            return row_from_json(self._columns, line.strip().decode("utf-8-sig" if number == 1 else "utf-8"))
+            return row_from_json(self._columns, line.strip().decode())
         except UnicodeDecodeError:
             self._wrong(number, "the text is not UTF-8")
         except json.JSONDecodeError as error:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from structable.spi import Field, FieldType, InvalidFieldError, Value
-from structable.spi.rules.values import check_value
+from structable.spi.rules.values import check_value, lost_digits
 
 __all__ = ["JsonValue", "LiteralError", "format_value", "parse_value", "value_from_json", "value_to_json"]
 
@@ -30,6 +30,7 @@ _HEX = re.compile(r"0[xX](([0-9a-fA-F]{2})*)")
 _FRACTION = re.compile(r"[.,]([0-9]+)")
 _FLOAT_32 = struct.Struct("<f")
 _SHOWN = 60
+_FRACTIONS = (FieldType.FLOAT, FieldType.DOUBLE, FieldType.DECIMAL)
 
 
 class LiteralError(ValueError):
@@ -38,7 +39,24 @@ class LiteralError(ValueError):
 
 def parse_value(field: Field, text: str) -> Value:
     """Return the value of a text, never null, or raise `LiteralError`."""
-    return _checked(field, _PARSERS[field.type](text))
+    value = _checked(field, _PARSERS[field.type](text))
+    # Smaller whole numbers are exact in both types of floats.
+    if isinstance(value, float) and (value == 0 or 1 << 24 <= abs(value) < math.inf):
+        _check_digits(field, text, value)
+    return value
+
+
+def _check_digits(field: Field, text: str, value: float) -> None:
+    """Refuse a whole number of which digits were lost, and a number that became 0; other fractions may be rounded."""
+    number = _decimal(text)
+    _, digits, exponent = number.as_tuple()
+    kept = len("".join(map(str, digits)).strip("0"))
+    whole = isinstance(exponent, int) and (exponent >= 0 or not any(digits[exponent:]))
+    # As long as the text, which may be the shortest of the float or have more digits than it.
+    if whole and decimal.Decimal(f"{value:.{max(kept - 1, 0)}e}") != number:
+        raise LiteralError(lost_digits(field, number))
+    if value == 0 != number:
+        raise LiteralError(f"{_shown(text)} is nearer to 0 than any {field.type.value}")
 
 
 def _checked(field: Field, value: object) -> Value:
@@ -200,7 +218,7 @@ def value_from_json(field: Field, value: object) -> Value:
         if kind.integer_bits and value.adjusted() < 20 and value == int(value):
             return _checked(field, int(value))
         return parse_value(field, str(value))
-    if kind is FieldType.DECIMAL and isinstance(value, int | float) and not isinstance(value, bool):
+    if kind in _FRACTIONS and isinstance(value, int | float) and not isinstance(value, bool):
         return parse_value(field, repr(value))
     if isinstance(value, list | dict):
         raise LiteralError(f"{_shown(value)} is not a value; a {field.type_text} is needed")

@@ -20,6 +20,7 @@ from .errors import UsageProblem
 from .json_rows import row_from_json, row_to_json
 from .literals import LiteralError, format_value, parse_value
 from .selection import Above, AtLeast, AtMost, Below, Columns, Prefix, Where, named_columns, parse_key, selected
+from .texts import decoded
 
 __all__ = ["delete", "get", "put"]
 
@@ -87,7 +88,7 @@ def _json_row(
         raise UsageProblem("--json gives the whole row; leave out FIELD=VALUE and --null")
     try:
         if text == "-":
-            text = sys.stdin.buffer.read().decode("utf-8-sig")
+            text = decoded("standard input", sys.stdin.buffer.read())
         return row_from_json(spec, text)
     except json.JSONDecodeError as error:
         raise UsageProblem(f"--json, line {error.lineno}, column {error.colno}: {error.msg}") from error

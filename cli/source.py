@@ -14,9 +14,11 @@ from typing import BinaryIO, NoReturn, Self, cast
 import pyarrow as pa
 
 from structable.spi import InvalidFieldError, StructableError, UnsupportedOperationError
+from structable.spi.arrow_columns import CastError
 
 from .errors import UsageProblem
 from .file_columns import FileColumns
+from .texts import without_mark
 
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "Source", "TextSource"]
 
@@ -90,19 +92,23 @@ class Source(ABC):
         An error that no row of the batch explains is returned as it is; one of a field names the file.
         """
         first, batch = self._last or (0, None)
-        try:
-            rows = [] if batch is None else batch.to_pylist()
-        except (ValueError, OverflowError):  # a time out of Python's range; the store's error names it
-            rows = []
-        for number, row in enumerate(rows, first):
+        for position in range(0 if batch is None else batch.num_rows):
+            place = self._row(first + position)
             try:
+                [row] = cast(pa.RecordBatch, batch).slice(position, 1).to_pylist()
                 self._columns.check(row)
             except (InvalidFieldError, UnsupportedOperationError) as found:
-                return UsageProblem(f"{self._row(number)}: {found}")
+                return UsageProblem(f"{place}: {found}")
+            except (ValueError, OverflowError):  # a time out of Python's range, which the store's error names
+                return UsageProblem(f"{place}: {error}")
         return UsageProblem(f"{self.name}: {error}") if isinstance(error, InvalidFieldError) else error
 
     def _row(self, number: int) -> str:
         return f"{self.name}, row {number + 1}"
+
+    def _misfit(self, name: str, error: CastError) -> NoReturn:
+        place = self.name if error.position is None else self._row(self._rows + error.position)
+        raise UsageProblem(f"{place}, field '{name}': {error}")
 
     def _malformed(self, error: object) -> NoReturn:
         raise UsageProblem(f"{self.name}: {error}")
@@ -117,6 +123,10 @@ class TextSource(Source):
         self._stream = cast(BinaryIO, ahead)
         if ahead.peek(2)[:2] == b"\x1f\x8b":
             self._stream = cast(BinaryIO, gzip.GzipFile(fileobj=ahead))
+
+    def _skip_mark(self) -> None:
+        begin = cast(BufferedReader, self._stream).peek(4)[:4]
+        self._stream.read(len(begin) - len(without_mark(self.name, begin)))
 
     def _wrong(self, line: int, reason: str) -> NoReturn:
         raise UsageProblem(f"{self.name}, line {line}: {reason}")

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from .arrow_sources import ArrowSource, ParquetSource
+from .arrow_sources import ArrowSource
 from .csv_source import CsvSource
 from .errors import UsageProblem
 from .file_columns import FileColumns
 from .json_source import JsonSource
 from .output import format_of
+from .parquet_source import ParquetSource
 from .source import Source
 
 __all__ = ["open_source"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from structable.spi import TableSpecification, specification_from_document, specification_to_document
 
 from .errors import UsageProblem
+from .texts import decoded
 
 __all__ = ["read_specification", "specification_text"]
 
@@ -25,11 +26,7 @@ def read_specification(place: str) -> TableSpecification:
         content = sys.stdin.buffer.read() if place == "-" else Path(place).read_bytes()
     except OSError as error:
         raise UsageProblem(f"{name}: {error.strerror}") from error
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise UsageProblem(f"{name}, line {line}: the text is not UTF-8") from error
+    text = decoded(name, content)
     suffix = Path(place).suffix.lower() if place != "-" else ".json" if text.lstrip().startswith("{") else ".toml"
     try:
         if suffix == ".json":

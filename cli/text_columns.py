@@ -8,28 +8,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from structable.spi import Field, FieldType
-from structable.spi.arrow import arrow_type
+from structable.spi.arrow_columns import CastError, arrow_type
 
 from .literals import LiteralError, format_value, parse_value
 
-__all__ = ["CellError", "column_from_text", "column_to_text"]
+__all__ = ["column_from_text", "column_to_text"]
 
 # Texts that Arrow reads as `literals` does; `literals` reads all others.
 _PLAIN = {
-    FieldType.DOUBLE: r"^-?[0-9]{1,17}(\.[0-9]{1,17})?$",
+    FieldType.DOUBLE: r"^-?[0-9]{1,15}(\.[0-9]{1,17})?$",
     FieldType.DATE: r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$",
     FieldType.TIMESTAMP: r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z$",
     FieldType.TIMESTAMP_NTZ: r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$",
     **dict.fromkeys((kind for kind in FieldType if kind.integer_bits), r"^-?[0-9]{1,18}$"),
 }
-
-
-class CellError(ValueError):
-    """A cell, at a position counted from 0, is not a value of the field."""
-
-    def __init__(self, position: int, reason: str) -> None:
-        super().__init__(reason)
-        self.position = position
 
 
 def column_to_text(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
@@ -48,7 +40,7 @@ def column_to_text(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def column_from_text(field: Field, texts: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the values of a column of texts, nulls included; `CellError` for the first text that is not one."""
+    """Return the values of a column of texts, nulls included; `CastError` for the first text that is not one."""
     kind = arrow_type(field)
     if field.type is FieldType.STRING:
         return texts
@@ -63,5 +55,5 @@ def column_from_text(field: Field, texts: pa.Array[Any]) -> pa.Array[Any]:
         try:
             values.append(None if text is None else parse_value(field, text))
         except LiteralError as error:
-            raise CellError(position, str(error)) from None
+            raise CastError(str(error), position) from None
     return pa.array(values, kind)

@@ -7,36 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from .arrow_columns import CastError, arrow_type, cast_column
 from .changes import FEED_COLUMNS
 from .errors import InvalidFieldError
-from .fields import Field, FieldType
+from .fields import Field
 from .rules.fields import check_field
 from .specification import TableSpecification
 from .values import Value
 
-__all__ = ["arrow_schema", "arrow_type", "conform_batch", "feed_schema", "rows_to_batches"]
-
-_TYPES: dict[FieldType, pa.DataType] = {
-    FieldType.BOOLEAN: pa.bool_(),
-    FieldType.BYTE: pa.int8(),
-    FieldType.SHORT: pa.int16(),
-    FieldType.INT: pa.int32(),
-    FieldType.LONG: pa.int64(),
-    FieldType.FLOAT: pa.float32(),
-    FieldType.DOUBLE: pa.float64(),
-    FieldType.STRING: pa.string(),
-    FieldType.BYTES: pa.binary(),
-    FieldType.DATE: pa.date32(),
-    FieldType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    FieldType.TIMESTAMP_NTZ: pa.timestamp("us"),
-}
-
-
-def arrow_type(field: Field) -> pa.DataType:
-    """Return the Arrow type of a field."""
-    if field.type is FieldType.DECIMAL:
-        return pa.decimal128(field.precision or 0, field.scale or 0)
-    return _TYPES[field.type]
+__all__ = ["arrow_schema", "arrow_type", "conform_batch", "conform_column", "feed_schema", "rows_to_batches"]
 
 
 def arrow_schema(spec: TableSpecification, columns: Sequence[str] | None = None) -> pa.Schema:
@@ -89,14 +68,13 @@ def _batch(schema: pa.Schema, rows: list[Mapping[str, Value]]) -> pa.RecordBatch
 def conform_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch with exactly the types of `arrow_schema`, for its own columns in its own order.
 
-    Other encodings of the same type (large or view strings, dictionaries, another spelling of UTC) are cast, and so are
-    narrower numbers, which a program stages that knows the table from before it was widened. Other types are rejected,
-    as the contract coerces nothing.
+    Columns of other types are cast if no value changes; docs/spi.md has the table of the types that a field takes.
 
     Raises
     ------
     InvalidFieldError
-        For an unknown or repeated column, a wrong type, or damaged data of another encoding.
+        For an unknown or repeated column, a type that its field does not take, a value that does not fit, or damaged
+        data.
     """
     if not isinstance(batch, pa.RecordBatch):
         raise InvalidFieldError(
@@ -110,35 +88,17 @@ def conform_batch(spec: TableSpecification, batch: pa.RecordBatch) -> pa.RecordB
         check_field(spec, name)
         if names.count(name) > 1:
             raise InvalidFieldError(spec.name, name, "appears twice in the batch; name each column once")
+    arrays = [
+        conform_column(spec.name, spec.field(name), column) for name, column in zip(names, batch.columns, strict=True)
+    ]
     wanted = arrow_schema(spec, names)
-    arrays = [_conformed(spec, field, column) for field, column in zip(wanted, batch.columns, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field.with_nullable(True) for field in wanted]))
 
 
-def _conformed(spec: TableSpecification, wanted: pa.Field[Any], column: pa.Array[Any]) -> pa.Array[Any]:
-    if column.type == wanted.type:
-        return column
-    if _plain(column.type) == wanted.type or pa.types.is_null(column.type) or _widens(column.type, wanted.type):
-        try:
-            column.validate(full=True)  # a cast of damaged data may read beyond them
-        except pa.ArrowException as error:
-            raise InvalidFieldError(spec.name, wanted.name, f"the Arrow data are not valid: {error}") from error
-        return column.cast(wanted.type)
-    raise InvalidFieldError(spec.name, wanted.name, f"is of the Arrow type {column.type}; {wanted.type} is needed")
-
-
-def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
-    kinds = (pa.types.is_signed_integer, pa.types.is_floating)
-    return any(kind(given) and kind(wanted) and given.bit_width < wanted.bit_width for kind in kinds)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    if pa.types.is_large_string(kind) or kind == pa.string_view():
-        return pa.string()
-    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) or kind == pa.binary_view():
-        return pa.binary()
-    if pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in ("Etc/UTC", "+00:00", "Z", "GMT"):
-        return pa.timestamp("us", tz="UTC")
-    return kind
+def conform_column(table: str, field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
+    """Return a column of a batch in the Arrow type of a field; raises `InvalidFieldError` as `conform_batch` does."""
+    try:
+        return cast_column(field, column)
+    except CastError as error:
+        row = "" if error.position is None else f"row {error.position + 1} of the batch: "
+        raise InvalidFieldError(table, field.name, f"{row}{error}") from error

@@ -49,8 +49,9 @@ def read_numbers(table: str, field: Field, array: pa.Array[Any]) -> npt.NDArray[
     if form.unit:
         bad = (numbers < form.least) | (numbers > form.greatest)
         if bad.any():
-            reason = f"{int(numbers[np.argmax(bad)])} {form.unit} since 1970 are outside of the years 1 to 9999"
-            raise InvalidFieldError(table, field.name, reason)
+            unit: Any = form.unit
+            first = np.datetime64(int(numbers[np.argmax(bad)]), unit)
+            raise InvalidFieldError(table, field.name, f"{first} is outside of the years 1 to 9999")
     return numbers
 
 

@@ -26,7 +26,7 @@ class TypeForm:
     key: str = ""
     """The unsigned format of the same number, used in keys; empty if the type is of variable width or not keyable."""
     numpy: str = ""  # dtype of the number, without byte order
-    unit: str = ""  # of the number, for dates and times
+    unit: str = ""  # of the number as NumPy names it, for dates and times
     least: int = 0  # the contract's bounds (the years 1 to 9999) where the number's own range is wider
     greatest: int = 0
 
@@ -39,8 +39,8 @@ class TypeForm:
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _FIRST_DAY, _LAST_DAY = dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH
 _DAY = 86_400_000_000
-_DAYS = ("days", _FIRST_DAY, _LAST_DAY)
-_MICROSECONDS = ("microseconds", _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
+_DAYS = ("D", _FIRST_DAY, _LAST_DAY)
+_MICROSECONDS = ("us", _FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
 
 FIELD_TYPES = {
     FieldType.BOOLEAN: TypeForm(bool, "?", "?", "u1"),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from structable.spi import (
+    Field,
     InvalidFieldError,
     RowKind,
     SchemaIncompatibleError,
@@ -93,6 +94,8 @@ def _kinds(spec: TableSpecification, batch: RecordBatch) -> tuple[list[RowKind],
     """Return the kinds of a batch's rows, and the batch without the columns that no table has."""
     from pyarrow import ArrowInvalid, RecordBatch
 
+    from structable.spi.arrow import conform_column
+
     if not isinstance(batch, RecordBatch) or batch.schema.names.count(CHANGE_TYPE) != 1:
         raise InvalidFieldError(spec.name, CHANGE_TYPE, "is the column of row kinds, and not once in the batches")
     kinds: list[RowKind] = []
@@ -102,8 +105,8 @@ def _kinds(spec: TableSpecification, batch: RecordBatch) -> tuple[list[RowKind],
         column.validate(full=True)
     except ArrowInvalid as error:
         raise InvalidFieldError(spec.name, CHANGE_TYPE, f"the Arrow data are not valid: {error}") from error
-    for text in column.to_pylist():
-        kind = known.get(text) if isinstance(text, str) else None  # others may be unhashable
+    for text in conform_column(spec.name, Field.string(CHANGE_TYPE), column).to_pylist():
+        kind = known.get(text)
         if kind is None:
             try:
                 kind = RowKind.of(text)

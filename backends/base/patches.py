@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from structable.spi import (
+    Field,
     InvalidFieldError,
     PatchArm,
     RecordExistsError,
@@ -108,9 +109,9 @@ def _taken_apart(spec: TableSpecification, batch: RecordBatch) -> tuple[PatchMar
     places = [place for place, name in enumerate(batch.schema.names) if name not in PATCH_COLUMNS]
     names = [batch.schema.names[place] for place in places]
     key = sum(1 << place for place, name in enumerate(names) if name in spec.primary_key)
-    arms, of_arms = _different(batch.column(_ARM))
-    sets, of_sets = _optional(spec, batch, _SET, bytes)
-    required, of_required = _optional(spec, batch, _REQUIRED, bool)
+    arms, of_arms = _different(spec, batch, Field.string(_ARM))
+    sets, of_sets = _optional(spec, batch, Field.bytes(_SET))
+    required, of_required = _optional(spec, batch, Field.boolean(_REQUIRED))
     every = [_arm(spec, arm) for arm in arms]
     named = [key | _named(spec, names, one) for one in sets]
     combined, of_rows = np.unique(
@@ -128,37 +129,27 @@ def _taken_apart(spec: TableSpecification, batch: RecordBatch) -> tuple[PatchMar
     return PatchMarks(marks, of_rows), batch.select(places)
 
 
-def _different(column: Array[Any]) -> tuple[list[object], npt.NDArray[np.int64]]:
-    """Return the different values of a column, or all of them, and where each row's is among them."""
+def _different(
+    spec: TableSpecification, batch: RecordBatch, field: Field
+) -> tuple[list[object], npt.NDArray[np.int64]]:
+    """Return the different values of a column, and where each row's is among them."""
     import numpy as np
-    import pyarrow as pa
 
-    if pa.types.is_dictionary(column.type):  # which may have further values
-        return column.to_pylist(), np.arange(len(column))
-    try:
-        encoded: Any = column.dictionary_encode()
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        return column.to_pylist(), np.arange(len(column))
+    from structable.spi.arrow import conform_column
+
+    encoded: Any = conform_column(spec.name, field, batch.column(field.name)).dictionary_encode()
     values: list[object] = encoded.dictionary.to_pylist()
     places = encoded.indices.fill_null(len(values)).to_numpy().astype(np.int64)
     return [*values, None] if encoded.null_count else values, places
 
 
-def _optional(
-    spec: TableSpecification, batch: RecordBatch, name: str, kind: type
-) -> tuple[list[object], npt.NDArray[np.int64]]:
+def _optional(spec: TableSpecification, batch: RecordBatch, field: Field) -> tuple[list[object], npt.NDArray[np.int64]]:
     import numpy as np
 
-    found = batch.schema.names.count(name)
+    found = batch.schema.names.count(field.name)
     if found > 1:
-        raise InvalidFieldError(spec.name, name, "appears twice in the batch; name each column once")
-    if not found:
-        return [None], np.zeros(batch.num_rows, dtype=np.int64)
-    values, places = _different(batch.column(name))
-    for value in values:
-        if value is not None and not isinstance(value, kind):
-            raise InvalidFieldError(spec.name, name, f"has the value {shown(value)}, which is no {kind.__name__}")
-    return values, places
+        raise InvalidFieldError(spec.name, field.name, "appears twice in the batch; name each column once")
+    return _different(spec, batch, field) if found else ([None], np.zeros(batch.num_rows, dtype=np.int64))
 
 
 def _arm(spec: TableSpecification, text: object) -> PatchArm:

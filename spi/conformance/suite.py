@@ -5,6 +5,7 @@ from __future__ import annotations
 from .admin_rules import AdminRules
 from .aggregate_rules import AggregateRules
 from .argument_rules import ArgumentRules
+from .arrow_rules import ArrowRules
 from .atomic_rules import AtomicRules
 from .bulk_scans import BulkScanRules
 from .concurrency import ThreadCases
@@ -111,6 +112,7 @@ class BackendConformance(
     SharedSnapshotRules,
     SharedPlanRules,
     JobModeRules,
+    ArrowRules,
     JobIdRules,
     JobRaceRules,
     JobRules,

@@ -203,6 +203,23 @@ class ValueRules(ConformanceCase):
         assert (row["float"], type(row["float"]), row["double"], type(row["double"])) == (3.0, float, -7.0, float)
         assert table.count(where=(col("float") == 3) & (col("double") < 0)) == 1
 
+    @pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 10**23, 2**1023 + 1], ids=lambda value: f"{value:.5e}")
+    def test_int_that_a_double_would_round_is_refused(self, open_table: OpenTable, value: int) -> None:
+        """DOUBLE rejects an int that is no 64-bit float, in rows, filters and expected values, and keeps all others."""
+        table = open_table(TYPES)
+        for kept in (2**53, 2**53 + 2, -(2**60), 2**1023):
+            table.upsert({"id": 1, "double": kept})
+            assert read_row(table, (1,))["double"] == kept
+        for refused in (
+            lambda: table.upsert({"id": 1, "double": value}),
+            lambda: table.scan(where=col("double") == value),
+            lambda: table.compare_and_swap((1,), "double", value, 1.0),
+            lambda: table.compare_and_swap((1,), "double", 2.0**1023, value),
+        ):
+            with pytest.raises(InvalidFieldError, match="more digits than a 64-bit float keeps"):
+                refused()
+        assert read_row(table, (1,))["double"] == 2.0**1023
+
     def test_decimal_that_fits_exactly(self, open_table: OpenTable) -> None:
         """DECIMAL(p,s) accepts values that fit exactly; trailing zeros carry no value. It is kept with scale s."""
         table = open_table(TableSpecification("t", [Field.int("k"), Field.decimal("d", 4, 2)], ["k"]))

@@ -16,7 +16,7 @@ from structable.spi.fields import Field, FieldType
 from structable.spi.showing import shown
 from structable.spi.values import Value
 
-__all__ = ["check_value"]
+__all__ = ["check_value", "lost_digits"]
 
 _FLOAT_32 = struct.Struct("<f")
 
@@ -48,7 +48,7 @@ def _integer(value: object, field: Field) -> int:
     return int(value)
 
 
-def _double(value: object, field: Field) -> float:
+def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         _wrong_type(value, "a float")
     try:
@@ -57,8 +57,20 @@ def _double(value: object, field: Field) -> float:
         _refuse(f"{shown(value)} is beyond a 64-bit float")
 
 
+def _double(value: object, field: Field) -> float:
+    number = _number(value)
+    if isinstance(value, int) and value != number:
+        _refuse(lost_digits(field, value))
+    return number
+
+
+def lost_digits(field: Field, value: object) -> str:
+    """Return why a whole number, which a FLOAT or DOUBLE would round, is refused."""
+    return f"{shown(value)} has more digits than a {32 if field.type is FieldType.FLOAT else 64}-bit float keeps"
+
+
 def _float(value: object, field: Field) -> float:
-    number = _double(value, field)
+    number = _number(value)
     try:
         return float(_FLOAT_32.unpack(_FLOAT_32.pack(number))[0])
     except OverflowError:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from structable.cli.json_rows import row_from_json, row_to_json
 from structable.cli.literals import LiteralError, format_value, parse_value, value_from_json, value_to_json
-from structable.cli.text_columns import CellError, column_from_text, column_to_text
+from structable.cli.text_columns import column_from_text, column_to_text
 from structable.spi import Field, Value
-from structable.spi.arrow import arrow_type
+from structable.spi.arrow_columns import CastError, arrow_type
 from structable.spi.rules.values import check_value
 from tests.cli.support.samples import EVERYTHING, ROWS
 
@@ -166,7 +166,7 @@ def test_wrong_texts_are_refused(name: str, text: str, reason: str) -> None:
 def test_wrong_cells_are_refused_with_their_place(name: str, text: str) -> None:
     field = EVERYTHING.field(name)
     good = format_value(field, next(row[name] for row in ROWS if row["k"] == "most"))
-    with pytest.raises(CellError) as caught:
+    with pytest.raises(CastError) as caught:
         column_from_text(field, pa.array([good, None, text], pa.string()))
     assert caught.value.position == 2
 
