@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Inexact, InvalidOperation
+from collections.abc import Callable
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Inexact, InvalidOperation, localcontext
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
-__all__ = ["EXACT", "exact_context"]
+__all__ = ["EXACT", "exact_context", "in_exact_context"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def exact_context(digits: int) -> Context:
@@ -18,3 +24,14 @@ def exact_context(digits: int) -> Context:
 
 EXACT = exact_context(160)
 """For a few operations on numbers of 38 digits."""
+
+
+def in_exact_context(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that runs in `EXACT`, where decimals have one text."""
+
+    @wraps(function)
+    def run(*args: P.args, **options: P.kwargs) -> R:
+        with localcontext(EXACT):
+            return function(*args, **options)
+
+    return run

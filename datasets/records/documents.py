@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from structable.datasets.errors import DocumentError
+from structable.spi.exact_decimals import in_exact_context
 from structable.spi.showing import shown
 
 __all__ = ["Document", "merged"]
@@ -38,6 +39,7 @@ class Document:
         self.field = field
         self.decode: Callable[[str], Any] = msgspec.json.Decoder(type).decode
 
+    @in_exact_context
     def encode(self, value: object) -> str:
         """Return compact JSON with sorted keys; equal values give equal texts.
 
@@ -58,6 +60,7 @@ class Document:
             self._refuse(f"{shown(value)} is not a document of its type: {error}")
         return text
 
+    @in_exact_context
     def merge(self, stored: str | None, patch: Mapping[str, object]) -> str:
         """Return the stored document with a merge patch (RFC 7386) applied; None in the patch removes a member."""
         if not isinstance(patch, Mapping):
