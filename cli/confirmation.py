@@ -35,7 +35,7 @@ def confirm(storage: Storage, table: str, action: str, *, yes: bool) -> None:
     if yes:
         return
     named = table_in_words(storage, table)
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise UsageProblem(f"{action} {named}? There is no terminal to ask on: give --yes")
     typer.echo(f"{action.capitalize()} {named}? [y/N] ", nl=False, err=True)
     answer = sys.stdin.readline()

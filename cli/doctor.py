@@ -63,11 +63,10 @@ def examine(url: str, tables: list[str] | None = None, *, repair: bool = False) 
     """Yield the findings of a check of a store, each as soon as it is known; only a malformed URL raises."""
     yield Finding(FindingLevel.OK, "program", f"structable {version('structable')}, Python {python_version()}")
     scheme = url.partition("://")[0].lower()
-    for one in installed_backends():
-        if one.scheme == scheme:
-            good = one.backend is not None
-            text = f"{one.provider}: {one.backend.description}" if one.backend else one.problem
-            yield Finding(FindingLevel.OK if good else FindingLevel.PROBLEM, f"backend {scheme}", text)
+    for one in installed_backends(scheme):
+        good = one.backend is not None
+        text = f"{one.provider}: {one.backend.description}" if one.backend else one.problem
+        yield Finding(FindingLevel.OK if good else FindingLevel.PROBLEM, f"backend {scheme}", text)
     try:
         storage = open_store(url, Access.WRITE if repair else Access.READ)
     except StructableError as error:

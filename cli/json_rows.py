@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from structable.spi import TableSpecification, Value
+from structable.spi.exact_decimals import EXACT
 from structable.spi.showing import not_a_field
 
 from .file_columns import NamedFields
@@ -48,7 +49,7 @@ class _Pairs(list[tuple[str, object]]):
 
 def _fraction(text: str) -> decimal.Decimal:
     try:
-        return decimal.Decimal(text)  # exact, for DECIMAL fields
+        return decimal.Decimal(text, EXACT)
     except ArithmeticError:
         raise LiteralError(f"the exponent of {text} is out of range") from None
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from structable.spi import Field, FieldType, InvalidFieldError, Value
+from structable.spi.exact_decimals import EXACT
 from structable.spi.rules.values import check_value, lost_digits
 
 __all__ = ["JsonValue", "LiteralError", "format_value", "parse_value", "value_from_json", "value_to_json"]
@@ -99,7 +100,7 @@ def _decimal(text: str) -> decimal.Decimal:
     if not _NUMBER.fullmatch(text):
         raise LiteralError(f"{_shown(text)} is not a decimal number")
     try:
-        return decimal.Decimal(text)
+        return decimal.Decimal(text, EXACT)  # whose traps are set, whatever those of the program are
     except ArithmeticError:
         raise LiteralError(f"{_shown(text)} has an exponent that is out of range") from None
 

@@ -16,7 +16,7 @@ Advance: TypeAlias = Callable[[float | None, int], None]
 @contextlib.contextmanager
 def progress(description: str) -> Iterator[Advance]:
     """Show a progress bar while the block runs, if standard error is a terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda fraction, rows: None
         return
     from rich.console import Console

@@ -41,12 +41,11 @@ def backends(
 
     Options are parameters of the URL: scheme://place?option=value.
     """
-    found = installed_backends()
     if scheme is not None:
         scheme = scheme.partition("://")[0].lower()
-        found = [one for one in found if one.scheme == scheme]
-        if not found:
-            raise BackendNotFoundError(f"no backend for {scheme}:// is installed; 'structable backends' lists them")
+    found = installed_backends(scheme)
+    if not found:
+        raise BackendNotFoundError(f"no backend for {scheme}:// is installed; 'structable backends' lists them")
     if format_ == "json":
         for one in found:
             known = one.backend

@@ -41,6 +41,7 @@ class Listener:
         self._serve = serve
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host, 0), family=family, backlog=256)
+        self._listener.settimeout(None)  # the program may have set a default
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="structable-coordinator-listener", daemon=True).start()
 
@@ -86,7 +87,6 @@ def open_channel(address: Address, secret: bytes) -> Channel:
     Raises OSError, EOFError or AuthenticationError if nothing listens there, or the peer does not know the secret.
     """
     connected = socket.create_connection(address, timeout=_HANDSHAKE_SECONDS)
-    connected.settimeout(None)
     _set_up(connected)
     _limit_receiving(connected, _HANDSHAKE_SECONDS)
     connection: Channel = Connection(connected.detach())
@@ -121,6 +121,7 @@ def receive(channel: Channel) -> object:
 
 
 def _set_up(connected: socket.socket) -> None:
+    connected.settimeout(None)
     # Without this, two small messages in a row, as in a handshake, wait 40 ms for the delayed acknowledgement.
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # A machine that vanishes closes no connection: its readers would hold their snapshots for ever.
@@ -137,6 +138,7 @@ def _limit_receiving(connected: socket.socket, seconds: int) -> None:
 def _limit_receiving_of(connection: Channel, seconds: int) -> None:
     borrowed = socket.socket(fileno=connection.fileno())
     try:
+        borrowed.settimeout(None)  # a default of the program would have made it return at once
         _limit_receiving(borrowed, seconds)
     finally:
         borrowed.detach()

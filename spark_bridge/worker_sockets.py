@@ -19,8 +19,10 @@ def acknowledge() -> None:
         return  # only Linux has it, and only there do open files have names
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # no socket, or none of TCP
+            is_blocking = os.get_blocking(int(name))
             connection = socket.socket(fileno=int(name))
             try:
+                os.set_blocking(int(name), is_blocking)  # a default time-out of the program changes it
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             finally:

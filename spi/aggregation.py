@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
 from .errors import InvalidFieldError
+from .exact_decimals import EXACT
 from .fields import Field, FieldType
 from .rules.values import check_value
 from .showing import shown
@@ -22,7 +23,6 @@ Combine: TypeAlias = Callable[[Any, Any], Any]
 
 It raises `InvalidFieldError` if that does not fit. Count is given 1 or -1 for each value.
 """
-_EXACT = decimal.Context(prec=80, traps=[decimal.Inexact, decimal.InvalidOperation])
 
 
 def undoes(function: AggregateFunction) -> bool:
@@ -33,7 +33,7 @@ def undoes(function: AggregateFunction) -> bool:
 def negated(value: Value) -> Value:
     """Return the number that undoes another in a sum."""
     if isinstance(value, decimal.Decimal):
-        return _EXACT.minus(value)
+        return EXACT.minus(value)
     assert isinstance(value, int | float)
     return -value
 
@@ -108,7 +108,7 @@ def _arithmetic(table: str, field: Field, function: AggregateFunction) -> Combin
             if given is None or before is None:
                 return before if given is None else given
             try:
-                return check_value(table, field, _EXACT.add(before, given))
+                return check_value(table, field, EXACT.add(before, given))
             except InvalidFieldError:
                 refuse(before, given)
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from .aggregates import AggregateExpression, Aggregation
 from .arrow import arrow_type
 from .errors import InvalidFieldError
+from .exact_decimals import EXACT
 from .expressions import Arithmetic, Constant, Expression, FieldValue
 from .fitting_sums import fitting_batches
 from .rules.aggregates import MOST_DIGITS, digits_of, result_fields
@@ -30,8 +31,7 @@ _MOST_GROUPS = 1 << 17
 _MOST_BYTES = 32 << 20
 _LEAST_SHARE = 2
 """Rows of a group on average, below which rows are not grouped any further: to group costs more than to send."""
-_EXACT = decimal.Context(prec=4 * MOST_DIGITS, traps=[decimal.Inexact, decimal.InvalidOperation])
-_PYTHON = {"+": _EXACT.add, "-": _EXACT.subtract, "*": _EXACT.multiply}
+_PYTHON = {"+": EXACT.add, "-": EXACT.subtract, "*": EXACT.multiply}
 _ARROW: dict[str, Any] = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
 _COUNT, _SUM = AggregateFunction.COUNT, AggregateFunction.SUM
 
@@ -260,7 +260,7 @@ def _narrowed(values: Array) -> Array:
 
 
 def _unscaled(value: decimal.Decimal | None, scale: int) -> int:
-    return 0 if value is None else int(_EXACT.scaleb(value, scale))
+    return 0 if value is None else int(EXACT.scaleb(value, scale))
 
 
 def _of_digits(values: Array, precision: int) -> Array:

@@ -7,19 +7,19 @@ overflow of its own type in its own way.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from decimal import Context, Decimal, Inexact, InvalidOperation
+from decimal import Decimal
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 
 from .aggregates import Aggregation
+from .exact_decimals import EXACT
 from .table_options import AggregateFunction
 
 __all__ = ["fitting_batches"]
 
 _ROWS = 10_000
-_EXACT = Context(prec=100, traps=[Inexact, InvalidOperation])
 _COUNT, _SUM = AggregateFunction.COUNT, AggregateFunction.SUM
 
 
@@ -55,8 +55,8 @@ def _rows(aggregation: Aggregation, groups: pa.Table, schema: pa.Schema) -> Iter
         while True:
             for place, value in left.items():
                 if value is not None:
-                    row[place] = max(_EXACT.minus(largest[place]), min(value, largest[place]))
-                    left[place] = _EXACT.subtract(value, row[place])
+                    row[place] = max(EXACT.minus(largest[place]), min(value, largest[place]))
+                    left[place] = EXACT.subtract(value, row[place])
             yield tuple(row)
             left = {place: value for place, value in left.items() if value}
             if not left:
@@ -71,4 +71,4 @@ def _largest(kind: Any, own: Any) -> Decimal:  # noqa: ANN401 - types of numbers
     if pa.types.is_int64(kind):
         return Decimal(2**63 - 1)
     unscaled = (10**kind.precision - 1) // 10 ** max(kind.scale - own.scale, 0)
-    return Decimal(unscaled).scaleb(-min(kind.scale, own.scale), _EXACT)
+    return Decimal(unscaled).scaleb(-min(kind.scale, own.scale), EXACT)

@@ -116,8 +116,8 @@ def load_backend(scheme: str) -> Backend:
     entry = _entry_point(scheme)
     try:
         loaded = entry.load()
-    except (ImportError, AttributeError) as missing:
-        raise _not_loadable(entry, missing) from missing
+    except Exception as problem:  # what a driver raises when it is imported
+        raise _not_loadable(entry, problem) from problem
     try:
         backend = loaded()
     except TypeError as error:  # it is no class, or one that lacks methods
@@ -151,10 +151,11 @@ class InstalledBackend:
     problem: str = ""
 
 
-def installed_backends() -> list[InstalledBackend]:
-    """Return all installed backends by scheme, including those that cannot be loaded."""
+def installed_backends(scheme: str | None = None) -> list[InstalledBackend]:
+    """Return the installed backends, all or those of a scheme, including those that cannot be loaded; by scheme."""
     found: list[InstalledBackend] = []
-    for entry in sorted(set(entry_points(group=ENTRY_POINT_GROUP)), key=lambda entry: (entry.name, entry.value)):
+    entries = {entry for entry in entry_points(group=ENTRY_POINT_GROUP) if scheme in (None, entry.name)}
+    for entry in sorted(entries, key=lambda entry: (entry.name, entry.value)):
         try:
             found.append(InstalledBackend(entry.name, _provider(entry), load_backend(entry.name)))
         except BackendNotFoundError as error:
@@ -186,7 +187,9 @@ def _provider(entry: EntryPoint) -> str:
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
 
 
-def _not_loadable(entry: EntryPoint, missing: ImportError | AttributeError) -> BackendNotFoundError:
+def _not_loadable(entry: EntryPoint, missing: Exception) -> BackendNotFoundError:
+    if not isinstance(missing, ImportError | AttributeError):
+        return BackendNotFoundError(f"the backend {entry.name!r} cannot be loaded: {type(missing).__name__}: {missing}")
     dist = entry.dist
     if isinstance(missing, ModuleNotFoundError):
         problem = f"needs the module {missing.name!r}, which is not installed"

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from structable.datasets.errors import DocumentError
+from structable.spi.exact_decimals import in_exact_context
 from structable.spi.showing import shown
 
 from .document_equality import SEVERAL_TEXTS, equal, is_whole
@@ -45,6 +46,7 @@ class Document:
         self.field = field
         self.decode: Callable[[str], Any] = msgspec.json.Decoder(type).decode
 
+    @in_exact_context
     def encode(self, value: object) -> str:
         """Return compact JSON, the same in every process: the members of maps and the elements of sets are sorted.
 
@@ -62,6 +64,7 @@ class Document:
             self._refuse(f"{shown(value)} is not a document of its type: {error}")
         return text
 
+    @in_exact_context
     def equals(self, stored: str, value: object) -> bool:
         """Return whether a stored document equals a value, whatever their texts.
 
@@ -76,6 +79,7 @@ class Document:
         # Where the type says nothing, the value says what is a decimal or a time.
         return equal(found, plain(value, kept=SEVERAL_TEXTS))
 
+    @in_exact_context
     def merge(self, stored: str | None, patch: Mapping[str, object]) -> str:
         """Return the stored document with a merge patch (RFC 7386) applied; None in the patch removes a member."""
         if not isinstance(patch, Mapping):

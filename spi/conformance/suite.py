@@ -10,6 +10,7 @@ from .atomic_rules import AtomicRules
 from .bulk_scans import BulkScanRules
 from .concurrency import ThreadCases
 from .conflict_rules import ConflictRules
+from .decimal_rules import DecimalRules
 from .feed_concurrency import FeedConcurrency
 from .feed_job_rules import FeedJobRules
 from .feed_keyless_rules import FeedKeylessRules
@@ -76,6 +77,7 @@ __all__ = ["BackendConformance"]
 class BackendConformance(
     SpecificationRules,
     ValueRules,
+    DecimalRules,
     LimitRules,
     ArgumentRules,
     KeyOrder,

@@ -45,6 +45,7 @@ def strange_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "from structable.spi import Backend\nclass NoBackend: pass\nclass Unfinished(Backend): pass\n"
     )
     (tmp_path / "strange_without_library.py").write_text("raise ImportError('libstrange.so is missing')\n")
+    (tmp_path / "strange_grammar.py").write_text("raise SyntaxError('cannot build the lexer')\n")
     (tmp_path / "strange_without_driver.py").write_text("import no_such_driver\n")
     about = tmp_path / "strange-1.0.dist-info"
     about.mkdir()
@@ -55,7 +56,7 @@ def strange_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (about / "entry_points.txt").write_text(
         "[structable.backends]\nmemory = strange:NoBackend\nlibrary = strange_without_library:Backend\n"
         "driver = strange_without_driver:Backend\nname = strange:Missing\nother = strange:NoBackend\n"
-        "module = strange\nunfinished = strange:Unfinished\n"
+        "module = strange\nunfinished = strange:Unfinished\ngrammar = strange_grammar:Backend\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -67,6 +68,7 @@ def strange_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("memory", ["strange 1.0", "structable"]),
         ("library", ["libstrange.so is missing", "pip install strange"]),
         ("driver", ["no_such_driver", "strange[driver] needs: pip install 'no-such-driver>=1'"]),
+        ("grammar", ["cannot be loaded: SyntaxError: cannot build the lexer"]),
         ("name", ["Missing", "pip install 'strange[name]'"]),
         ("other", ["is not a structable Backend"]),
         ("module", ["is not a structable Backend", "'module' object is not callable"]),
@@ -84,7 +86,7 @@ def test_a_backend_that_cannot_be_loaded(scheme: str, expected: list[str]) -> No
 @pytest.mark.usefixtures("strange_backends")
 def test_backends_that_cannot_be_loaded_are_listed() -> None:
     problems = {found.scheme: found.problem for found in installed_backends() if found.backend is None}
-    assert set(problems) == {"memory", "library", "driver", "name", "other", "module", "unfinished"}
+    assert set(problems) == {"memory", "library", "driver", "name", "other", "module", "unfinished", "grammar"}
     assert all(problems.values())
 
 

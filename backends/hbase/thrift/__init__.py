@@ -4,3 +4,7 @@ In the order of a call: `requests` describes it, `gateway` sends it under a `ret
 `connection` writes `messages` to a `transport`. `scanner` reads many rows, `errors` classifies replies, and `advice`
 explains failed connections.
 """
+
+from .grammar import import_happybase
+
+import_happybase()  # before any module of this package imports thriftpy2

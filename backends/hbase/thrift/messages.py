@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Protocol
 
-import happybase  # noqa: F401  (it loads Hbase_thrift)
 from Hbase_thrift import AlreadyExists, ColumnDescriptor, Hbase, IllegalArgument, TRowResult, TScan
 from Hbase_thrift import IOError as GatewayIOError
 from thriftpy2.protocol import TCompactProtocol

@@ -31,6 +31,7 @@ class Listener:
         self._remove_predecessor()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            self._socket.settimeout(None)  # the program may have set a default
             # Linux gives the socket's file this mode, so the file is never open to others, not even for a moment.
             os.fchmod(self._socket.fileno(), 0o600)
             self.path = self._make_path()
@@ -72,7 +73,9 @@ class Listener:
 
     def accept(self) -> socket.socket:
         """Wait for a client and return the connection; `OSError` after `shut`, or if it cannot be made."""
-        return self._socket.accept()[0]
+        connection = self._socket.accept()[0]
+        connection.settimeout(None)
+        return connection
 
     def shut(self) -> None:
         """Wake a thread that waits in `accept`; clients are refused from now on."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType
+from structable.spi.exact_decimals import EXACT, exact_context
 
 __all__ = [
     "EPOCH",
@@ -55,8 +56,7 @@ def from_number(kind: FieldType, number: str) -> str:
 def decimal_checker(field: Field) -> Callable[[decimal.Decimal], bytes]:
     """Return the encoder of a DECIMAL that raises ArithmeticError or ValueError if the value does not fit exactly."""
     precision, scale = field.precision or 0, field.scale or 0
-    traps = [decimal.Inexact, decimal.InvalidOperation, decimal.Overflow, decimal.Underflow]
-    context = decimal.Context(prec=precision, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX, traps=traps)
+    context = exact_context(precision)
     unit = decimal.Decimal((0, (1,), -scale))
     encode = decimal_encoder(field)
 
@@ -68,11 +68,10 @@ def decimal_checker(field: Field) -> Callable[[decimal.Decimal], bytes]:
 
 def decimal_encoder(field: Field) -> Callable[[decimal.Decimal], bytes]:
     """Return the encoder of checked DECIMALs: 16 bytes, little-endian, of the value times 10 ** scale."""
-    scale = field.scale or 0
-    context = decimal.Context(prec=38)
+    scale, scaleb = field.scale or 0, EXACT.scaleb
 
     def encode(value: decimal.Decimal) -> bytes:
-        return int(context.scaleb(value, scale)).to_bytes(16, "little", signed=True)
+        return int(scaleb(value, scale)).to_bytes(16, "little", signed=True)
 
     return encode
 
@@ -80,12 +79,12 @@ def decimal_encoder(field: Field) -> Callable[[decimal.Decimal], bytes]:
 def decimal_decoder(field: Field) -> Callable[[bytes], decimal.Decimal]:
     """Return the inverse of `decimal_encoder`; it raises ValueError for numbers beyond the precision."""
     precision, scale = field.precision or 0, field.scale or 0
-    context, beyond = decimal.Context(prec=38), 10**precision
+    beyond, scaleb = 10**precision, EXACT.scaleb
 
     def decode(raw: bytes) -> decimal.Decimal:
         number = int.from_bytes(raw, "little", signed=True)
         if not -beyond < number < beyond:
             raise ValueError(f"{number} does not fit {field.type_text}")
-        return context.scaleb(decimal.Decimal(number), -scale)
+        return scaleb(decimal.Decimal(number), -scale)
 
     return decode

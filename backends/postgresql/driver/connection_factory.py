@@ -6,6 +6,7 @@ import datetime as dt
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 import psycopg
 from psycopg import pq, sql
@@ -13,14 +14,17 @@ from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
 from structable.spi import StorageUnavailableError
+from structable.spi.exact_decimals import EXACT
 
 from .connection import ServerConnection
 from .planning import BY_INDEX, CURRENT, plan_freely
-from .type_oids import TIMESTAMPTZ
+from .type_oids import NUMERIC, TIMESTAMPTZ
 
 __all__ = ["ConnectionFactory"]
 
 _LONG = struct.Struct(">q")
+_NUMERIC = struct.Struct(">HhHH")
+_NEGATIVE = 0x4000
 _ORIGIN = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 _OLDEST = 140_000
 # The first statement of every connection. Before it, role, database, PGOPTIONS and the URL's `options` decide where
@@ -69,6 +73,7 @@ class ConnectionFactory:
                 f"cannot use {self.shown}: its database has the encoding {encoding}, and structable needs UTF8"
             )
         connection.adapters.register_loader(TIMESTAMPTZ, _UtcLoader)
+        connection.adapters.register_loader(NUMERIC, _DecimalLoader)
         answers = connection.execute(self._first.encode())
         answers.nextset()
         found = answers.fetchone()
@@ -93,3 +98,21 @@ class _UtcLoader(Loader):
 
     def load(self, data: Buffer) -> dt.datetime:
         return _ORIGIN + dt.timedelta(microseconds=_LONG.unpack(data)[0])
+
+
+class _DecimalLoader(Loader):
+    """Loads decimals exactly; psycopg's own loader computes in `decimal.DefaultContext`."""
+
+    format = pq.Format.BINARY
+
+    def load(self, data: Buffer) -> Decimal:
+        count, weight, sign, scale = _NUMERIC.unpack_from(data)
+        if sign not in (0, _NEGATIVE):
+            raise ValueError("a numeric that is NaN or infinite")
+        number = 0
+        for digits in struct.unpack_from(f">{count}H", data, _NUMERIC.size):  # of base 10,000
+            number = number * 10_000 + digits
+        # The last of them may have zeros beyond the scale, or lack some up to it.
+        shift = scale + 4 * (weight - count + 1)
+        number = number * 10**shift if shift > 0 else number // 10**-shift
+        return EXACT.scaleb(Decimal(-number if sign else number), -scale)

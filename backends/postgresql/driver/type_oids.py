@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["BIGINT", "BYTEA", "CHAR", "CHAR_ARRAY", "INTEGER", "TEXT", "TEXT_ARRAY", "TID", "TID_ARRAY", "TIMESTAMPTZ"]
+__all__ = [
+    "BIGINT",
+    "BYTEA",
+    "CHAR",
+    "CHAR_ARRAY",
+    "INTEGER",
+    "NUMERIC",
+    "TEXT",
+    "TEXT_ARRAY",
+    "TID",
+    "TID_ARRAY",
+    "TIMESTAMPTZ",
+]
 
 BYTEA = 17
 CHAR = 18
@@ -14,3 +26,4 @@ CHAR_ARRAY = 1002
 TEXT_ARRAY = 1009
 TID_ARRAY = 1010
 TIMESTAMPTZ = 1184
+NUMERIC = 1700
