@@ -117,10 +117,8 @@ class ServerConnection(PooledConnection):
         """Run one statement, outside a transaction or in the open one."""
         statement, parameters = call
         name = self._prepared.get(statement.name)
-        if name is None:
+        if name is None or (self._is_pooled and self._pg.transaction_status == _IDLE):
             return self.pipeline((call,))[-1]
-        if self._is_pooled and self._pg.transaction_status == _IDLE:
-            return self._exchanged(self._claim.check, (call,))[-1]
         self._require_own()
         with self._lock:
             try:
@@ -178,16 +176,11 @@ class ServerConnection(PooledConnection):
 
     def pipeline(self, calls: Iterable[Call]) -> list[pq.abc.PGresult]:
         """Run statements in one round trip; return one result for each. None runs after a rejected one."""
-        is_guarded = self._is_pooled and self._pg.transaction_status == _IDLE
-        return self._exchanged(self._claim.guard if is_guarded else (), tuple(calls))
-
-    def _exchanged(self, guard: tuple[Call, ...], calls: tuple[Call, ...]) -> list[pq.abc.PGresult]:
-        """Run statements after those that check whose session it is."""
         self._require_own()
         with self._lock:
             try:
                 self.tally.round_trips += 1
-                return self._pipelined(guard, calls)
+                return self._pipelined(list(calls))
             except psycopg.Error as error:
                 raise self._lost(str(error)) from error
             except StatementRefusedError:
@@ -199,12 +192,13 @@ class ServerConnection(PooledConnection):
                 self._discard()
                 raise
 
-    def _pipelined(self, guard: tuple[Call, ...], calls: tuple[Call, ...]) -> list[pq.abc.PGresult]:
+    def _pipelined(self, calls: Sequence[Call]) -> list[pq.abc.PGresult]:
         pg, prepared, suffix = self._pg, self._prepared, self._claim.suffix
+        guard = self._claim.guard if self._is_pooled and pg.transaction_status == _IDLE else ()
         new: dict[bytes, int] = {}  # names under preparation, and the position of their results among all results
         count = 0
         pg.enter_pipeline_mode()
-        for statement, parameters in guard + calls:
+        for statement, parameters in (*guard, *calls) if guard else calls:
             name = statement.name
             if not name:
                 require_sendable(statement, parameters)

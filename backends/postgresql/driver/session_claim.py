@@ -36,8 +36,8 @@ class SessionClaim:
 
     `token` names the connection among all that ever were, and `suffix` ends the names of its prepared statements.
     `prepare` is the SQL that makes the claim, before the settings, and `mark` the expression that ends it after them.
-    The calls of `check` fail in another session. Those of `guard` do it in a transaction of their own: `check` would
-    take the snapshot of one that begins next.
+    The calls of `guard` fail in another session. They are a transaction, so that the next one has yet to take its
+    snapshot.
     """
 
     def __init__(self, settings: Iterable[str]) -> None:
@@ -57,5 +57,4 @@ class SessionClaim:
         statement = Statement(f"execute {_NAME}", (TEXT,))
         self.prepared = {statement.name: _NAME.encode()}
         """The statement of the claim, by the name that it has in the server."""
-        self.check = (Call(statement, (number.encode(),)),)
-        self.guard = (_BEGIN, *self.check, _COMMIT)
+        self.guard = (_BEGIN, Call(statement, (number.encode(),)), _COMMIT)

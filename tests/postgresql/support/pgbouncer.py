@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,19 +19,25 @@ from tests.servers.processes import HOST, ServerFailedError, end_and_wait, free_
 
 from .server import server_user
 
-__all__ = ["Server", "find_pgbouncer"]
+__all__ = ["Server", "find_pgbouncer", "renames_statements"]
 
 _TIMEOUT = 60  # seconds that it gets to start
 _ATTEMPTS = 5  # at a port that stays free between its choice and the start
 
 
 def find_pgbouncer() -> Path | None:
-    """Return the program of `STRUCTABLE_TEST_PGBOUNCER`, or that of this machine, or None."""
-    given = os.environ.get("STRUCTABLE_TEST_PGBOUNCER")
-    if given:
-        return Path(given)
+    """Return the program, or None."""
     found = shutil.which("pgbouncer", path=os.pathsep.join([*map(str, os.get_exec_path()), "/usr/sbin"]))
     return None if found is None else Path(found)
+
+
+def renames_statements() -> bool:
+    """Tell whether the program can find prepared statements in every session, as it does since version 1.21."""
+    program = find_pgbouncer()
+    assert program is not None
+    says = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"(\d+)\.(\d+)", says)
+    return version is not None and (int(version[1]), int(version[2])) >= (1, 21)
 
 
 class Server(HeldServer):
