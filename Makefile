@@ -19,6 +19,7 @@ quick: venv ## the rules on memory and LevelDB in a minute: no Java, no server, 
 
 test: venv java compiler ## every test; narrow it with ARGS="tests/test_docs.py -k readme", choose a PYTHON=/path/to/python3.13
 	@tools/postgresql server
+	@tools/postgresql pooler
 	@tools/hbase
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 

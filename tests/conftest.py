@@ -18,6 +18,8 @@ from tests.postgresql.support.fixtures import (  # noqa: F401
     postgresql_schema,
     postgresql_server,
     postgresql_url,
+    session_pooler,
+    start_pgbouncer,
     start_postgresql,
 )
 from tests.quick_java import QUICK_JAVA

@@ -26,7 +26,14 @@ from structable.spi.delegation import consumed
 from structable.spi.rules.scans import ScanRequest
 from structable.spi.runner import retry
 
-from .driver.errors import STALE, BrokenConnectionError, PostgreSQLError, StatementRefusedError, translated
+from .driver.errors import (
+    STALE,
+    BrokenConnectionError,
+    ForeignSessionError,
+    PostgreSQLError,
+    StatementRefusedError,
+    translated,
+)
 from .driver.statement import Call, Values, require_sendable
 from .sql.binding import TableBinding
 from .sql.key_lookups import build_rows, decode_row, lookup_call
@@ -199,6 +206,8 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
         connection = pool.acquire()
         try:
             return connection.rows(connection.run(call))
+        except ForeignSessionError as error:
+            raise translated(error, "a read") from error
         except StatementRefusedError as error:
             if error.state in STALE:
                 self._catalog.forget(self._name)

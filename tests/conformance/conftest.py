@@ -1,7 +1,10 @@
-"""The rules that `make quick` leaves out.
+"""The rules that `make quick` leaves out, and those that CI leaves out behind a pooler.
 
-They start processes, interrupt calls or repeat races; or, on LevelDB, belong to the layer that it shares with memory.
+The former start processes, interrupt calls or repeat races; or, on LevelDB, belong to the layer that it shares with
+memory. The latter are tested on the same server without a pooler.
 """
+
+from hashlib import sha256
 
 import pytest
 
@@ -34,10 +37,13 @@ RULES = {
     "test_staged_rows_outlive_their_process",
     "test_window_of_a_merge_job",
 }
+POOLED = "TestPostgreSQLThroughPgBouncer"
+SHARE = 25
+"""One of so many rules is tested behind a pooler in CI."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark them as slow, with all rules on a database that another process owns."""
+    """Mark them as slow, with all rules on a database that another process owns, and as long."""
     for item in items:
         if isinstance(item, pytest.Function):
             topic = item.function.__module__.rpartition(".")[2]
@@ -45,3 +51,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             shared = name == "TestLevelDB" and topic in SHARED_TOPICS
             if name == "TestLevelDBOfAnotherProcess" or shared or topic in TOPICS or item.originalname in RULES:
                 item.add_marker("slow")
+            if name == POOLED and sha256(item.name.encode()).digest()[0] % SHARE:
+                item.add_marker("long")

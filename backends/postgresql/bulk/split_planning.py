@@ -189,7 +189,7 @@ def _begun(
         try:
             exact = gate.begin(connection, BEGIN_READING, before=before, after=after)
         except (StorageUnavailableError, StatementRefusedError) as error:
-            if has_feed:
+            if has_feed or connection.closed:
                 raise
             _log.info("tables with a change feed cannot be planned at a shared snapshot: %s", error)
             connection.roll_back()

@@ -17,7 +17,16 @@ from structable.backends.base.pool import PooledConnection
 from structable.spi import DataCorruptionError
 
 from .copying import Copying
-from .errors import FAILED, BrokenConnectionError, PostgreSQLError, StatementRefusedError, server_error
+from .errors import (
+    FAILED,
+    BrokenConnectionError,
+    ForeignSessionError,
+    PostgreSQLError,
+    StatementRefusedError,
+    server_error,
+)
+from .session_claim import SessionClaim
+from .sqlstates import UNDEFINED_OBJECT
 from .statement import Call, Statement, Values, command, require_sendable
 from .tally import ServerTally
 
@@ -29,6 +38,7 @@ _MOST_PREPARED = 500
 
 _ROLLBACK = command("rollback")
 _SYNC = pq.ExecStatus.PIPELINE_SYNC
+_IDLE = pq.TransactionStatus.IDLE
 
 
 class ServerConnection(PooledConnection):
@@ -40,19 +50,29 @@ class ServerConnection(PooledConnection):
     another statement. Calls raise `BrokenConnectionError` for the one, and `StatementRefusedError` for a statement that
     the server rejects.
 
+    What is sent while no transaction is open runs in a session of the server that `claim` says is this connection's: it
+    checks that behind a pooler, and raises `ForeignSessionError`. `send`, `copy_in` and `copy_out` are for use in a
+    transaction.
+
     `server` are processes that a server has from its start, or its recovery from a crash, to its end; `plan_freely`
     gives a transaction the session's settings for plans; `process` is the server's process that serves it, and
     `started` when that began, in the server's seconds. `token` names the connection among all that ever were.
     """
 
     def __init__(
-        self, connection: psycopg.Connection, server: frozenset[int], plan_freely: Call, process: int, started: str
+        self,
+        connection: psycopg.Connection,
+        claim: SessionClaim,
+        server: frozenset[int],
+        plan_freely: Call,
+        process: int,
+        started: str,
     ) -> None:
         self.server = server
         self.plan_freely = plan_freely
         self.process = process
         self.started = started
-        self.token = os.urandom(8)
+        self.token = claim.token
         self.commits = 0
         """How many commits of it were sent whose outcome can be looked up."""
         self.is_altered = False
@@ -65,7 +85,11 @@ class ServerConnection(PooledConnection):
         self._poll = select.poll()
         self._poll.register(connection.fileno(), select.POLLIN)
         self._lock = threading.Lock()
-        self._prepared: dict[bytes, None] = {}
+        self._prepared = dict(claim.prepared)
+        """The names in the server of the statements that it has prepared."""
+        self._claim = claim
+        # The server tells its clients the number of their process, and a pooler another one.
+        self._is_pooled = self._pg.backend_pid != process
         self._transformer = Transformer(connection)
 
     @property
@@ -77,7 +101,7 @@ class ServerConnection(PooledConnection):
     def usable(self) -> bool:
         """Whether it can serve another user: alive, not altered, in no transaction, not full of statements."""
         pg = self._pg
-        idle = pg.status == pq.ConnStatus.OK and pg.transaction_status == pq.TransactionStatus.IDLE
+        idle = pg.status == pq.ConnStatus.OK and pg.transaction_status == _IDLE
         return idle and not self.is_altered and len(self._prepared) <= _MOST_PREPARED
 
     @property
@@ -92,13 +116,14 @@ class ServerConnection(PooledConnection):
     def run(self, call: Call) -> pq.abc.PGresult:
         """Run one statement, outside a transaction or in the open one."""
         statement, parameters = call
-        if statement.name not in self._prepared:
+        name = self._prepared.get(statement.name)
+        if name is None or (self._is_pooled and self._pg.transaction_status == _IDLE):
             return self.pipeline((call,))[-1]
         self._require_own()
         with self._lock:
             try:
                 self.tally.round_trips += 1
-                self._pg.send_query_prepared(statement.name, parameters, statement.formats, 1)
+                self._pg.send_query_prepared(name, parameters, statement.formats, 1)
                 results = self._wait(generators.execute(self._pg))
             except psycopg.Error as error:
                 raise self._lost(str(error)) from error
@@ -168,11 +193,12 @@ class ServerConnection(PooledConnection):
                 raise
 
     def _pipelined(self, calls: Sequence[Call]) -> list[pq.abc.PGresult]:
-        pg, prepared = self._pg, self._prepared
+        pg, prepared, suffix = self._pg, self._prepared, self._claim.suffix
+        guard = self._claim.guard if self._is_pooled and pg.transaction_status == _IDLE else ()
         new: dict[bytes, int] = {}  # names under preparation, and the position of their results among all results
         count = 0
         pg.enter_pipeline_mode()
-        for statement, parameters in calls:
+        for statement, parameters in (*guard, *calls) if guard else calls:
             name = statement.name
             if not name:
                 require_sendable(statement, parameters)
@@ -180,11 +206,14 @@ class ServerConnection(PooledConnection):
                     statement.text, parameters or None, statement.types or None, statement.formats or None, 1
                 )
             else:
-                if name not in prepared and name not in new:
-                    pg.send_prepare(name, statement.text, statement.types)
-                    new[name] = count
-                    count += 1
-                pg.send_query_prepared(name, parameters, statement.formats, 1)
+                known = prepared.get(name)
+                if known is None:
+                    known = name + suffix
+                    if name not in new:
+                        pg.send_prepare(known, statement.text, statement.types)
+                        new[name] = count
+                        count += 1
+                pg.send_query_prepared(known, parameters, statement.formats, 1)
             count += 1
         pg.pipeline_sync()
         wait = self._wait
@@ -201,21 +230,25 @@ class ServerConnection(PooledConnection):
                 break
             if result.status in FAILED and failure is None:
                 failure = self._failure(result)
-                if isinstance(failure, BrokenConnectionError):
+                if isinstance(failure, BrokenConnectionError | ForeignSessionError):
                     raise failure
             results.append(result)
         pg.exit_pipeline_mode()
         if failure is not None:
             failed = next(place for place, result in enumerate(results) if result.status in FAILED)
-            prepared.update(dict.fromkeys(name for name, place in new.items() if place < failed))
+            prepared.update({name: name + suffix for name, place in new.items() if place < failed})
+            place = failed - sum(place < failed for place in new.values()) - len(guard)
             if isinstance(failure, StatementRefusedError):
-                failure.call = calls[failed - sum(place < failed for place in new.values())]
+                if place < 0 and failure.state == UNDEFINED_OBJECT:
+                    raise self._foreign("its session is another client's")
+                # After the last one the server commits what is in no transaction.
+                failure.call = calls[place] if 0 <= place < len(calls) else None
             raise failure
-        if not new:
-            return results
-        prepared.update(dict.fromkeys(new))
-        preparations = set(new.values())
-        return [result for place, result in enumerate(results) if place not in preparations]
+        if new:
+            prepared.update({name: name + suffix for name in new})
+            preparations = set(new.values())
+            results = [result for place, result in enumerate(results) if place not in preparations]
+        return results[len(guard) :] if guard else results
 
     def copy_in(self, text: str, copies: Sequence[Iterable[bytes]]) -> int:
         """Run a COPY FROM STDIN in binary format, once for each of `copies`, and return the number of rows.
@@ -267,7 +300,14 @@ class ServerConnection(PooledConnection):
 
     def _failure(self, result: pq.abc.PGresult) -> Exception:
         failure = server_error(result)
+        if isinstance(failure, ForeignSessionError):
+            return self._foreign(failure.message)
         return self._lost(str(failure)) if isinstance(failure, BrokenConnectionError) else failure
+
+    def _foreign(self, reason: str) -> ForeignSessionError:
+        """Close the connection, which has lost its session to another client, and return the error for it."""
+        self._discard()
+        return ForeignSessionError(reason)
 
     def _lost(self, reason: str) -> BrokenConnectionError:
         """Close the broken connection, and return the error for it."""
@@ -282,7 +322,7 @@ class ServerConnection(PooledConnection):
 
     def roll_back(self) -> None:
         """End an open transaction; a connection on which that fails is closed."""
-        if not self.closed and self._pg.transaction_status != pq.TransactionStatus.IDLE:
+        if not self.closed and self._pg.transaction_status != _IDLE:
             try:
                 self.pipeline((_ROLLBACK,))
             except PostgreSQLError:

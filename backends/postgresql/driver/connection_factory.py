@@ -17,7 +17,9 @@ from structable.spi import StorageUnavailableError
 from structable.spi.exact_decimals import EXACT
 
 from .connection import ServerConnection
+from .errors import sessions_not_pooled
 from .planning import BY_INDEX, CURRENT, plan_freely
+from .session_claim import SessionClaim
 from .type_oids import NUMERIC, TIMESTAMPTZ
 
 __all__ = ["ConnectionFactory"]
@@ -57,8 +59,10 @@ class ConnectionFactory:
                 connection.close()
                 raise
         except psycopg.Error as error:
-            reason = " ".join(str(error).split())
-            raise StorageUnavailableError(f"cannot connect to {self.shown}: {reason}") from error
+            what, reason = f"cannot connect to {self.shown}", " ".join(str(error).split())
+            if isinstance(error, psycopg.errors.DuplicatePreparedStatement):
+                raise sessions_not_pooled(what, reason) from error
+            raise StorageUnavailableError(f"{what}: {reason}") from error
 
     def _set_up(self, connection: psycopg.Connection) -> ServerConnection:
         version = connection.info.server_version
@@ -74,21 +78,26 @@ class ConnectionFactory:
             )
         connection.adapters.register_loader(TIMESTAMPTZ, _UtcLoader)
         connection.adapters.register_loader(NUMERIC, _DecimalLoader)
-        answers = connection.execute(self._first.encode())
+        claim = SessionClaim(self.settings)
+        answers = connection.execute(self._first(claim).encode())
+        answers.nextset()
         answers.nextset()
         found = answers.fetchone()
         assert found is not None
-        return ServerConnection(connection, frozenset(found[0]), plan_freely(found[1]), *found[2:4])
+        return ServerConnection(connection, claim, frozenset(found[0]), plan_freely(found[1]), *found[2:4])
 
-    @property
-    def _first(self) -> str:
-        """The first statements of a connection, in one message, so that they take one round trip."""
+    def _first(self, claim: SessionClaim) -> str:
+        """Return the first statements of a connection, in one message, so that they take one round trip.
+
+        If the session has been claimed, none of them has an effect.
+        """
         settings = (
             f"set_config({sql.quote(name)}, {sql.quote(value)}, false)" for name, value in self.settings.items()
         )
         asked = "select array(select pid from pg_stat_activity where datid is null and usesysid is null)"
         durable = "" if "synchronous_commit" in self.settings else _DURABLE
-        return f"{_SAFE}; {', '.join([asked, CURRENT, _PROCESS, _STARTED, *settings])}{durable}; {BY_INDEX}"
+        made = f"{', '.join([asked, CURRENT, _PROCESS, _STARTED, *settings])}{durable}"
+        return f"{_SAFE}; {claim.prepare}; {made}; {BY_INDEX}, {claim.mark}"
 
 
 class _UtcLoader(Loader):

@@ -14,8 +14,10 @@ from structable.spi import (
 
 from .sqlstates import (
     DEADLOCK_DETECTED,
+    DUPLICATE_PREPARED_STATEMENT,
     INSUFFICIENT_PRIVILEGE,
     INVALID_SCHEMA_NAME,
+    INVALID_SQL_STATEMENT_NAME,
     READ_ONLY_SQL_TRANSACTION,
     SERIALIZATION_FAILURE,
     TRANSACTION_ROLLBACK,
@@ -31,9 +33,11 @@ __all__ = [
     "FAILED",
     "STALE",
     "BrokenConnectionError",
+    "ForeignSessionError",
     "PostgreSQLError",
     "StatementRefusedError",
     "server_error",
+    "sessions_not_pooled",
     "translated",
 ]
 
@@ -43,8 +47,17 @@ FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 """The results of a statement that the server rejected."""
 _GONE = ("cache lookup failed for ", "could not open relation with OID ")
 """Unlocalised messages about an object that was dropped between the parsing and the run of a statement."""
-_ENDS = frozenset({b"57P01", b"57P02", b"57P03", b"57P05", b"25P03", b"25P04"})
-"""The server ends the connection: at a shutdown, by command, or by a time limit on sessions or transactions."""
+_FATAL = frozenset({"FATAL", "PANIC"})
+"""The server, or a pooler, ends the connection: at a shutdown, by command, or by a time limit, for instance."""
+_FOREIGN_STATES = frozenset({INVALID_SQL_STATEMENT_NAME, DUPLICATE_PREPARED_STATEMENT})
+_FOREIGN_MESSAGES = frozenset(
+    {
+        "prepared statement did not exist",
+        "prepared statement name is already in use",
+        "transaction blocks not allowed in statement pooling mode",
+    }
+)
+"""PgBouncer's, whose SQLSTATE is that of all its errors; it ends the connection, and in the server the transaction."""
 _UNSUPPORTED = {"RevalidateCachedQuery": b"42883", "call_bool_check_hook": b"25006"}
 """The meaning of "not supported" by the server's function that reports it, since messages are localised: the table of a
 prepared statement has other columns now; a standby was asked to begin a transaction that may write."""
@@ -75,6 +88,13 @@ class StatementRefusedError(PostgreSQLError):
         return f"{self.message} (SQLSTATE {self.state})"
 
 
+class ForeignSessionError(StatementRefusedError):
+    """The server's session is another client's, and nothing that was sent has an effect. The connection is closed."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(INVALID_SQL_STATEMENT_NAME, reason)
+
+
 class BrokenConnectionError(PostgreSQLError):
     """The connection broke: the server may or may not have run the statements that were sent."""
 
@@ -88,15 +108,27 @@ def server_error(result: pq.abc.PGresult) -> Exception:
     def text(field: pq.DiagnosticField) -> str:
         return (result.error_field(field) or b"").decode(errors="replace")
 
-    if state in _ENDS:
-        return BrokenConnectionError(text(pq.DiagnosticField.MESSAGE_PRIMARY))
-    if state == b"XX000" and text(pq.DiagnosticField.MESSAGE_PRIMARY).startswith(_GONE):
+    message = text(pq.DiagnosticField.MESSAGE_PRIMARY)
+    if state.decode() in _FOREIGN_STATES or message in _FOREIGN_MESSAGES:
+        return ForeignSessionError(message)
+    # PgBouncer sends no severity but the one that the server would localise.
+    if (text(pq.DiagnosticField.SEVERITY_NONLOCALIZED) or text(pq.DiagnosticField.SEVERITY)) in _FATAL:
+        return BrokenConnectionError(message)
+    if state == b"XX000" and message.startswith(_GONE):
         state = b"42883"
     if state == b"0A000":
         state = _UNSUPPORTED.get(text(pq.DiagnosticField.SOURCE_FUNCTION), state)
-    return StatementRefusedError(
-        state.decode(), text(pq.DiagnosticField.MESSAGE_PRIMARY), text(pq.DiagnosticField.MESSAGE_DETAIL)
+    return StatementRefusedError(state.decode(), message, text(pq.DiagnosticField.MESSAGE_DETAIL))
+
+
+def sessions_not_pooled(what: str, reason: str) -> StorageUnavailableError:
+    """Return the error for a pooler that gave this program's session to another client; `what` names the activity."""
+    found = StorageUnavailableError(
+        f"{what}: the pooler does not pool sessions ({reason}): set pool_mode = session in PgBouncer, and leave its "
+        "server_reset_query DISCARD ALL; or connect to the server itself"
     )
+    found.lasting = True
+    return found
 
 
 def translated(error: Exception, what: str) -> StructableError:
@@ -105,6 +137,8 @@ def translated(error: Exception, what: str) -> StructableError:
         return error
     if not isinstance(error, StatementRefusedError):
         return StorageUnavailableError(f"{what}: the connection to PostgreSQL was lost: {error}")
+    if isinstance(error, ForeignSessionError):
+        return sessions_not_pooled(what, error.message)
     if error.state in _CONFLICTS:
         return TransactionConflictError(f"{what}: another transaction won: {error}")
     if error.state in STALE:

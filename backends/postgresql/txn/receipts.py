@@ -44,7 +44,7 @@ _WITH = "with "
 _LIMIT = command("set local lock_timeout = 1000")
 _TERMINATE = Statement(
     "select pg_terminate_backend(pid) from pg_stat_activity "
-    "where pid = $1 and extract(epoch from backend_start)::text = $2",
+    "where pid = $1 and extract(epoch from backend_start)::text = $2 and state = 'active' and pid <> pg_backend_pid()",
     (INTEGER, TEXT),
 )
 
@@ -118,7 +118,8 @@ class Receipt:
             if max(time.monotonic() - self._sent[0], time.time() - self._sent[1]) > _KNOWN_FOR:
                 return None
             try:
-                # The process may not have noticed that its client is gone.
+                # The process may not have noticed that its client is gone. If it has, a pooler may have given its
+                # session to the next client.
                 connection.run(terminate)
                 refused, table = connection.rows(connection.pipeline(look)[3])[0]
                 if refused and table != self._table:

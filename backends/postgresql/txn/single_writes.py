@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from structable.backends.postgresql.driver.errors import BrokenConnectionError, StatementRefusedError, translated
+from structable.backends.postgresql.driver.errors import (
+    BrokenConnectionError,
+    ForeignSessionError,
+    StatementRefusedError,
+    translated,
+)
 from structable.backends.postgresql.driver.statement import Call
 from structable.backends.postgresql.sql import statements
 from structable.backends.postgresql.sql.binding import TableBinding
@@ -119,7 +124,7 @@ def commit_alone(store: StoreParts, table: str, write: SingleWrite) -> bool:
     RecordNotFoundError
         If there is no row that must exist.
     StorageUnavailableError
-        If there is no connection, or it broke before the commit.
+        If there is no connection, it broke before the commit, or a pooler gave its session to another client.
     CommitOutcomeUnknownError
         If it broke during the commit, and the server could not be asked.
     """
@@ -135,6 +140,8 @@ def commit_alone(store: StoreParts, table: str, write: SingleWrite) -> bool:
             result = receipt.commit(begin, (call,), of_one_row=True, if_changed=if_changed, waits=waits)
         if result is None:
             connection.roll_back()
+    except ForeignSessionError as foreign:
+        raise translated(foreign, "the transaction") from foreign
     except StatementRefusedError:
         connection.roll_back()
     except BrokenConnectionError as broken:

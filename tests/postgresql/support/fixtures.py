@@ -13,16 +13,20 @@ import pytest
 
 from tests.servers.availability import NoServerError, unavailable
 
+from . import pgbouncer
 from .server import MINIMUM, Server, find_binaries
 from .shared import Place, Schema, fresh_schema, shared_server
 
 __all__ = [
+    "StartPgBouncer",
     "StartServer",
     "postgresql_conninfo",
     "postgresql_place",
     "postgresql_schema",
     "postgresql_server",
     "postgresql_url",
+    "session_pooler",
+    "start_pgbouncer",
     "start_postgresql",
 ]
 
@@ -32,6 +36,13 @@ class StartServer(Protocol):
 
     def __call__(self, *, fsync: bool = True, **settings: str) -> Server:
         """Start a server with further settings of postgresql.conf, such as `max_connections="12"`."""
+
+
+class StartPgBouncer(Protocol):
+    """Starts a PgBouncer of the test's own."""
+
+    def __call__(self, mode: str, **settings: str) -> pgbouncer.Server:
+        """Start it before the shared server; `mode` is what it pools, and `settings` are others of its own."""
 
 
 @pytest.fixture(scope="session")
@@ -89,3 +100,28 @@ def start_postgresql() -> Iterator[StartServer]:
 def postgresql_server(start_postgresql: StartServer) -> Server:
     """Return a server of the test's own, on which a commit survives a crash."""
     return start_postgresql()
+
+
+def _require_pgbouncer() -> None:
+    if pgbouncer.find_pgbouncer() is None:
+        unavailable("PgBouncer is not on this machine (Debian: pgbouncer)")
+
+
+@pytest.fixture
+def start_pgbouncer(postgresql_place: Place) -> Iterator[StartPgBouncer]:
+    """Start poolers for the test alone."""
+    _require_pgbouncer()
+    with ExitStack() as stack:
+
+        def start(mode: str, **settings: str) -> pgbouncer.Server:
+            return stack.enter_context(pgbouncer.Server.create(postgresql_place.conninfo, mode, **settings))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def session_pooler(postgresql_place: Place) -> Iterator[pgbouncer.Server]:
+    """Return the pooler of sessions that the tests of one process share."""
+    _require_pgbouncer()
+    with pgbouncer.Server.create(postgresql_place.conninfo, "session", default_pool_size="150") as pooler:
+        yield pooler

@@ -21,7 +21,7 @@ from typing import Self
 from tests.servers.held import HeldServer, run_in_foreground
 from tests.servers.processes import HOST, ServerFailedError, children, end_and_wait, free_port
 
-__all__ = ["DATABASE", "MINIMUM", "ROLE", "Server", "ServerFailedError", "find_binaries"]
+__all__ = ["DATABASE", "MINIMUM", "ROLE", "Server", "ServerFailedError", "find_binaries", "server_user"]
 
 MINIMUM = 14
 """The oldest major version that structable works with."""
@@ -87,7 +87,7 @@ class Server(HeldServer):
         if binaries is None:
             raise ServerFailedError(f"no PostgreSQL server of version {MINIMUM} or later is installed")
         files = {"binaries": str(binaries), "password": secrets.token_hex(16), "port": "0"}
-        with cls._made("postgresql", files, _server_user()) as server:
+        with cls._made("postgresql", files, server_user()) as server:
             server._initialise((_SETTINGS if fsync else _SETTINGS | _UNSAFE) | dict(settings or {}))
             server._start_on_free_port()
             server._make_role()
@@ -216,7 +216,7 @@ class Server(HeldServer):
             connection.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE} TEMPLATE template0 {collation}")
 
     def _call(self, program: str, *arguments: str) -> None:
-        user = _server_user()
+        user = server_user()
         log = self.folder / "log"
         start = log.stat().st_size if log.exists() else 0
         # In a file, because a server that inherits a pipe holds it open.
@@ -242,7 +242,7 @@ class Server(HeldServer):
             raise ServerFailedError(f"{program} {arguments[0]} failed:\n{printed}{logged}")
 
 
-def _server_user() -> pwd.struct_passwd | None:
+def server_user() -> pwd.struct_passwd | None:
     """Return the user of the server's processes, since the server refuses root; None for this process's user."""
     if os.geteuid() != 0:
         return None
