@@ -1,6 +1,7 @@
 """Write jobs among other committers, other schemas and jobs of the same id."""
 
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.memory.engine import MemoryEngine
 from structable.backends.memory.versions import VersionedMap
-from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, OrderedStorage, WriteSet
+from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, OrderedStorage, StagedRun, WriteSet
 from structable.spi import (
     Field,
     FieldSizeLimitError,
@@ -165,12 +166,12 @@ def test_late_end_leaves_the_rows_of_the_next_job_of_its_id(
         second: list[tuple[WriteJob, list[StagedWrite]]] = []
         drop_runs = engine.drop_runs
 
-        def drop_late(self: Engine, owner: str) -> None:
+        def drop_late(self: Engine, runs: Iterable[StagedRun]) -> None:
             if not second:
                 storage.admin.drop("items")
                 storage.admin.create(items())
                 second.append(staged(storage, "upsert", "load", {2: "second"}))
-            drop_runs(self, owner)
+            drop_runs(self, runs)
 
         monkeypatch.setattr(engine, "drop_runs", drop_late)
         if end == "commit":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ __all__ = [
     "JobRecord",
     "JobState",
     "discard_loading",
+    "earlier_runs_owner",
     "job_key",
     "job_name",
     "list_jobs",
@@ -166,7 +168,16 @@ def runs_owner(job_id: str, identity: bytes) -> str:
     A job of the same id on a dropped and recreated table has another owner, so that a late end of the first job leaves
     the runs of the second.
     """
-    return f"{identity.hex()} {job_id}"
+    return _digest(f"{identity.hex()} {job_id}")
+
+
+def earlier_runs_owner(job_id: str) -> str:
+    """Return the owner under which software from before identities kept the runs of a job."""
+    return _digest(job_id)
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 def read_job(snapshot: EngineSnapshot, job_id: str) -> JobRecord | None:
