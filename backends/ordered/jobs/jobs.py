@@ -272,15 +272,17 @@ class WriteJobs:
         return json.dumps(self.recovery.recover()).encode()
 
     def _overwrite(self, order: JobOrder) -> None:
-        """Load the rows into a space of their own, then let the table point to it."""
+        """Load the rows into a space of their own, then let the table point to it.
+
+        Of several callers each loads one: nobody can tell whether the others still live.
+        """
         table, key = order.table, job_key(order.job_id)
 
         def prepare(snapshot: EngineSnapshot, changes: WriteSet) -> TableSchema:
             record, schema = open_job(snapshot, order)
             self._require_possible(schema, record.mode)
-            discard_loading(record, changes)
             space = allocate_space(self._engine, snapshot, changes.writes)
-            changes.writes[key] = replace(record.becoming("open"), loading=space).encode()
+            changes.writes[key] = replace(record.becoming("open"), loading=(*record.loading, space)).encode()
             return replace(schema, space=space)
 
         loaded = self._change(prepare)
@@ -292,12 +294,11 @@ class WriteJobs:
 
         def publish(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             record, current = open_job(snapshot, order)
-            if record.loading != loaded.space:
-                raise TransactionConflictError(
-                    f"the job {order.job_id!r} was committed by two callers at once; the other goes on"
-                )
+            if loaded.space not in record.loading:
+                raise TransactionConflictError(f"the job {order.job_id!r} was aborted and began again meanwhile")
             if replace(current, space=loaded.space) != loaded:
                 raise _changed(order)
+            discard_loading(record.without(loaded.space), changes)
             changes.writes[schema_key(table)] = loaded.encode()
             changes.writes[garbage_key(current.space)] = b"\x01"
             decided = record.becoming("applying", order.call)
@@ -308,20 +309,22 @@ class WriteJobs:
             rows.check_sizes()
             for chunk in rows.chunks(None):
                 self._engine.commit(None, WriteSet(derived=chunk.changes))
-            self._change(publish, attempts=1)
+            self._change(publish)
         except CommitOutcomeUnknownError:
             raise  # the table may be there
         except (StructableError, JobEndedError):
             with suppress(StructableError, SchemaChangedError):  # the next attempt, or the sweep, finds the record
-                self._discard_space(table, loaded.space)
+                self._discard_space(order, loaded.space)
             raise
         self._garbage.notify()
 
-    def _discard_space(self, table: str, space: bytes) -> None:
+    def _discard_space(self, order: JobOrder, space: bytes) -> None:
         """Schedule the collection of a space loaded for nothing, even if discarded meanwhile."""
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            schema = read_schema(snapshot, table)
+            schema, record = read_schema(snapshot, order.table), read_job(snapshot, order.job_id)
+            if record is not None and space in record.loading:
+                changes.writes[job_key(order.job_id)] = record.without(space).encode()
             if schema is None or schema.space != space:
                 changes.writes[garbage_key(space)] = b"\x01"
 
