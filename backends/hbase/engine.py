@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 
 from structable.backends.base.uninterrupted import uninterrupted
@@ -18,6 +18,7 @@ from structable.backends.ordered.engine import (
     SharedSplits,
     Spaces,
     SplitPlan,
+    StagedRun,
     Step,
     Upcalls,
     WriteSet,
@@ -194,17 +195,17 @@ class HBaseEngine(Engine):
     def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
         return self._splits.values(state, keys)
 
-    def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
-        return self._staging.write(job_id, pairs)
+    def write_run(self, owner: str, pairs: Iterator[Pair]) -> bytes:
+        return self._staging.write(owner, pairs)
 
     def read_run(self, state: bytes) -> Iterator[Pair]:
         return self._staging.read(state)
 
-    def drop_runs(self, job_id: str) -> None:
-        self._staging.drop(job_id)
+    def find_runs(self, owner: str = "") -> list[StagedRun]:
+        return self._staging.find(owner)
 
-    def jobs_with_runs(self) -> dict[str, float]:
-        return self._staging.jobs()
+    def drop_runs(self, runs: Iterable[StagedRun]) -> None:
+        self._staging.drop(runs)
 
     def diagnose(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         return self._diagnosis.findings(self.transactions.session, spaces)

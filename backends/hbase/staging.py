@@ -1,35 +1,40 @@
 """`Staging`: the staged runs of write jobs, in a table of their own, in chunks of many pairs.
 
-    h JOB RUN          x:v   the time when it was begun, in seconds since the epoch, and the job's id
-    d JOB RUN NUMBER   x:v   length-prefixed keys and values; an empty chunk ends the run
+    h OWNER RUN          x:v   the time when it was begun, in seconds since the epoch
+                         x:e   there once the run is whole
+    d OWNER RUN NUMBER   x:v   length-prefixed keys and values; the last chunk of a run is a full stop
 
-JOB is a hash of the job's id, which its h rows hold.
+The h rows are the list of all runs: a run that is not whole is kept for an hour even if its job has ended, as a living
+process may still write chunks, which nothing would find without the h row.
 """
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from structable.backends.ordered.engine import Pair, successor
-from structable.spi.errors import DataCorruptionError, StorageUnavailableError
+from structable.backends.ordered.engine import Pair, RunLostError, StagedRun, successor
+from structable.spi.errors import DataCorruptionError
 
 from .layout import FAMILY, VALUE, Layout
 from .tables import Tables
 from .thrift.errors import TableMissingError
 from .thrift.gateway import Gateway
-from .thrift.requests import get_row, list_tables, put_rows, put_then_delete
+from .thrift.requests import FoundRow, delete_columns, get_row, list_tables, put_rows
 
 __all__ = ["Staging"]
 
 _PAIR = struct.Struct(">II")
 _CHUNK_BYTES = 512 << 10
 """Of a chunk of several pairs."""
+_OWNER_BYTES = 16
 _NUMBER_BYTES = 6
 _TIMESTAMP = 1
+_WHOLE = FAMILY + b":e"
+_UNFINISHED_SECONDS = 3600.0
+"""After which the process that was writing a run counts as ended."""
 
 
 class Staging:
@@ -40,12 +45,11 @@ class Staging:
         self._layout = layout
         self._tables = tables
 
-    def write(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
+    def write(self, owner: str, pairs: Iterator[Pair]) -> bytes:
         """Write a run, and return its row prefix, the argument of `read`."""
         table = self._tables.ensure_staging()
-        run = _hashed(job_id) + uuid.uuid4().bytes
-        about = struct.pack(">d", time.time()) + job_id.encode()
-        self._gateway.call(put_rows(table, {b"h" + run: {VALUE: about}}, _TIMESTAMP))
+        run = bytes.fromhex(owner) + uuid.uuid4().bytes
+        self._gateway.call(put_rows(table, {b"h" + run: {VALUE: struct.pack(">d", time.time())}}, _TIMESTAMP))
         number = size = 0
         parts: list[bytes] = []
         for key, value in pairs:
@@ -58,64 +62,61 @@ class Staging:
         if parts:
             self._put(table, run, number, parts)
             number += 1
-        self._put(table, run, number, [b"."])
+        end = {_chunk_row(run, number): {VALUE: b"."}, b"h" + run: {_WHOLE: b"."}}
+        self._gateway.call(put_rows(table, end, _TIMESTAMP))
         return run
 
     def _put(self, table: str, run: bytes, number: int, parts: list[bytes]) -> None:
-        row = b"d" + run + number.to_bytes(_NUMBER_BYTES)
-        self._gateway.call(put_rows(table, {row: {VALUE: b"".join(parts)}}, _TIMESTAMP))
+        self._gateway.call(put_rows(table, {_chunk_row(run, number): {VALUE: b"".join(parts)}}, _TIMESTAMP))
 
     def read(self, state: bytes) -> Iterator[Pair]:
-        """Yield the pairs of a run, in the order written; `StorageUnavailableError` if it is not there."""
+        """Yield the pairs of a run, in the order written; `RunLostError` if it is not there."""
         table, expected = self._layout.staging, 0
         try:
             while True:
-                row = b"d" + state + expected.to_bytes(_NUMBER_BYTES)
-                cells = self._gateway.call(get_row(table, row, [VALUE]))
+                cells = self._gateway.call(get_row(table, _chunk_row(state, expected), [VALUE]))
                 if VALUE not in cells:
-                    raise StorageUnavailableError("the staged rows are gone: their job has ended")
+                    raise RunLostError("the staged rows are gone")
                 chunk = cells[VALUE][0]
                 if chunk == b".":
                     return
                 yield from _pairs(chunk)
                 expected += 1
         except TableMissingError as error:
-            raise StorageUnavailableError("the staged rows are gone: the staging table was dropped") from error
+            raise RunLostError("the staged rows are gone: the staging table was dropped") from error
 
-    def drop(self, job_id: str) -> None:
-        """Remove all runs of a job; a repeated call removes the remains of a crash."""
-        head = _hashed(job_id)
+    def find(self, owner: str) -> list[StagedRun]:
+        """Return the runs of an owner, or all for an empty one."""
+        begin, found = b"h" + bytes.fromhex(owner), list[StagedRun]()
+        for row, cells in self._rows(begin):
+            run, (began,) = row[1:], struct.unpack_from(">d", cells[VALUE][0])
+            found.append(StagedRun(run[:_OWNER_BYTES].hex(), run, began, _WHOLE in cells))
+        return found
+
+    def drop(self, runs: Iterable[StagedRun]) -> None:
+        """Remove runs; a repeated call removes the remains of a crash."""
+        now = time.time()
+        doomed = {run.state for run in runs if run.whole or now - run.time > _UNFINISHED_SECONDS}
+        for owner in sorted({run[:_OWNER_BYTES] for run in doomed}):
+            chunks = self._rows(b"d" + owner, "KeyOnlyFilter()")
+            self._delete(row for row, _ in chunks if row[1:-_NUMBER_BYTES] in doomed)
+        self._delete(b"h" + run for run in doomed)
+
+    def _rows(self, begin: bytes, server_filter: str | None = None) -> Iterator[FoundRow]:
         if self._layout.staging not in self._gateway.call(list_tables()):
             return
-        for kind in (b"d", b"h"):
-            begin = kind + head
-            for page in self._gateway.pages(
-                self._layout.staging,
-                begin,
-                successor(begin),
-                [FAMILY],
-                before=None,
-                page_rows=100,
-                server_filter="KeyOnlyFilter()",
-            ):
-                doomed = {row: [FAMILY] for row, _ in page}
-                self._gateway.call(put_then_delete(self._layout.staging, {}, doomed, _TIMESTAMP))
+        for page in self._gateway.pages(
+            self._layout.staging, begin, successor(begin), [FAMILY], before=None, server_filter=server_filter
+        ):
+            yield from page
 
-    def jobs(self) -> dict[str, float]:
-        """Return the ids of jobs that have runs, with the time of the newest run."""
-        newest: dict[str, float] = {}
-        if self._layout.staging not in self._gateway.call(list_tables()):
-            return newest
-        for page in self._gateway.pages(self._layout.staging, b"h", b"i", [FAMILY], before=None, page_rows=1_000):
-            for _, cells in page:
-                raw = cells[VALUE][0]
-                job_id, (at,) = raw[8:].decode(), struct.unpack_from(">d", raw)
-                newest[job_id] = max(at, newest.get(job_id, at))
-        return newest
+    def _delete(self, rows: Iterable[bytes]) -> None:
+        for call in delete_columns(self._layout.staging, rows, [FAMILY], _TIMESTAMP):
+            self._gateway.call(call)
 
 
-def _hashed(job_id: str) -> bytes:
-    return hashlib.sha256(job_id.encode()).digest()[:16]
+def _chunk_row(run: bytes, number: int) -> bytes:
+    return b"d" + run + number.to_bytes(_NUMBER_BYTES)
 
 
 def _pairs(chunk: bytes) -> Iterator[Pair]:

@@ -12,13 +12,13 @@ import shutil
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from structable.backends.base.traffic import Tallies
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.ordered.engine import Pair, RunLostError, SharedSplits, SplitPlan, Upcalls
+from structable.backends.ordered.engine import Pair, RunLostError, SharedSplits, SplitPlan, StagedRun, Upcalls
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Traffic
 from structable.spi.errors import (
@@ -253,10 +253,10 @@ class ObservingEngine(RoutedEngine):
     def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
         return read_planned(self.folder, state, keys, aside=private_folder())
 
-    def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
+    def write_run(self, owner: str, pairs: Iterator[Pair]) -> bytes:
         raise UnsupportedOperationError("a read-only storage cannot stage rows; connect without read_only=True")
 
-    def drop_runs(self, job_id: str) -> None:
+    def drop_runs(self, runs: Iterable[StagedRun]) -> None:
         """Keep the runs: they belong to writers."""
 
     def _leave(self) -> None:

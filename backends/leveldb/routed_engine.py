@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from structable.backends.ordered.engine import (
     Engine,
     EngineSnapshot,
     Pair,
+    StagedRun,
     Upcalls,
     WriteSet,
 )
@@ -97,8 +98,8 @@ class RoutedEngine(Engine):
     def delegate(self, procedure: str, argument: bytes) -> bytes:
         return self.route.delegate(self.upcalls.procedures, procedure, argument)
 
-    def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
-        return self._runs.write(job_id, pairs)
+    def write_run(self, owner: str, pairs: Iterator[Pair]) -> bytes:
+        return self._runs.write(owner, pairs)
 
     def read_run(self, state: bytes) -> Iterator[Pair]:
         return self._runs.read(state)
@@ -106,11 +107,11 @@ class RoutedEngine(Engine):
     def check_run(self, state: bytes) -> None:
         self._runs.check(state)
 
-    def drop_runs(self, job_id: str) -> None:
-        self._runs.drop(job_id)
+    def find_runs(self, owner: str = "") -> list[StagedRun]:
+        return self._runs.find(owner)
 
-    def jobs_with_runs(self) -> dict[str, float]:
-        return self._runs.jobs()
+    def drop_runs(self, runs: Iterable[StagedRun]) -> None:
+        self._runs.drop(runs)
 
     def close(self) -> None:
         uninterrupted(self._close)

@@ -1,26 +1,27 @@
 """Runs: the staged rows of write jobs, in files that any process of this machine writes and reads.
 
-    staging/<hash of the job's id>/job         the id
-    staging/<hash of the job's id>/<uuid>.run  frames of pairs, each with its checksum, and an end
+    staging/<owner>/<uuid>.new  being written, locked with flock
+    staging/<owner>/<uuid>.run  whole: frames of pairs, each with its checksum, and an end
 
 A frame is the length of its content, its CRC-32, and pairs as length-prefixed keys and values; a frame of length zero
-ends the file. A run gets its name once it is complete and durable.
+ends the file. A run gets its name once it is complete and durable. Folders of older software have longer names, and a
+file `job`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import logging
+import errno
+import fcntl
 import os
-import shutil
 import struct
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-from structable.backends.ordered.engine import Pair, RunLostError
+from structable.backends.ordered.engine import Pair, RunLostError, StagedRun
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
 from .native.disk import sync_folder
@@ -30,8 +31,7 @@ __all__ = ["Runs"]
 _FRAME = struct.Struct("<II")
 _PAIR = struct.Struct("<II")
 _FRAME_BYTES = 1 << 18
-_NAME = "job"
-_log = logging.getLogger("structable.leveldb")
+_OWNER_DIGITS = 32
 
 
 class Runs:
@@ -40,14 +40,13 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def write(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
+    def write(self, owner: str, pairs: Iterator[Pair]) -> bytes:
         """Write a run, durably, and return its path below the folder; after an error nothing is left behind."""
-        name = f"{_hashed(job_id)}/{uuid.uuid4().hex}.run"
+        name = f"{owner}/{uuid.uuid4().hex}.run"
         path = self._folder / name
         new = path.with_suffix(".new")
         try:
-            self._make_job(path.parent, job_id)
-            with open(new, "xb") as file:
+            with _locked(new) as file:
                 parts: list[bytes] = []
                 size = 0
                 for key, value in pairs:
@@ -61,8 +60,10 @@ class Runs:
                 file.write(_FRAME.pack(0, 0))
                 file.flush()
                 os.fsync(file.fileno())
-            os.rename(new, path)
-            sync_folder(path.parent)
+                os.rename(new, path)
+            sync_folder(self._folder)
+            with contextlib.suppress(FileNotFoundError):  # the job has ended, and the run was dropped
+                sync_folder(path.parent)
         except OSError as error:
             if isinstance(error, StorageUnavailableError):
                 raise
@@ -71,16 +72,6 @@ class Runs:
             with contextlib.suppress(OSError):
                 new.unlink(missing_ok=True)
         return name.encode()
-
-    def _make_job(self, folder: Path, job_id: str) -> None:
-        name = folder / _NAME
-        if name.exists():
-            return
-        folder.mkdir(mode=0o700, exist_ok=True)
-        new = folder / f"{_NAME}.{uuid.uuid4().hex}"
-        new.write_text(job_id, encoding="utf-8")
-        os.rename(new, name)
-        sync_folder(self._folder)
 
     def read(self, state: bytes) -> Iterator[Pair]:
         """Yield the pairs of a run, in the order written.
@@ -121,32 +112,60 @@ class Runs:
                 raise
             raise StorageUnavailableError(f"the run {path} cannot be read: {error}") from error
 
-    def drop(self, job_id: str) -> None:
-        """Remove all runs of a job; idempotent."""
-        folder = self._folder / _hashed(job_id)
-        try:
-            shutil.rmtree(folder)
-            _log.info("removed the staged runs of job %s", job_id)
-        except FileNotFoundError:
-            if folder.exists():  # another process removes it too, or still writes
-                shutil.rmtree(folder, ignore_errors=True)
-        except OSError as error:
-            raise StorageUnavailableError(f"the staged runs in {folder} cannot be removed: {error}") from error
-
-    def jobs(self) -> dict[str, float]:
-        """Return the ids of jobs that have files here, with the time of the youngest in seconds since the epoch."""
-        found: dict[str, float] = {}
-        for folder in self._folder.iterdir() if self._folder.is_dir() else ():
-            try:
-                job_id = (folder / _NAME).read_text(encoding="utf-8")
-                found[job_id] = max(entry.stat().st_mtime for entry in os.scandir(folder))
-            except (OSError, ValueError):
-                continue  # it is being made or removed
+    def find(self, owner: str) -> list[StagedRun]:
+        """Return the runs of an owner, or all for an empty one; each folder follows its files."""
+        found: list[StagedRun] = []
+        for folder in self._folder.glob(f"{owner}*"):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # dropped meanwhile
+                for path in (*folder.iterdir(), folder):
+                    state = str(path.relative_to(self._folder)).encode()
+                    found.append(
+                        StagedRun(folder.name[:_OWNER_DIGITS], state, path.stat().st_mtime, path.suffix != ".new")
+                    )
         return found
 
+    def drop(self, runs: Iterable[StagedRun]) -> None:
+        """Remove runs, except for those that a living process writes, and then the folders that are empty."""
+        for run in runs:
+            path = self._folder / run.state.decode()
+            try:
+                if path.parent == self._folder:
+                    path.rmdir()
+                elif run.whole:
+                    path.unlink()
+                else:
+                    _unlink_abandoned(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise StorageUnavailableError(f"the staged run {path} cannot be removed: {error}") from error
 
-def _hashed(job_id: str) -> str:
-    return hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[BinaryIO]:
+    """Make a file that `Runs.drop` leaves, and with it its folder, while it is open."""
+    while True:
+        with contextlib.suppress(FileExistsError):
+            path.parent.mkdir(mode=0o700)  # with exist_ok it fails if the folder is removed just then
+        try:
+            file = open(path, "xb")  # noqa: SIM115 - closed below
+        except FileNotFoundError:
+            continue  # the folder was removed in between
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_nlink:
+                yield file
+                return
+
+
+def _unlink_abandoned(path: Path) -> None:
+    with open(path, "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        path.unlink()
 
 
 def _frame(parts: list[bytes]) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain, islice
@@ -20,7 +20,7 @@ from structable.backends.ordered import (
     SplitPlan,
     WriteSet,
 )
-from structable.backends.ordered.engine import entry_pairs
+from structable.backends.ordered.engine import RunLostError, StagedRun, entry_pairs
 from structable.backends.ordered.scan.intervals import intersection
 from structable.spi import (
     StorageUnavailableError,
@@ -212,28 +212,25 @@ class MemoryEngine(Engine):
     def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
         return _planned(state).get_many(keys)
 
-    def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
-        token = next(_tokens)
-        self._stored.runs[token] = (job_id, time.time(), list(pairs))
-        return _MARK.join((str(os.getpid()).encode(), str(token).encode()))
+    def write_run(self, owner: str, pairs: Iterator[Pair]) -> bytes:
+        state = _MARK.join((str(os.getpid()).encode(), str(next(_tokens)).encode()))
+        self._stored.runs[state] = (owner, time.time(), list(pairs))
+        return state
 
     def read_run(self, state: bytes) -> Iterator[Pair]:
-        process, token = state.split(_MARK)
-        _require_this_process(int(process))
-        run = self._stored.runs.get(int(token))
+        _require_this_process(int(state.split(_MARK)[0]))
+        run = self._stored.runs.get(state)
         if run is None:
-            raise StorageUnavailableError("the staged rows are gone: their job has ended")
+            raise RunLostError("the staged rows are gone")
         return iter(run[2])
 
-    def drop_runs(self, job_id: str) -> None:
-        for token in [token for token, run in list(self._stored.runs.items()) if run[0] == job_id]:
-            self._stored.runs.pop(token, None)
+    def find_runs(self, owner: str = "") -> list[StagedRun]:
+        found = [StagedRun(run[0], state, run[1], True) for state, run in list(self._stored.runs.items())]
+        return [run for run in found if owner in ("", run.owner)]
 
-    def jobs_with_runs(self) -> dict[str, float]:
-        youngest: dict[str, float] = {}
-        for job_id, at, _ in list(self._stored.runs.values()):
-            youngest[job_id] = max(at, youngest.get(job_id, at))
-        return youngest
+    def drop_runs(self, runs: Iterable[StagedRun]) -> None:
+        for run in runs:
+            self._stored.runs.pop(run.state, None)
 
     def close(self) -> None:
         """End this connection; a named store stays."""

@@ -47,8 +47,8 @@ class VersionedMap:
         self.epoch = 0
         self.schema_changes: dict[bytes, int] = {}
         """Space to the number of the commit that last changed its schema."""
-        self.runs: dict[int, tuple[str, float, list[tuple[bytes, bytes]]]] = {}
-        """Staged runs of write jobs by token: job id, time, pairs."""
+        self.runs: dict[bytes, tuple[str, float, list[tuple[bytes, bytes]]]] = {}
+        """Staged runs of write jobs by what tells where they are: owner, time, pairs."""
         self._time = 0
         self._versions: dict[bytes, list[Version]] = {}
         self._sorted = SortedKeys()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from structable.spi import (
+    CommitOutcomeUnknownError,
     CommitResult,
     Field,
     StagedWrite,
@@ -25,12 +26,13 @@ from structable.spi import (
     WriteMode,
 )
 
-from .samples import ITEMS, Record, keys
+from .samples import ITEMS, Record, keys, plain
 from .write_jobs import JobCase, batch
 
 __all__ = ["JobRaceRules"]
 
 _IN_PLACE_AND_WHOLE = pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.OVERWRITE])
+_NAMED_BY = pytest.mark.parametrize("kind", ["id", "batch"])
 _ROWS = 200
 
 
@@ -61,6 +63,13 @@ class JobRaceRules(JobCase):
         with ThreadPoolExecutor(len(calls)) as pool:
             return list(pool.map(run, calls))
 
+    def submission(self, storage: Storage, kind: str, mode: WriteMode, number: int) -> Callable[[], WriteJob]:
+        """Return what begins one job, however often: by an id, or as a batch of a stream."""
+        if kind == "batch":
+            self.require("streams")
+            return partial(storage.begin_write, "items", mode=mode, stream="again", batch=number)
+        return partial(storage.begin_write, "items", mode=mode, job_id=self.fresh_id())
+
     def expect_whole(self, table: StructuredTable, first: int, *, there: bool) -> None:
         """Check that all rows of a job, or none, are in the table and in its index."""
         wanted = [(first + place,) for place in range(_ROWS)] if there else []
@@ -82,6 +91,73 @@ class JobRaceRules(JobCase):
             done = not isinstance(outcome, TransactionClosedError)
             self.expect_whole(target, number * 1_000, there=done)
             assert storage.begin_write("items", mode=mode, job_id=job.job_id).committed is done
+
+    @_NAMED_BY
+    @_IN_PLACE_AND_WHOLE
+    def test_commit_meets_the_same_job_again(
+        self, storage: Storage, target: StructuredTable, mode: WriteMode, kind: str
+    ) -> None:
+        """A job that is submitted again while it is committed is found so, or stages in peace; it counts once."""
+        for number in range(1, self.races + 1):
+            begin = self.submission(storage, kind, mode, number)
+            first = begin()
+            staged = self.stage_many(storage, first, number * 1_000)
+
+            def again(number: int = number, begin: Callable[[], WriteJob] = begin) -> CommitResult:
+                job = begin()
+                attempts = [self.stage_many(storage, job, number * 1_000) for _ in range(3)]
+                return self.commit_in_the_end(storage, job, attempts[-1])
+
+            results = self.together(partial(self.commit_in_the_end, storage, first, staged), again, again, again)
+            unknown = [result for result in results if isinstance(result, CommitOutcomeUnknownError)]
+            assert all(isinstance(result, CommitResult) for result in results if result not in unknown), results
+            assert results.count(CommitResult(applied=True)) == 1 or unknown
+            assert begin().committed
+            self.expect_whole(target, number * 1_000, there=True)
+
+    @_NAMED_BY
+    @_IN_PLACE_AND_WHOLE
+    def test_stage_that_outlasts_the_commit(
+        self, storage: Storage, target: StructuredTable, mode: WriteMode, kind: str
+    ) -> None:
+        """Attempts that began before their job was committed stage on after it, and find it committed."""
+        begin = self.submission(storage, kind, mode, 1)
+        first, second, third = begin(), begin(), begin()
+        staged = self.stage_many(storage, first, 1_000)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield batch([{"id": 1, "n": 7}])
+            assert storage.commit_write(first, staged)
+            yield batch([{"id": 2, "n": 7}])
+
+        again = [storage.stage(second, 0, 0, batches())]
+        late = [storage.stage(third, 0, 0, [batch([{"id": 1, "n": 8}])])]
+        after = plain(target.scan())
+        for job, rows in ((second, again), (third, late), (begin(), [*again, *late])):
+            assert storage.commit_write(job, rows) == CommitResult(applied=False)
+        assert plain(target.scan()) == after
+        self.expect_whole(target, 1_000, there=True)
+
+    @_IN_PLACE_AND_WHOLE
+    def test_abort_meets_a_batch_that_begins_again(
+        self, storage: Storage, streamed: StructuredTable, mode: WriteMode
+    ) -> None:
+        """A batch that begins again while it is aborted is committed whole, or aborted too; it loses no staged row."""
+        for number in range(1, self.races + 1):
+            begin = self.submission(storage, "batch", mode, number)
+            first = begin()
+            self.stage_many(storage, first, number * 1_000)
+
+            def again(number: int = number, begin: Callable[[], WriteJob] = begin) -> CommitResult:
+                job = begin()
+                return self.commit_in_the_end(storage, job, self.stage_many(storage, job, number * 1_000))
+
+            outcome, aborted = self.together(again, partial(storage.abort_write, first))
+            assert aborted is None or isinstance(aborted, TransactionConflictError)
+            if isinstance(outcome, TransactionClosedError):
+                outcome = again()
+            assert outcome == CommitResult(applied=True)
+            self.expect_whole(streamed, number * 1_000, there=True)
 
     def test_two_overwrites_meet(self, storage: Storage, target: StructuredTable) -> None:
         """Of two jobs that overwrite one table at once both are committed, and one of them is all that is left."""

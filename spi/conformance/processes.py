@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import random
@@ -184,6 +185,29 @@ class ProcessCases(ConformanceCase):
             assert {number ^ 1 for number in rows} == rows, "a transaction came through by half"
             tagged = [row["id"] for worker in range(7) for row in table.scan_index("tag", f"worker {worker}")]
             assert tagged == found
+
+    def test_killed_submitters_of_the_same_jobs(self, start: StartClient, storage: Storage) -> None:
+        """Jobs that several processes submit at once, any of which is killed at any point, count once and whole."""
+        self.require("durable_after_kill")
+        storage.admin.create(ITEMS)
+        chance, jobs, rows = random.Random(2), 8, 500
+        command = ("submit", ["id", "batch"] if self.capabilities.streams else ["id"], jobs, rows)
+        clients = [start(*command) for _ in range(2)]
+        results: list[int | None] = []
+        for _ in range(3):
+            results += [clients[0].next() for _ in range(chance.randrange(1, 4))]
+            time.sleep(chance.random() * 0.05)
+            clients[0].kill()
+            results += clients.pop(0).rest()
+            clients.append(start(*command))
+        for client in clients:
+            results += client.rest()
+        applied = [number for number in results if number is not None]
+        assert len(applied) == len(set(applied))
+        found = keys(storage.table("items").scan())
+        assert found == [(rows * number + place,) for number in range(jobs) for place in range(rows)]
+        tagged = [keys(storage.table("items").scan_index("tag", f"{number}")) for number in range(jobs)]
+        assert list(itertools.chain(*tagged)) == found
 
     def test_killed_writer_is_in_nobodys_way(self, start: StartClient, storage: Storage) -> None:
         """Uncommitted writes of a killed process are gone, and others can write its rows."""

@@ -126,6 +126,31 @@ def write_pairs(storage: Storage, table: str, worker: int) -> Iterator[object]:
         yield first
 
 
+def submit(storage: Storage, kinds: Sequence[str], jobs: int, count: int) -> Iterator[object]:
+    """Submit jobs of rows of ITEMS until each is committed; report None before each, its number if it applied here."""
+    for number in range(jobs):
+        kind, mode = kinds[number % len(kinds)], "insert" if number % 3 else "upsert"
+        name: dict[str, Any] = {"stream": "s", "batch": number} if kind == "batch" else {"job_id": f"job {number}"}
+        rows: list[dict[str, Value]] = [
+            {"id": count * number + place, "n": number, "tag": f"{number}"} for place in range(count)
+        ]
+        yield None
+        applied: bool | None = None
+        while applied is None:
+            try:
+                job = storage.begin_write("items", mode=mode, **name)
+            except (TransactionConflictError, StorageUnavailableError):
+                time.sleep(0.05)
+                continue
+            staged = [_stage(storage, job, part, rows[part::4]) for part in range(4)]
+            try:
+                applied = storage.commit_write(job, staged).applied
+            except (TransactionConflictError, StorageUnavailableError, CommitOutcomeUnknownError):
+                time.sleep(0.05)
+        if applied:
+            yield number
+
+
 def insert_all(table: str, rows: Sequence[Mapping[str, Value]], transaction: Transaction) -> None:
     """Insert rows."""
     for row in rows:
@@ -285,6 +310,7 @@ COMMANDS: dict[str, Callable[..., Iterator[object]]] = {
     "merge": merge,
     "move": move,
     "create": create,
+    "submit": submit,
     "write_pairs": write_pairs,
     "hold_open": hold_open,
     "write_blindly": write_blindly,

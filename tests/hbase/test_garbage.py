@@ -7,12 +7,14 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import pytest
 
 from structable.backends.hbase.failpoints import failpoints
 from structable.backends.hbase.layout import STATE, session_row
 from structable.backends.hbase.txn.session import DEAD
+from structable.backends.ordered import RunLostError
 from structable.spi import (
     Field,
     Range,
@@ -415,3 +417,42 @@ def test_closed_storage_leaves_no_thread(hbase_url: str) -> None:
         left_open.commit()
     with pytest.raises(StorageUnavailableError):
         list(rows)
+
+
+def test_staged_runs_end_with_their_job(storage: Storage, hbase_server: Place, hbase_prefix: str) -> None:
+    """A run that may still be written is left for an hour, after which its process counts as killed."""
+    engine = engine_of(storage)
+    owner = "00" * 16
+
+    def pairs(*, killed: bool) -> Iterator[tuple[bytes, bytes]]:
+        yield b"a", bytes(600_000)
+        yield b"b", bytes(600_000)
+        [run] = engine.find_runs(owner)
+        assert not run.whole
+        engine.drop_runs([run])
+        if killed:
+            raise KeyError(run)
+
+    def rows() -> int:
+        with closing(hbase_server.connection()) as connection:
+            return sum(1 for _ in connection.table(f"{hbase_prefix}_staging").scan())
+
+    other = engine.write_run("01" * 16, iter([(b"c", b"d")]))
+    state = engine.write_run(owner, pairs(killed=False))
+    assert [len(value) for _, value in engine.read_run(state)] == [600_000] * 2
+    [run] = engine.find_runs(owner)
+    assert (run.state, run.whole) == (state, True)
+    assert {one.owner for one in engine.find_runs()} == {owner, "01" * 16}
+    engine.drop_runs([run])
+    engine.drop_runs([run])
+    assert engine.find_runs(owner) == []
+    with pytest.raises(RunLostError):
+        list(engine.read_run(state))
+    assert list(engine.read_run(other)) == [(b"c", b"d")]
+    assert rows() == 3
+    with pytest.raises(KeyError):
+        engine.write_run(owner, pairs(killed=True))
+    [run] = engine.find_runs(owner)
+    engine.drop_runs([replace(run, time=run.time - 4_000)])
+    assert engine.find_runs(owner) == []
+    assert rows() == 3

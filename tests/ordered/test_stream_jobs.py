@@ -168,7 +168,7 @@ def test_batches_leave_one_record_of_their_stream(mode: str) -> None:
         if number % 10 == 0:
             storage.abort_write(begin(storage, number + 1, mode))
     assert (jobs(storage), streams(storage)) == ([], {"s": 49})
-    assert not storage.engine.jobs_with_runs()
+    assert not storage.engine.find_runs()
     assert write(storage, 1, stream="other")
     storage.admin.create(PLAIN.evolve(name="items2"))
     job = storage.begin_write("items2", mode="upsert", stream="s", batch=5)
@@ -302,7 +302,7 @@ def test_overtaken_batches_are_swept(monkeypatch: pytest.MonkeyPatch) -> None:
     later(monkeypatch, 0.01)
     begin(storage, 3)
     assert jobs(storage) == ["batch 3 of stream items/s"]
-    assert not storage.engine.jobs_with_runs()
+    assert not storage.engine.find_runs()
     assert not storage.commit_write(late, staged)
     assert contents(storage) == [(2, 1)]
     assert not storage.engine.look(list_garbage)

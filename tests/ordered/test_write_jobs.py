@@ -1,8 +1,12 @@
 """Write jobs among other committers, other schemas and jobs of the same id."""
 
+import itertools
+import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,7 +14,7 @@ import pytest
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.memory.engine import MemoryEngine
 from structable.backends.memory.versions import VersionedMap
-from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, OrderedStorage, WriteSet
+from structable.backends.ordered import BulkCommit, Engine, EngineSnapshot, OrderedStorage, StagedRun, WriteSet
 from structable.spi import (
     Field,
     FieldSizeLimitError,
@@ -18,6 +22,7 @@ from structable.spi import (
     Storage,
     StorageUnavailableError,
     StructableError,
+    TableNotFoundError,
     TableSpecification,
     UnsupportedOperationError,
     WriteJob,
@@ -39,10 +44,14 @@ def new_storage() -> Storage:
     return storage
 
 
-def staged(storage: Storage, mode: str, job_id: str, texts: dict[int, str]) -> tuple[WriteJob, list[StagedWrite]]:
-    job = storage.begin_write("items", mode=mode, job_id=job_id)
-    batch = pa.record_batch([pa.array(list(texts), pa.int32()), pa.array(list(texts.values()))], names=["id", "text"])
-    return job, [storage.stage(job, 0, 0, [batch])]
+def staged(
+    storage: Storage, mode: str, job_id: str, texts: dict[int, str], batch: int | None = None
+) -> tuple[WriteJob, list[StagedWrite]]:
+    """Stage rows of a job, or of a batch of the stream that is called like the job."""
+    name: dict[str, Any] = {"job_id": job_id} if batch is None else {"stream": job_id, "batch": batch}
+    job = storage.begin_write("items", mode=mode, **name)
+    rows = pa.record_batch([pa.array(list(texts), pa.int32()), pa.array(list(texts.values()))], names=["id", "text"])
+    return job, [storage.stage(job, 0, 0, [rows])]
 
 
 def test_two_stores_may_use_one_job_id() -> None:
@@ -61,6 +70,50 @@ def test_rows_too_large_for_an_index_added_since(mode: str) -> None:
     with pytest.raises(FieldSizeLimitError):
         storage.commit_write(*job)
     assert storage.table("items").count() == 0
+
+
+def test_two_callers_that_overwrite_by_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first to have loaded its rows publishes them, although another caller began to load since."""
+    storage = new_storage()
+    job = staged(storage, "overwrite", "job", {1: "one"})
+    commit, loads = MemoryEngine.commit, [threading.Event(), threading.Event()]
+    published = threading.Event()
+
+    def load(self: MemoryEngine, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
+        if changes.derived:
+            number = next(numbers)
+            loads[number].set()
+            assert (loads[1] if number == 0 else published).wait(60)
+        commit(self, snapshot, changes)
+
+    numbers = itertools.count()
+    monkeypatch.setattr(MemoryEngine, "commit", load)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(storage.commit_write, *job)
+        assert loads[0].wait(60)
+        second = pool.submit(storage.commit_write, *job)
+        assert first.result(60)
+        published.set()
+        assert not second.result(60)
+    assert [row.id for row in storage.table("items").scan()] == [1]
+
+
+@pytest.mark.parametrize("mode", ["upsert", "overwrite"])
+def test_job_that_was_committed_longer_ago_than_ids_are_kept(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """What is found committed as it begins stays so, although its record is swept at once."""
+    storage = new_storage()
+    job = staged(storage, mode, "job", {1: "one"})
+    assert storage.commit_write(*job)
+    now, clock = time.time(), time.monotonic()
+    monkeypatch.setattr("time.time", lambda: now + 8 * 86_400)
+    monkeypatch.setattr("time.monotonic", lambda: clock + 8 * 86_400)
+    again, rows = staged(storage, mode, "job", {2: "two"})
+    assert again.committed
+    assert not storage.commit_write(again, rows)
+    assert [row.id for row in storage.table("items").scan()] == [1]
+    storage.admin.drop("items")
+    with pytest.raises(TableNotFoundError):
+        storage.commit_write(again, rows)
 
 
 @pytest.mark.slow
@@ -152,25 +205,27 @@ def _pairs(storage: OrderedStorage, space: bytes) -> int:
 
 
 @pytest.mark.parametrize("backend", ["memory", "leveldb"])
-@pytest.mark.parametrize("end", ["commit", "abort"])
+@pytest.mark.parametrize("end", ["commit", "abort", "abort of a batch"])
 def test_late_end_leaves_the_rows_of_the_next_job_of_its_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, backend: str
 ) -> None:
-    """The next job has the same id, on a new table of the same name."""
+    """The next job has the same id, on a new table of the same name; or is the same batch, begun again."""
     url = {"memory": "memory://", "leveldb": f"leveldb://{tmp_path}/store"}[backend]
+    batch = 7 if end == "abort of a batch" else None
     with connect(url) as storage:
         storage.admin.create(items())
-        first, first_rows = staged(storage, "upsert", "load", {1: "first"})
+        first, first_rows = staged(storage, "upsert", "load", {1: "first"}, batch)
         engine: type[Engine] = MemoryEngine if backend == "memory" else LevelDBEngine
         second: list[tuple[WriteJob, list[StagedWrite]]] = []
         drop_runs = engine.drop_runs
 
-        def drop_late(self: Engine, owner: str) -> None:
+        def drop_late(self: Engine, runs: Iterable[StagedRun]) -> None:
             if not second:
-                storage.admin.drop("items")
-                storage.admin.create(items())
-                second.append(staged(storage, "upsert", "load", {2: "second"}))
-            drop_runs(self, owner)
+                if batch is None:
+                    storage.admin.drop("items")
+                    storage.admin.create(items())
+                second.append(staged(storage, "upsert", "load", {2: "second"}, batch))
+            drop_runs(self, runs)
 
         monkeypatch.setattr(engine, "drop_runs", drop_late)
         if end == "commit":

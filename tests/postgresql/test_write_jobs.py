@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from structable.backends.postgresql.bulk import jobs
 from structable.backends.postgresql.bulk.copy_encoder import CopyEncoder
 from structable.backends.postgresql.sql.row_codec import RowEncoder
 from structable.spi import (
@@ -164,6 +165,55 @@ def test_staging_of_dead_jobs_is_swept(storage: Storage, postgresql_url: str, po
         assert [job for (job,) in jobs] == ["alive", "new", "recent"]
     storage.commit_write(alive, [StagedWrite("alive", 0, 0, 1, kept.state.replace(name.encode(), aged.encode()))])
     assert storage.table("items").count() == 1
+
+
+def test_ids_that_come_again_after_a_week(storage: Storage, postgresql_schema: Schema) -> None:
+    """A record that is found as a job begins holds until its end, although records of its age are swept at once."""
+    storage.commit_write(begin(storage, job_id="ended"), [])
+    begin(storage, job_id="dead")
+    with psycopg.connect(postgresql_schema.conninfo) as connection:
+        connection.execute(
+            f"update {postgresql_schema.name}._structable_jobs set changed = now() - interval '8 days'".encode()
+        )
+    for job_id, committed in (("ended", True), ("dead", False)):
+        with connect(postgresql_schema.url) as sweeping:
+            job = begin(sweeping, job_id=job_id)
+            assert job.committed is committed
+            assert bool(sweeping.commit_write(job, [stage(sweeping, job, [{"id": 1, "tag": job_id}])])) is not committed
+    assert [row.tag for row in storage.table("items").scan()] == ["dead"]
+    storage.admin.drop("items")
+    with pytest.raises(TableNotFoundError):
+        storage.commit_write(job, [])
+
+
+@pytest.mark.parametrize("end", ["commit", "abort", "abort of a batch"])
+def test_late_end_leaves_the_rows_of_the_next_job_of_its_id(
+    storage: Storage, postgresql_url: str, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The next job has the same id, on a new table of the same name; or is the same batch, begun again."""
+    name: dict[str, Any] = {"stream": "s", "batch": 1} if end == "abort of a batch" else {"job_id": "job"}
+    first = storage.begin_write("items", mode="upsert", **name)
+    rows = [stage(storage, first, [{"id": 1}])]
+    second: list[tuple[WriteJob, list[StagedWrite]]] = []
+
+    def next_job(*arguments: Any) -> None:  # noqa: ANN401 - those of the call before which the next job begins
+        if not second:
+            if "job_id" in name:
+                other.admin.drop("items")
+                other.admin.create(ITEMS)
+            job = other.begin_write("items", mode="upsert", **name)
+            second.append((job, [stage(other, job, [{"id": 2}])]))
+        drop(*arguments)
+
+    drop = jobs.drop_staging
+    monkeypatch.setattr(jobs, "drop_staging", next_job)
+    with connect(postgresql_url) as other:
+        if end == "commit":
+            assert storage.commit_write(first, rows)
+        else:
+            storage.abort_write(first)
+        assert storage.commit_write(*second[0])
+    assert [row.id for row in storage.table("items").scan()] == [2]
 
 
 def test_rows_that_grow_over_the_limit_are_refused(storage: Storage) -> None:

@@ -74,7 +74,7 @@ def nothing_left(request: pytest.FixtureRequest, url: str, storage: Storage, clu
         assert cluster.faults_to_come() == []
         until(lambda: cluster(held) == (0, 0))
         if isinstance(storage, OrderedStorage):
-            assert storage.engine.jobs_with_runs() == {}
+            assert storage.engine.find_runs() == []
         else:
             assert staging_tables(request.getfixturevalue("postgresql_schema")) == []
         for table in storage.admin.list():

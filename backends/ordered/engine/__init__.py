@@ -26,7 +26,7 @@ from .ordered_map import (
     successor,
 )
 from .renewal import SchemaChangedError, SpaceMissingError, renewed
-from .runs import RunLostError, RunStore
+from .runs import RunLostError, RunStore, StagedRun
 from .splits import SharedSplits, SplitPlan, SplitSource
 from .upkeep import Spaces, SpaceTakenError, Upkeep
 
@@ -55,6 +55,7 @@ __all__ = [
     "Spaces",
     "SplitPlan",
     "SplitSource",
+    "StagedRun",
     "Step",
     "Upcalls",
     "Upkeep",

@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from structable.spi import StorageUnavailableError
 
 from .ordered_map import Pair
 
-__all__ = ["RunLostError", "RunStore"]
+__all__ = ["RunLostError", "RunStore", "StagedRun"]
 
 
 class RunLostError(StorageUnavailableError):
     """The run does not exist: its job has ended, or its files were lost."""
 
 
+@dataclass(frozen=True, slots=True)
+class StagedRun:
+    """A run that was found."""
+
+    owner: str
+    state: bytes  # the argument of `RunStore.read_run`, if it is whole
+    time: float  # when it was written or begun, in seconds since the epoch
+    whole: bool  # otherwise a living process may still be writing it
+
+
 class RunStore(ABC):
     """Sorted runs of pairs, grouped by job; any process writes, reads and drops them."""
 
     @abstractmethod
-    def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
+    def write_run(self, owner: str, pairs: Iterator[Pair]) -> bytes:
         """Store pairs durably, and return the state that `read_run` needs to find them.
+
+        Runs of the same owner may be dropped at the same time: that neither fails this call nor loses its run.
 
         Parameters
         ----------
-        job_id : str
-            A name unique to the job for all time: its id, and a part that distinguishes it from jobs of the same id.
+        owner : str
+            What `runs_owner` returns: 32 hexadecimal digits, unique to the job for all time.
         pairs : iterator of Pair
             In the order in which `read_run` yields them; nearly always that of the keys.
         """
@@ -48,9 +61,12 @@ class RunStore(ABC):
         return None
 
     @abstractmethod
-    def drop_runs(self, job_id: str) -> None:
-        """Remove all runs of a job; idempotent."""
+    def find_runs(self, owner: str = "") -> list[StagedRun]:
+        """Return the runs of a job, or of all jobs, with those that are not whole."""
 
     @abstractmethod
-    def jobs_with_runs(self) -> dict[str, float]:
-        """Return the names of jobs that have runs, with the time of the youngest run in seconds since the epoch."""
+    def drop_runs(self, runs: Iterable[StagedRun]) -> None:
+        """Remove runs that `find_runs` returned, and nothing else; idempotent.
+
+        Leaves a run that a living process may still be writing.
+        """

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from structable.backends.base.job_rules import job_of_another, overwritten_feed
@@ -18,6 +17,7 @@ from structable.backends.ordered.engine import (
     Pair,
     RunLostError,
     SchemaChangedError,
+    StagedRun,
     WriteSet,
 )
 from structable.backends.ordered.schema.catalog import Catalog, garbage_key, named_schema, read_schema, schema_key
@@ -42,6 +42,7 @@ from structable.spi import (
     StagedWrite,
     StorageUnavailableError,
     StructableError,
+    TransactionClosedError,
     TransactionConflictError,
     UnsupportedOperationError,
     WriteJob,
@@ -52,7 +53,7 @@ from structable.spi.rules.keyless import check_mode
 from .changing import CatalogChanges
 from .commit import JobCommit, job_rows
 from .encoding import encoded_batches
-from .orders import JobEndedError, JobOrder, open_job, required_schema
+from .orders import JobEndedError, JobOrder, living_schema, open_job, required_schema
 from .recovery import JobRecovery
 from .rows import PlainRows, is_repeatable
 from .staged import StagedRows, StagedRuns, run_order
@@ -132,17 +133,8 @@ class WriteJobs:
             )
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
-        nothing = StagedWrite(job.job_id, partition, attempt, 0)
         if job.committed:
-            return nothing
-        try:
-            return self._stage(job, partition, attempt, batches)
-        except StorageUnavailableError:
-            if job.stream is not None and self._engine.look(partial(_is_committed_now, job)):
-                return nothing  # its runs were dropped meanwhile
-            raise
-
-    def _stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+            return StagedWrite(job.job_id, partition, attempt, 0)
         binding = self._catalog.bind(job.state)
         owner = runs_owner(job_name(job), binding.schema.identity)
         order = run_order(binding, job.mode)
@@ -168,7 +160,11 @@ class WriteJobs:
         return self._engine.write_run(owner, iter(pairs))
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        applied, missing = json.loads(self._engine.delegate("commit_job", JobOrder.of(job, staged).encode()))
+        order = JobOrder.of(job, staged)
+        if job.committed:  # its record may have been swept since
+            self._engine.look(lambda snapshot: living_schema(snapshot, order))
+            return CommitResult(False)
+        applied, missing = json.loads(self._engine.delegate("commit_job", order.encode()))
         return CommitResult(applied, missing)
 
     def abort(self, job: WriteJob) -> None:
@@ -176,6 +172,8 @@ class WriteJobs:
 
     def _abort_job(self, argument: bytes) -> bytes:
         order = JobOrder.decode(argument)
+        # Before the abort: those that are staged once a batch has begun again are not its own.
+        runs = self._engine.find_runs(runs_owner(order.job_id, order.identity))
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> bool:
             record = read_job(snapshot, order.job_id)
@@ -190,7 +188,7 @@ class WriteJobs:
             return True
 
         if self._change(body):
-            self._drop_runs(runs_owner(order.job_id, order.identity))
+            self._drop(runs)
             self._garbage.notify()
         return b""
 
@@ -206,20 +204,29 @@ class WriteJobs:
             else:
                 result = CommitResult(True, self._apply(order, record, schema))
         except JobEndedError as ended:
-            return _encoded(order.result(ended))
-        except (TransactionConflictError, StorageUnavailableError):
+            result = order.result(ended)
+            if not ended.whole:
+                return _encoded(result)
+        except (TransactionConflictError, StorageUnavailableError) as error:
             # Another caller may have ended the job meanwhile, and dropped the runs that this call was reading.
             found = self._ended(order)
             if found is None:
+                if isinstance(error, RunLostError):
+                    raise _rows_lost(order, error) from error
                 raise
             result = order.result(found)
         self._drop_runs(runs_owner(order.job_id, order.identity))
         return _encoded(result)
 
     def _drop_runs(self, owner: str) -> None:
+        """Drop all runs of a job that never begins again."""
+        with suppress(StructableError, OSError):
+            self._drop(self._engine.find_runs(owner))
+
+    def _drop(self, runs: list[StagedRun]) -> None:
         # The job has ended as requested, and no failure may hide that: a sweep drops the rest.
         with suppress(StructableError, OSError):
-            self._engine.drop_runs(owner)
+            self._engine.drop_runs(runs)
 
     def _ended(self, order: JobOrder) -> JobEndedError | None:
         """Return how a job was committed, if it is by now; raise as `open_job` does if it ended otherwise."""
@@ -243,8 +250,8 @@ class WriteJobs:
         commit = self._job_commit(order.job_id, decided, recheck, b"", skips_missing=order.skips_missing)
         try:
             self._engine.commit_bulk(commit)
-        except (RunLostError, DataCorruptionError) as error:
-            raise type(error)(f"the write job {order.job_id!r} of table {order.table!r}: {error}") from error
+        except DataCorruptionError as error:
+            raise DataCorruptionError(f"the write job {order.job_id!r} of table {order.table!r}: {error}") from error
         return commit.missing
 
     def _job_commit(
@@ -265,15 +272,17 @@ class WriteJobs:
         return json.dumps(self.recovery.recover()).encode()
 
     def _overwrite(self, order: JobOrder) -> None:
-        """Load the rows into a space of their own, then let the table point to it."""
+        """Load the rows into a space of their own, then let the table point to it.
+
+        Of several callers each loads one: nobody can tell whether the others still live.
+        """
         table, key = order.table, job_key(order.job_id)
 
         def prepare(snapshot: EngineSnapshot, changes: WriteSet) -> TableSchema:
             record, schema = open_job(snapshot, order)
             self._require_possible(schema, record.mode)
-            discard_loading(record, changes)
             space = allocate_space(self._engine, snapshot, changes.writes)
-            changes.writes[key] = replace(record.becoming("open"), loading=space).encode()
+            changes.writes[key] = replace(record.becoming("open"), loading=(*record.loading, space)).encode()
             return replace(schema, space=space)
 
         loaded = self._change(prepare)
@@ -285,12 +294,11 @@ class WriteJobs:
 
         def publish(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             record, current = open_job(snapshot, order)
-            if record.loading != loaded.space:
-                raise TransactionConflictError(
-                    f"the job {order.job_id!r} was committed by two callers at once; the other goes on"
-                )
+            if loaded.space not in record.loading:
+                raise TransactionConflictError(f"the job {order.job_id!r} was aborted and began again meanwhile")
             if replace(current, space=loaded.space) != loaded:
                 raise _changed(order)
+            discard_loading(record.without(loaded.space), changes)
             changes.writes[schema_key(table)] = loaded.encode()
             changes.writes[garbage_key(current.space)] = b"\x01"
             decided = record.becoming("applying", order.call)
@@ -301,20 +309,22 @@ class WriteJobs:
             rows.check_sizes()
             for chunk in rows.chunks(None):
                 self._engine.commit(None, WriteSet(derived=chunk.changes))
-            self._change(publish, attempts=1)
+            self._change(publish)
         except CommitOutcomeUnknownError:
             raise  # the table may be there
         except (StructableError, JobEndedError):
             with suppress(StructableError, SchemaChangedError):  # the next attempt, or the sweep, finds the record
-                self._discard_space(table, loaded.space)
+                self._discard_space(order, loaded.space)
             raise
         self._garbage.notify()
 
-    def _discard_space(self, table: str, space: bytes) -> None:
+    def _discard_space(self, order: JobOrder, space: bytes) -> None:
         """Schedule the collection of a space loaded for nothing, even if discarded meanwhile."""
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            schema = read_schema(snapshot, table)
+            schema, record = read_schema(snapshot, order.table), read_job(snapshot, order.job_id)
+            if record is not None and space in record.loading:
+                changes.writes[job_key(order.job_id)] = record.without(space).encode()
             if schema is None or schema.space != space:
                 changes.writes[garbage_key(space)] = b"\x01"
 
@@ -322,10 +332,11 @@ class WriteJobs:
         self._garbage.notify()
 
 
-def _is_committed_now(job: WriteJob, snapshot: EngineSnapshot) -> bool:
-    schema = named_schema(snapshot, job.table)
-    same = schema is not None and schema.identity == TableSchema.decode(job.state).identity
-    return same and is_committed(snapshot, schema, job.stream, job.batch)
+def _rows_lost(order: JobOrder, error: RunLostError) -> TransactionClosedError:
+    return TransactionClosedError(
+        f"the write job {order.job_id!r} of table {order.table!r} was aborted and began again, or its staged rows were "
+        f"lost: begin it and stage them again ({error})"
+    )
 
 
 def _changed(order: JobOrder) -> TransactionConflictError:

@@ -26,7 +26,7 @@ from structable.spi import (
 )
 from structable.spi.rules.jobs import last_attempts, table_dropped
 
-__all__ = ["JobEndedError", "JobOrder", "open_job", "required_schema"]
+__all__ = ["JobEndedError", "JobOrder", "living_schema", "open_job", "required_schema"]
 
 
 class JobEndedError(Exception):
@@ -103,16 +103,22 @@ def required_schema(snapshot: EngineSnapshot, table: str) -> TableSchema:
     return schema
 
 
-def open_job(snapshot: EngineSnapshot, order: JobOrder) -> tuple[JobRecord, TableSchema]:
-    """Return the record of a job that can be committed, and its table.
-
-    Raises `JobEndedError` if it is committed, `TableNotFoundError` even if another table has the name by now, and
-    `TransactionClosedError` if the job was aborted, is unknown (possibly because its record has expired), or is a batch
-    that was begun again in another mode.
-    """
+def living_schema(snapshot: EngineSnapshot, order: JobOrder) -> TableSchema:
+    """Return the table of a job; `TableNotFoundError` even if another table has the name by now."""
     schema = named_schema(snapshot, order.table)
     if schema is None or schema.identity != order.identity:
         raise table_dropped(order.table, order.job_id)
+    return schema
+
+
+def open_job(snapshot: EngineSnapshot, order: JobOrder) -> tuple[JobRecord, TableSchema]:
+    """Return the record of a job that can be committed, and its table.
+
+    Raises `JobEndedError` if it is committed, `TableNotFoundError` as `living_schema` does, and
+    `TransactionClosedError` if the job was aborted, is unknown (possibly because its record has expired), or is a batch
+    that was begun again in another mode.
+    """
+    schema = living_schema(snapshot, order)
     record = read_job(snapshot, order.job_id)
     if record is not None and not record.belongs_to(schema):
         record = None

@@ -38,7 +38,7 @@ class JobRecovery:
     """Recovery of decided jobs after a crash.
 
     `commit_of` returns the commit of a decided job, given its encoded progress; `change` runs a transaction on the
-    catalog, and `drop_runs` drops the runs of an owner without ever raising.
+    catalog, and `drop_runs` drops the runs of an ended job without ever raising.
     """
 
     def __init__(

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from structable.backends.ordered.engine import Engine, EngineSnapshot, WriteSet
+from structable.backends.ordered.engine import Engine, EngineSnapshot, StagedRun, WriteSet
 from structable.backends.ordered.schema.catalog import list_schemas
-from structable.backends.ordered.schema.job_records import JobRecord, discard_loading, job_key, list_jobs, runs_owner
+from structable.backends.ordered.schema.job_records import (
+    JobRecord,
+    discard_loading,
+    earlier_runs_owner,
+    job_key,
+    list_jobs,
+    runs_owner,
+)
 from structable.backends.ordered.schema.stream_records import StreamRecord, list_streams, stream_key
 from structable.spi import DataCorruptionError, StructableError
 from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
@@ -19,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["JobSweep"]
 
 _log = logging.getLogger("structable.ordered")
-_GRACE_SECONDS = 60.0
+_PAUSE_SECONDS = 60.0
 
 
 class JobSweep:
@@ -40,29 +48,28 @@ class JobSweep:
         if now < self._next:
             return
         # Not with each job: a week of small jobs leaves many records.
-        self._next = now + _GRACE_SECONDS
+        self._next = now + _PAUSE_SECONDS
         try:
             self._sweep()
         except (StructableError, OSError) as error:
             _log.warning("removing what ended write jobs left failed and will be repeated: %s", error)
 
     def _sweep(self) -> None:
-        runs = self._engine.jobs_with_runs()
+        # The runs before the records: a job that begins, or begins again, in between has other runs.
+        runs = self._engine.find_runs()
         alive = self._change(lambda snapshot, changes: self._sweep_records(snapshot, changes, runs))
-        now = time.time()
-        for owner in runs.keys() - alive:
-            # A job may have begun and staged rows since the records were read.
-            if now - runs[owner] > _GRACE_SECONDS:
-                self._engine.drop_runs(owner)
-                _log.info("removed staged rows of the write job %r, which has ended or was given up", owner)
+        dead = [run for run in runs if run.owner not in alive]
+        if dead:
+            self._engine.drop_runs(dead)
+            _log.info("removed staged rows of write jobs that ended or were given up: %d runs", len(dead))
 
-    def _sweep_records(self, snapshot: EngineSnapshot, changes: WriteSet, runs: dict[str, float]) -> set[str]:
+    def _sweep_records(self, snapshot: EngineSnapshot, changes: WriteSet, runs: Iterable[StagedRun]) -> set[str]:
         """Remove records, and return the owners of runs that are still needed."""
         now, alive = time.time(), set[str]()
+        active = {run.owner for run in runs if now - run.time <= JOB_RETENTION_SECONDS}
         streams = _living_streams(snapshot, changes)
         for job_id, record in list_jobs(snapshot):
-            # The owner of runs from an earlier version is the job id alone.
-            owners = {runs_owner(job_id, record.identity), job_id}
+            owners = {runs_owner(job_id, record.identity), earlier_runs_owner(job_id)}
             if record.state == "applying":
                 alive |= owners
             elif _is_overtaken(record, streams):
@@ -71,7 +78,7 @@ class JobSweep:
             elif now - record.time <= JOB_RETENTION_SECONDS:
                 if record.state == "open":
                     alive |= owners
-            elif record.state != "open" or all(now - runs.get(one, 0.0) > JOB_RETENTION_SECONDS for one in owners):
+            elif record.state != "open" or not owners & active:
                 changes.writes[job_key(job_id)] = None
                 discard_loading(record, changes)
             else:

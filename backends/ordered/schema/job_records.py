@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, Self, TypeAlias
 
-from structable.backends.ordered.engine import EngineSnapshot, WriteSet, successor
+from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, WriteSet, successor
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import DataCorruptionError, WriteJob, WriteMode
 
@@ -20,6 +21,7 @@ __all__ = [
     "JobRecord",
     "JobState",
     "discard_loading",
+    "earlier_runs_owner",
     "job_key",
     "job_name",
     "list_jobs",
@@ -48,7 +50,7 @@ class JobRecord:
     decider: str = ""  # the random name of the `commit_write` call that decided the job
     staged: tuple[str, ...] = ()  # while it is applied: the staged rows to commit
     schema: bytes = b""  # while it is applied: the table as of the decision, encoded
-    loading: bytes = b""  # while it overwrites: the space that it loads
+    loading: tuple[bytes, ...] = ()  # while it overwrites: the spaces that its callers load
     stream: str | None = None  # whose batch it is
     batch: int = 0
     missing: int = 0  # once it is decided: the number of keys that had to have a row and had none
@@ -65,8 +67,12 @@ class JobRecord:
     def becoming(self, state: JobState, decider: str = "") -> JobRecord:
         """Return the record of the job's next state, without the fields specific to the last one."""
         return replace(
-            self, state=state, time=time.time(), decider=decider or self.decider, staged=(), schema=b"", loading=b""
+            self, state=state, time=time.time(), decider=decider or self.decider, staged=(), schema=b"", loading=()
         )
+
+    def without(self, space: bytes) -> JobRecord:
+        """Return the record without a space that one of the callers loads."""
+        return replace(self, loading=tuple(one for one in self.loading if one != space))
 
     def outcome(self) -> dict[bytes, bytes | None]:
         """Return what the commit of a decided job writes about its stream, if it is a batch."""
@@ -92,7 +98,7 @@ class JobRecord:
         if self.state == "applying":
             document |= {"staged": self.staged, "schema": self.schema.hex()}
         if self.loading:
-            document["loading"] = self.loading.hex()
+            document["loading"] = b"".join(self.loading).hex()
         if self.stream is not None:
             document |= {"stream": self.stream, "batch": self.batch}
         if self.missing:
@@ -114,7 +120,7 @@ class JobRecord:
                 document.get("decider", ""),
                 tuple(document.get("staged", ())),
                 bytes.fromhex(document.get("schema", "")),
-                bytes.fromhex(document.get("loading", "")),
+                _spaces(bytes.fromhex(document.get("loading", ""))),
                 document.get("stream"),
                 int(document.get("batch", 0)),
                 int(document.get("missing", 0)),
@@ -166,7 +172,16 @@ def runs_owner(job_id: str, identity: bytes) -> str:
     A job of the same id on a dropped and recreated table has another owner, so that a late end of the first job leaves
     the runs of the second.
     """
-    return f"{identity.hex()} {job_id}"
+    return _digest(f"{identity.hex()} {job_id}")
+
+
+def earlier_runs_owner(job_id: str) -> str:
+    """Return the owner under which software from before identities kept the runs of a job."""
+    return _digest(job_id)
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 def read_job(snapshot: EngineSnapshot, job_id: str) -> JobRecord | None:
@@ -183,6 +198,9 @@ def list_jobs(snapshot: EngineSnapshot) -> Iterator[tuple[str, JobRecord]]:
 
 
 def discard_loading(record: JobRecord, changes: WriteSet) -> None:
-    """Schedule the collection of the space that an earlier attempt to commit loaded."""
-    if record.loading:
-        changes.writes[garbage_key(record.loading)] = b"\x01"
+    """Schedule the collection of the spaces that attempts to commit a job loaded."""
+    changes.writes |= {garbage_key(space): b"\x01" for space in record.loading}
+
+
+def _spaces(raw: bytes) -> tuple[bytes, ...]:
+    return tuple(raw[at : at + SPACE_BYTES] for at in range(0, len(raw), SPACE_BYTES))

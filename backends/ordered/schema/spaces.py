@@ -45,7 +45,7 @@ def read_spaces(snapshot: EngineSnapshot) -> Spaces:
     """Return the spaces that the catalog knows."""
     return Spaces(
         frozenset(space for schema in list_schemas(snapshot) for space in schema.spaces),
-        frozenset(record.loading for _, record in list_jobs(snapshot) if record.loading),
+        frozenset(space for _, record in list_jobs(snapshot) for space in record.loading),
         frozenset(beginning for beginning in list_garbage(snapshot) if len(beginning) == SPACE_BYTES),
         min(_following(snapshot), (1 << 8 * SPACE_BYTES) - 1).to_bytes(SPACE_BYTES),
     )

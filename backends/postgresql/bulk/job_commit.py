@@ -165,6 +165,8 @@ class JobCommit:
             raise table_dropped(table, job_id) from None
         if binding.version.id != self._table_id:
             raise table_dropped(table, job_id)
+        if self._job.committed:
+            return False  # its record may have been swept since
         record = self._locked(ask(self._records.lock(self._job, self._table_id)))
         if record is not None and record.table_id != self._table_id:
             record = None

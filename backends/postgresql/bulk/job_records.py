@@ -52,9 +52,12 @@ class JobRecords:
             (TEXT, TEXT, TEXT, BIGINT),
         )
         self._owner = Statement(
-            f"select state, mode, table_name, coalesce(table_id, ({living})) = ({living}) from {records} job "
-            "where job_id = $1",
+            f"select state, mode, table_name, coalesce(table_id, ({living})) = ({living}), "
+            f"state = 'open' and changed < now() - interval '1 day' from {records} job where job_id = $1",
             (TEXT,),
+        )
+        self._renew = Statement(
+            f"update {records} set changed = now() where job_id = $1 returning true", (TEXT,), prepare=False
         )
         self._take_over = Statement(
             f"update {records} job set table_name = $2, mode = $3, table_id = $4, state = 'open', changed = now() "
@@ -81,6 +84,8 @@ class JobRecords:
     def begin(self, connection: ServerConnection, job: WriteJob, table_id: int) -> bool:
         """Record a job, unless it is recorded already, and tell whether it is committed.
 
+        Renews the record of an open job that is older than a day.
+
         Raises ValueError if the id belongs to another job of an existing table.
         """
         job_id, parameters = job.job_id, _parameters(job, table_id)
@@ -89,8 +94,10 @@ class JobRecords:
             connection.run(Call(self._insert, parameters))
             rows = connection.ask(Call(self._owner, parameters[:1]))
             if rows:
-                ((state, owner_mode, owner, living),) = rows
+                ((state, owner_mode, owner, living, fading),) = rows
                 if living and (owner, owner_mode) == (job.table, str(job.mode)):
+                    if fading and not connection.run(Call(self._renew, parameters[:1])).ntuples:
+                        continue  # swept in between
                     return bool(state == "committed")
                 if living:
                     raise job_of_another(job_id, owner, owner_mode)

@@ -39,9 +39,10 @@ from .job_records import JobRecords
 from .staging import (
     StagedTable,
     create_staging,
-    drop_job_staging,
+    drop_staging,
     staged_columns,
     staging_prefix,
+    staging_tables,
     sweep_staging,
 )
 from .stream_records import StreamRecords
@@ -103,7 +104,7 @@ class WriteJobs:
         from .copy_encoder import CopyEncoder
         from .marks import marks_of
 
-        if job.stream is not None and job.committed:
+        if job.committed:
             return StagedWrite(job.job_id, partition, attempt, 0)
         binding = _bound(self._catalog.schema, job.state)
         found: set[str] = set()
@@ -151,32 +152,40 @@ class WriteJobs:
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        if job.stream is not None and job.committed:
-            return CommitResult(False)
         tables = [StagedTable.decode(one.state, job) for one in last_attempts(job, staged) if one.rows]
         binding = _bound(self._catalog.schema, job.state)
         records = self._records_of(job)
         commit = JobCommit(self._pool, self._catalog, records, job, binding.version, tables, self._lock_timeout)
+        names = self._staged(job, binding.version.id)
         result = commit.run()
-        self._drop(job, binding.version.id)
+        self._drop(job, names)
         return result
 
     def abort(self, job: WriteJob) -> None:
         records, number = self._records_of(job), _bound(self._catalog.schema, job.state).version.id
+        names = self._staged(job, number)
         with self._pool.connection() as connection:
             try:
                 aborted = records.upgraded(connection, lambda: records.abort(connection, job, number))
             except PostgreSQLError as error:
                 raise translated(error, f"aborting the write job {job.job_id!r}") from error
         if aborted:
-            self._drop(job, number)
+            self._drop(job, names)
 
-    def _drop(self, job: WriteJob, table_id: int) -> None:
+    def _staged(self, job: WriteJob, table_id: int) -> list[str]:
+        """Return the staging tables of a job before it ends: later ones may belong to the next job of its id."""
+        with self._pool.connection() as connection:
+            try:
+                return staging_tables(connection, self._catalog.schema, staging_prefix(job, table_id))
+            except PostgreSQLError as error:
+                raise translated(error, f"ending the write job {job.job_id!r}") from error
+
+    def _drop(self, job: WriteJob, names: list[str]) -> None:
         # The job has ended, and no failure may hide that: a sweep drops the rest.
         try:
             with self._pool.connection() as connection:
                 try:
-                    drop_job_staging(connection, self._catalog.schema, staging_prefix(job, table_id))
+                    drop_staging(connection, self._catalog.schema, names)
                 finally:
                     connection.roll_back()
         except (PostgreSQLError, StorageUnavailableError) as error:

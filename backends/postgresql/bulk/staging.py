@@ -29,7 +29,7 @@ __all__ = [
     "KIND_FIELD",
     "StagedTable",
     "create_staging",
-    "drop_job_staging",
+    "drop_staging",
     "staged_columns",
     "staging_prefix",
     "staging_tables",
@@ -177,12 +177,8 @@ def staging_tables(connection: ServerConnection, schema: str, prefix: str = _PRE
     return [str(row[0]) for row in found if _is_staging(str(row[0]))]
 
 
-def drop_job_staging(connection: ServerConnection, schema: str, prefix: str) -> None:
-    """Drop the staging tables of a job; tables in use are left to a sweep."""
-    _drop(connection, schema, staging_tables(connection, schema, prefix))
-
-
-def _drop(connection: ServerConnection, schema: str, names: Iterable[str]) -> int:
+def drop_staging(connection: ServerConnection, schema: str, names: Iterable[str]) -> int:
+    """Drop staging tables, and return their number; tables in use are left to a sweep."""
     dropped = 0
     for name in names:
         try:
@@ -231,7 +227,7 @@ def sweep_staging(connection: ServerConnection, schema: str) -> None:
         )
         alive = {str(row[0]) for row in connection.ask(Call(opened, (_texts(jobs.values()),)))}
         dead += [name for name, job in jobs.items() if job not in alive and ages[name] > _GRACE_SECONDS]
-    if dropped := _drop(connection, schema, dead):
+    if dropped := drop_staging(connection, schema, dead):
         _log.info("swept %d staging tables of ended write jobs of schema %r", dropped, schema)
 
 

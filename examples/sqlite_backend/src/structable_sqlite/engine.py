@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,20 +16,21 @@ from structable.backends.ordered import (
     Engine,
     EngineSnapshot,
     Pair,
+    RunLostError,
     SharedSplits,
     SplitPlan,
+    StagedRun,
     WriteSet,
 )
 from structable.spi import (
     CommitOutcomeUnknownError,
-    StorageUnavailableError,
     TransactionClosedError,
     TransactionConflictError,
 )
 
 from .database import Database
 from .errors import primary_code, translated
-from .pair_files import drop_runs, jobs_with_runs, make_plan, read_pairs, write_run
+from .pair_files import drop_runs, find_runs, make_plan, read_pairs, write_run
 from .snapshot import SQLiteSnapshot
 
 __all__ = ["SQLiteEngine"]
@@ -139,21 +140,21 @@ class SQLiteEngine(Engine):
             return pairs
         return (pair for pair in pairs if any(begin <= pair[0] < end for begin, end in intervals))
 
-    def write_run(self, job_id: str, pairs: Iterator[Pair]) -> bytes:
+    def write_run(self, owner: str, pairs: Iterator[Pair]) -> bytes:
         with translated(self._files):
-            return str(write_run(self._files / "runs", job_id, pairs)).encode()
+            return str(write_run(self._files / "runs", owner, pairs)).encode()
 
     def read_run(self, state: bytes) -> Iterator[Pair]:
         path = Path(state.decode())
         if not path.exists():
-            raise StorageUnavailableError("the staged rows are gone: their job has ended")
+            raise RunLostError("the staged rows are gone")
         return read_pairs(path)
 
-    def drop_runs(self, job_id: str) -> None:
-        drop_runs(self._files / "runs", job_id)
+    def find_runs(self, owner: str = "") -> list[StagedRun]:
+        return find_runs(self._files / "runs", owner)
 
-    def jobs_with_runs(self) -> dict[str, float]:
-        return jobs_with_runs(self._files / "runs")
+    def drop_runs(self, runs: Iterable[StagedRun]) -> None:
+        drop_runs(runs)
 
     @property
     def closed(self) -> bool:

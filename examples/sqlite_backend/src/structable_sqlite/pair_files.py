@@ -10,19 +10,19 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
 from urllib.parse import quote
 from uuid import uuid4
 
-from structable.backends.ordered import Pair, SplitPlan
+from structable.backends.ordered import Pair, SplitPlan, StagedRun
 
 from .errors import translated
 
-__all__ = ["drop_runs", "jobs_with_runs", "make_plan", "read_pairs", "write_run"]
+__all__ = ["drop_runs", "find_runs", "make_plan", "read_pairs", "write_run"]
 
 _GRACE_SECONDS = 60.0
+_UNFINISHED_SECONDS = 24 * 3600.0
 
 
 def _write_pairs(path: Path, pairs: Iterable[Pair]) -> int:
@@ -79,29 +79,27 @@ def _sweep(plans: Path) -> None:
                     os.close(lock)
 
 
-def write_run(runs: Path, job_id: str, pairs: Iterable[Pair]) -> Path:
+def write_run(runs: Path, owner: str, pairs: Iterable[Pair]) -> Path:
     """Write a run of a job, and return its file."""
-    folder = _job_folder(runs, job_id)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "job").write_text(job_id, encoding="utf-8")
-    run = folder / uuid4().hex
-    _write_pairs(run, pairs)
-    return run
+    runs.mkdir(parents=True, exist_ok=True)
+    run = runs / f"{owner}-{uuid4().hex}"
+    new = run.with_suffix(".new")
+    _write_pairs(new, pairs)
+    return new.rename(run)
 
 
-def drop_runs(runs: Path, job_id: str) -> None:
-    """Remove the runs of a job."""
-    shutil.rmtree(_job_folder(runs, job_id), ignore_errors=True)
-
-
-def jobs_with_runs(runs: Path) -> dict[str, float]:
-    """Return the jobs, each with the time when its folder received its last file."""
-    found: dict[str, float] = {}
-    for job in runs.glob("*/job"):
-        with suppress(FileNotFoundError):  # dropped meanwhile
-            found[job.read_text(encoding="utf-8")] = job.parent.stat().st_mtime
+def find_runs(runs: Path, owner: str) -> list[StagedRun]:
+    """Return the runs of a job, or of all jobs, with those that are being written."""
+    found: list[StagedRun] = []
+    for run in runs.glob(f"{owner}*"):
+        with suppress(FileNotFoundError):  # dropped or finished since
+            written = run.stat().st_mtime
+            found.append(StagedRun(run.name.partition("-")[0], str(run).encode(), written, not run.suffix))
     return found
 
 
-def _job_folder(runs: Path, job_id: str) -> Path:
-    return runs / sha256(job_id.encode()).hexdigest()  # an id may contain characters that a file name must not
+def drop_runs(runs: Iterable[StagedRun]) -> None:
+    """Remove runs; one that is not whole is left to a living process for a day."""
+    for run in runs:
+        if run.whole or time.time() - run.time > _UNFINISHED_SECONDS:
+            Path(run.state.decode()).unlink(missing_ok=True)
