@@ -46,14 +46,14 @@ def ensure_rule(
     java: str,
     *,
     pre_cbo: str | None = None,
-    last: str | None = None,
+    last: Iterable[str] = (),
     prepare: Callable[[JavaObject], None] | None = None,
 ) -> str | None:
     """Add a rule to the optimizer of a session and those derived from it; return the reason if that fails.
 
     The class `name` has a nested class `Builder`, a function from a session to the rule. Janino, which Spark brings for
     its code generation, compiles its source `java`; it knows no generics. The class `pre_cbo` in it is a rule that runs
-    once, when the others are done, before sources take their filters; `last`, which has no builder, is one for the end.
+    once, when the others are done, before sources take their filters; `last`, without builders, are those for the end.
     `prepare` gets the class loader of the rules, also of those that were there.
     """
     try:
@@ -87,7 +87,7 @@ def add_rule(
     java: str,
     *,
     pre_cbo: str | None = None,
-    last: str | None = None,
+    last: Iterable[str] = (),
 ) -> None:
     """Add a rule to a session's optimizer, as `ensure_rule` describes it."""
     gateway = spark.sparkContext._gateway
@@ -100,10 +100,11 @@ def add_rule(
     inject_rule(spark, name, loader)
     if pre_cbo is not None:
         inject_pre_cbo_rule(spark, pre_cbo, loader)
-    if last is not None:
-        methods = spark._jsparkSession.experimental()
-        added = methods.extraOptimizations().appended(instance_of(spark, last, loader))
-        getattr(methods, "extraOptimizations_$eq")(added)
+    methods = spark._jsparkSession.experimental()
+    for one in last:
+        getattr(methods, "extraOptimizations_$eq")(
+            methods.extraOptimizations().appended(instance_of(spark, one, loader))
+        )
 
 
 def inject_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:

@@ -10,7 +10,7 @@ rule replaces the table of each scan by one that
 - asks Python once for each `load()` what the table is like, and how large, if a plan needs that: `table_facts`;
 - takes what the store and the reader do for Spark, and reports the size of what is left;
 - reads decimals of up to 18 digits as integers, by a rule that runs last;
-- takes the keys of a join's small side as a filter, which another rule makes Spark offer;
+- takes the keys of a join's small side as a filter, which another rule makes Spark offer, but those of a recursion's rows;
 - plans when its partitions are needed, so that `explain` takes no snapshot, and then tells Python: `scan_requests`;
 - plans in the session that built it, which in threads other than the session's own is not the active one.
 
@@ -37,11 +37,11 @@ __all__ = ["COORDINATOR_CLASS", "isolate_scans"]
 COORDINATOR_CLASS = "StructableCoordinator"
 _RULE_CLASS = "StructableScanIsolation"
 _FILTER_RULE_CLASS = "StructableRuntimeFilters"
-_DECIMAL_RULE_CLASS = "StructableDecimals"
+_LAST_RULE_CLASSES = ("StructableRecursions", "StructableDecimals")
 _CLASSES = (
     _RULE_CLASS,
     _FILTER_RULE_CLASS,
-    _DECIMAL_RULE_CLASS,
+    *_LAST_RULE_CLASSES,
     "StructableSource",
     "StructableAggregates",
     "StructableScanBuilder",
@@ -63,7 +63,7 @@ def isolate_scans(spark: SparkSession, coordinator: Coordinator) -> None:
         instance_of(spark, COORDINATOR_CLASS, loader).listensAt(*coordinator.driver_address)
 
     reason = ensure_rule(
-        spark, _RULE_CLASS, java, pre_cbo=_FILTER_RULE_CLASS, last=_DECIMAL_RULE_CLASS, prepare=prepare
+        spark, _RULE_CLASS, java, pre_cbo=_FILTER_RULE_CLASS, last=_LAST_RULE_CLASSES, prepare=prepare
     )
     if reason is not None:
         warnings.warn(

@@ -2,6 +2,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.OptionalLong;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
@@ -15,39 +16,47 @@ import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.internal.connector.SupportsMetadata;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
+import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
-/** A scan with everything known that Spark pushed down. */
+/**
+ * A scan with everything known that Spark pushed down.
+ *
+ * Spark uses it in several nodes of physical plans, in some of which it filters, and at once in several threads: each step
+ * of a recursion has nodes of its own with the scans of the query. So what belongs to a node is in the batch of that node.
+ */
 public final class StructableScan implements SupportsReportStatistics, SupportsRuntimeV2Filtering, SupportsMetadata {
   private static final int MOST_KEYS = 10000;  // of a runtime filter, which each split carries
   private static final int MOST_DIGITS = 18;  // that a long holds
 
   private final StructableSource source;
   private final StructType columns;
-  private final MetadataBuilder request;
+  private final Metadata request;
   private final String where;  // the pushed conditions for Python, or null
   private final long rowsAtMost;
   private final Scan described;
-  private final List asked;  // what Spark planned with, before it filters by the keys of a join
+  private final ThreadLocal filtered = new ThreadLocal();  // the request for the next batch, of a node that filters
+  private final ThreadLocal latest = new ThreadLocal();  // planned, and has not given its reader factory
   private scala.collection.immutable.Map shown;
   private String description;
-  private IsolatedBatch batch;
+  private String execution;  // in which it was planned last
   private StructableScan ofIntegers;
 
-  StructableScan(StructableSource source, StructType columns, MetadataBuilder request, String where, long rowsAtMost) {
+  StructableScan(StructableSource source, StructType columns, Metadata request, String where, long rowsAtMost) {
     this(source, columns, request, where, rowsAtMost, source.described(columns));
   }
 
-  private StructableScan(StructableSource source, StructType columns, MetadataBuilder request, String where,
+  private StructableScan(StructableSource source, StructType columns, Metadata request, String where,
       long rowsAtMost, Scan described) {
     this.source = source;
     this.columns = columns;
@@ -55,7 +64,6 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
     this.where = where;
     this.rowsAtMost = rowsAtMost;
     this.described = described;
-    this.asked = Arrays.asList(new Object[] {source.identity(), columns, request.build()});
     this.description = described.description();
     this.shown = scala.collection.immutable.Map$.MODULE$.empty();
     if (described instanceof SupportsMetadata) shown = ((SupportsMetadata) described).getMetaData();
@@ -90,9 +98,10 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
     return new Estimate(OptionalLong.of(rows), OptionalLong.of(Math.max(1L, bytes)));
   }
 
-  public synchronized Batch toBatch() {
-    if (batch == null) batch = new IsolatedBatch();
-    return batch;
+  public Batch toBatch() {
+    Metadata asked = filtered.get() == null ? request : (Metadata) filtered.get();
+    filtered.remove();
+    return new IsolatedBatch(asked);
   }
 
   /**
@@ -110,7 +119,10 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
     return (NamedReference[]) names.toArray(new NamedReference[0]);
   }
 
-  /** Plans with these conditions, too, as far as the store takes them: Spark joins all the same. */
+  /**
+   * Lets the batch that this thread makes next plan with these conditions, too, as far as the store takes them: Spark joins
+   * all the same.
+   */
   public void filter(Predicate[] conditions) {
     List written = new ArrayList();
     if (where != null) written.add(where);
@@ -119,13 +131,12 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
       String json = writer.keys(conditions[i], MOST_KEYS);
       if (json != null) written.add(json);
     }
-    String all = StructableConditions.all(written);
-    if (all == null) request.remove("@WHERE@");
-    else request.putString("@WHERE@", all);
-    ((IsolatedBatch) toBatch()).forget();
+    MetadataBuilder asked = new MetadataBuilder().withMetadata(request);
+    if (!written.isEmpty()) asked.putString("@WHERE@", StructableConditions.all(written));
+    filtered.set(asked.build());
   }
 
-  private boolean asks(String key) { return request.build().contains(key); }
+  private boolean asks(String key) { return request.contains(key); }
 
   static boolean isShortDecimal(DataType type) {
     return type instanceof DecimalType && ((DecimalType) type).precision() <= MOST_DIGITS;
@@ -147,7 +158,7 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
         if (!isShortDecimal(field.dataType())) continue;
         fields[i] = new StructField(field.name(), DataTypes.LongType, field.nullable(), field.metadata());
       }
-      MetadataBuilder asked = new MetadataBuilder().withMetadata(request.build()).putString("@UNSCALED@", columns.json());
+      Metadata asked = new MetadataBuilder().withMetadata(request).putString("@UNSCALED@", columns.json()).build();
       ofIntegers = new StructableScan(source, new StructType(fields), asked, where, rowsAtMost, described);
       ofIntegers.shown = shown;
       ofIntegers.description = description;
@@ -171,12 +182,29 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
     public OptionalLong sizeInBytes() { return bytes; }
   }
 
+  // That of the query: Spark runs parts of a recursion's steps as executions of their own within it, which see its state.
+  private synchronized String execution() {
+    SparkContext context = source.session().sparkContext();
+    String current = context.getLocalProperty("spark.sql.execution.id");
+    boolean within = current != null && !current.equals(context.getLocalProperty("spark.sql.execution.root.id"));
+    boolean runs = execution != null && SQLExecution.getQueryExecution(Long.parseLong(execution)) != null;
+    if (!within || !runs) execution = current;
+    return execution;
+  }
+
   /**
    * Plans when its partitions are needed, in the session that built it. Equal ones give the same rows, as all scans of a
    * query see one state: Spark then reads once what a query needs twice.
    */
   final class IsolatedBatch implements Batch {
+    private final Metadata request;
+    private final List asked;
     private Batch planned;
+
+    IsolatedBatch(Metadata request) {
+      this.request = request;
+      this.asked = Arrays.asList(new Object[] {source.identity(), columns, request});
+    }
 
     private List asked() { return asked; }
 
@@ -189,25 +217,28 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
     public synchronized InputPartition[] planInputPartitions() {
       Option before = StructableScanIsolation.enter(source.session());
       try {
-        return planned().planInputPartitions();
+        InputPartition[] partitions = planned().planInputPartitions();
+        latest.set(planned);
+        return partitions;
       } finally {
         StructableScanIsolation.leave(before);
       }
     }
 
+    // Right after its node has planned: by this batch or, if it filters, by another one.
     public synchronized PartitionReaderFactory createReaderFactory() {
       Option before = StructableScanIsolation.enter(source.session());
       try {
-        return planned().createReaderFactory();
+        Batch plan = latest.get() == null ? planned() : (Batch) latest.get();
+        latest.remove();
+        return plan.createReaderFactory();
       } finally {
         StructableScanIsolation.leave(before);
       }
     }
 
-    synchronized void forget() { planned = null; }
-
     private Batch planned() {
-      if (planned == null) planned = source.plan(columns, request);
+      if (planned == null) planned = source.plan(columns, request, execution());
       return planned;
     }
   }

@@ -127,7 +127,8 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
     if (aggregates != null) request.putString("@AGGREGATES@", aggregates.json());
     boolean total = aggregates != null && aggregates.groups.length == 0;
     StructableScan scan = new StructableScan(
-        source, aggregates == null ? columns() : aggregates.columns(), request, where, total ? 1L : rowsAtMost());
+        source, aggregates == null ? columns() : aggregates.columns(), request.build(), where,
+        total ? 1L : rowsAtMost());
     if (accepted.length > 0) scan.show("PushedFilters", shown(accepted));
     if (aggregates != null) scan.show("PushedAggregates", shown(aggregates.functions));
     if (aggregates != null && !total) scan.show("PushedGroupBy", shown(aggregates.groups));

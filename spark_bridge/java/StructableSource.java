@@ -139,14 +139,14 @@ public final class StructableSource {
   Scan described(StructType columns) { return scan(provider(shared), columns); }
 
   // Runs in the driver as part of the execution whose tasks will read, if there is one: `rdd` plans without.
-  Batch plan(StructType columns, MetadataBuilder request) {
+  Batch plan(StructType columns, Metadata request, String execution) {
     String zone = session.conf().get("spark.sql.session.timeZone");
-    request.putString("@ZONE@", DateTimeUtils.getZoneId(zone).normalized().getId());  // without names of Java alone
-    String execution = session.sparkContext().getLocalProperty("spark.sql.execution.id");
-    if (execution != null) request.putString("@EXECUTION@", execution);
+    MetadataBuilder all = new MetadataBuilder().withMetadata(request);
+    all.putString("@ZONE@", DateTimeUtils.getZoneId(zone).normalized().getId());  // without names of Java alone
+    if (execution != null) all.putString("@EXECUTION@", execution);
     StructField[] fields = (StructField[]) columns.fields().clone();
     StructField first = fields[0];
-    fields[0] = new StructField(first.name(), first.dataType(), first.nullable(), request.build());
+    fields[0] = new StructField(first.name(), first.dataType(), first.nullable(), all.build());
     StructType asked = new StructType(fields);
     List planned = StructableCoordinator.plan(options.asCaseSensitiveMap(), asked);
     PythonDataSourceV2 provider = provider(shared);

@@ -2,7 +2,8 @@
 
 import datetime as dt
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,6 +131,18 @@ class Tables:
 def tables(spark: SparkSession, url: str) -> Iterator[Tables]:
     with session_active(spark):  # `newSession()` of another test leaves its own active
         yield Tables(spark, url)
+
+
+@contextmanager
+def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Set settings of a session that it has not set, for as long as this lasts."""
+    for name, value in values.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in values:
+            session.conf.unset(name)
 
 
 def complete(spec: TableSpecification, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:

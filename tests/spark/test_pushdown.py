@@ -68,7 +68,7 @@ def pushed(frame: DataFrame) -> str | None:
     scan = frame._jdf.queryExecution().optimizedPlan().collectLeaves().head().scan()
     request = scan.getClass().getDeclaredField("request")
     request.setAccessible(True)
-    return str(json.loads(request.get(scan).build().json())["structable.where"])
+    return str(json.loads(request.get(scan).json())["structable.where"])
 
 
 @pytest.fixture(scope="module", params=["leveldb", "postgresql"])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from structable.spi import Storage
-from tests.spark.conftest import Tables, every_store
+from tests.spark.conftest import Tables, every_store, settings
 from tests.spark.support.plans import planned_scans
 from tests.spark.support.samples import EVERYTHING, ROWS, create_runs
 from tests.spark.test_query_snapshots import create, move
@@ -20,14 +19,8 @@ LARGE = 10_000_000
 """The option `statistics` of a table that Spark takes for a large one."""
 
 
-@contextmanager
-def no_runtime_filters(session: SparkSession) -> Iterator[None]:
-    switch = "spark.sql.optimizer.dynamicPartitionPruning.enabled"
-    session.conf.set(switch, "false")
-    try:
-        yield
-    finally:
-        session.conf.unset(switch)
+def no_runtime_filters(session: SparkSession) -> AbstractContextManager[None]:
+    return settings(session, {"spark.sql.optimizer.dynamicPartitionPruning.enabled": "false"})
 
 
 def check(frame: DataFrame, *wanted: str) -> list[Any]:
@@ -89,11 +82,8 @@ def test_nulls_and_no_keys(tables: Tables, storage: Storage) -> None:
     keys = tables.session.sql("select * from values ('OK'), (null), ('lost') as few(status)")
     check(large(tables).join(keys, "status"), "status in ['")
     none = f.broadcast(tables.read("runs").where("concat(status, 'x') = 'y'").select("status"))
-    tables.session.conf.set("spark.sql.adaptive.enabled", "false")  # it would leave the scan out
-    try:
+    with settings(tables.session, {"spark.sql.adaptive.enabled": "false"}):  # it would leave the scan out
         assert check(large(tables).join(none, "status"), "status in []") == []
-    finally:
-        tables.session.conf.set("spark.sql.adaptive.enabled", "true")
 
 
 def test_too_many_keys_are_left_to_the_join(tables: Tables, storage: Storage) -> None:

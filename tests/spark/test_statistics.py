@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from structable.spark_bridge import registration
 from structable.spark_bridge.store_client import StoreClient
 from structable.spi import Field, Storage, TableSpecification, UnsupportedOperationError
-from tests.spark.conftest import Tables, every_store
+from tests.spark.conftest import Tables, every_store, settings
 from tests.spark.support.samples import EVERYTHING, create_runs, runs
 
 APPS = TableSpecification("apps", [Field.string("app"), Field.string("team")], primary_key=["app"])
@@ -145,9 +145,6 @@ def test_a_feed_has_no_size(tables: Tables, storage: Storage) -> None:
 
 def test_rows_reach_the_cost_based_optimizer(tables: Tables, storage: Storage) -> None:
     create_runs(storage, 1000)
-    tables.session.conf.set("spark.sql.cbo.enabled", "true")
-    try:
+    with settings(tables.session, {"spark.sql.cbo.enabled": "true"}):
         statistics = tables.read("runs")._jdf.queryExecution().optimizedPlan().stats()
         assert str(statistics.rowCount().toString()) == "Some(1000)"
-    finally:
-        tables.session.conf.unset("spark.sql.cbo.enabled")
