@@ -61,6 +61,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "conformance": ("structable conformance 'leveldb:///tmp/stores/{fresh}' -k test_scan -x",),
     "doctor": ("structable doctor leveldb:///data/app", "structable doctor hbase://gateway/app --repair --table runs"),
+    "compact": ("structable compact leveldb:///data/app", "structable compact 'leveldb:///data/app?compression=none'"),
 }
 """Examples by command."""
 

@@ -15,6 +15,7 @@ from .autocommit import AutoCommitTable
 from .backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
 from .bulk import CommitResult, PatchArm, ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
 from .changes import Change, RowKind
+from .compaction import CompactionProgress
 from .diagnosis import Finding, FindingLevel
 from .documents import specification_from_document, specification_to_document
 from .errors import (
@@ -90,6 +91,7 @@ __all__ = [
     "Column",
     "CommitOutcomeUnknownError",
     "CommitResult",
+    "CompactionProgress",
     "DataCorruptionError",
     "Expression",
     "FeedPosition",

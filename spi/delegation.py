@@ -10,6 +10,7 @@ from .admin import TableAdmin
 from .aggregates import Aggregation
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
 from .changes import Change, RowKind
+from .compaction import CompactionProgress
 from .diagnosis import Finding
 from .feeds import ChangeFeed
 from .filters import Filter
@@ -297,6 +298,9 @@ class DelegatingStorage(Storage):
 
     def repair(self) -> Iterator[Finding]:
         return self._storage.repair()
+
+    def compact(self) -> Iterator[CompactionProgress]:
+        return self._storage.compact()
 
     def close(self) -> None:
         self._storage.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
 from .admin import TableAdmin
 from .bulk import CommitResult, StagedWrite, WriteJob, WriteMode
 from .changes import Change, RowKind
+from .compaction import CompactionProgress
 from .delegation import DelegatingStorage, DelegatingTable
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
@@ -187,3 +188,6 @@ class ReadOnlyStorage(DelegatingStorage):
 
     def repair(self) -> Iterator[Finding]:
         self._refuse("repair")
+
+    def compact(self) -> Iterator[CompactionProgress]:
+        self._refuse("compact")

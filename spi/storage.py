@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from .admin import TableAdmin
 from .aggregates import Aggregation
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
+from .compaction import CompactionProgress
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
 from .feeds import ChangeFeed
@@ -300,6 +301,22 @@ class Storage(Transactional):
             If the store cannot be reached; completed work stays.
         """
         return iter(())
+
+    def compact(self) -> Iterator[CompactionProgress]:
+        """Rewrite everything that the store keeps, so that it takes no more space than it must, and yield the progress.
+
+        Other processes, and other threads, may use the store at the same time. Whatever ends the work early, an error,
+        a killed process or a caller who asks for no more progress, loses nothing; another call begins it again. The
+        first progress has the size before, and the last one the size after.
+
+        Raises
+        ------
+        UnsupportedOperationError
+            If the store leaves nothing to compact, or does so on its own; the default.
+        StorageUnavailableError
+            If the store cannot be reached, or has no room for the new files.
+        """
+        raise UnsupportedOperationError(f"{self.url} cannot be compacted: its store reclaims space by means of its own")
 
     @abstractmethod
     def close(self) -> None:

@@ -58,6 +58,13 @@ class LevelDBBackend(Backend):
             "write_buffer", 16, "MiB of memory for new rows before they become a table file", minimum=1, maximum=1024
         ),
         Option("open_files", 1000, "table files to keep open", minimum=20, maximum=50_000),
+        Option(
+            "compression",
+            "",
+            "how the owning process writes table files; left out, as the database was made or last compacted, which is "
+            "without compression for new ones",
+            choices=("none", "snappy"),
+        ),
     )
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
@@ -89,6 +96,7 @@ def _engine(url: StorageUrl, options: Mapping[str, OptionValue]) -> RoutedEngine
             write_buffer=int(options["write_buffer"]) * _MEBIBYTE,
             block_cache=int(options["block_cache"]) * _MEBIBYTE,
             open_files=int(options["open_files"]),
+            compression=str(options["compression"]) or None,
         ),
         create=may_create(options),
     )

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from structable.backends.ordered.engine import Pair, SharedSplits, SplitPlan
-from structable.spi import Traffic
+from structable.spi import CompactionProgress, Traffic
 
+from .compaction import compact
 from .estimate import estimate
 from .membership import Membership
 from .routed_engine import RoutedEngine
@@ -45,6 +46,10 @@ class LevelDBEngine(RoutedEngine):
     def traffic(self) -> Traffic:
         """Return what was exchanged with the process that owns the database: nothing, if that is this one."""
         return NO_TRAFFIC if self._traffic is None else self._traffic.of(self)
+
+    def compact(self) -> Iterator[CompactionProgress]:
+        compression = self._settings.database.compression
+        return compact(self.folder, lambda keys: self.route.compact(compression, keys))
 
     def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         return plan_splits(self.folder, self.route.checkpoint, lambda: self.epoch, begin, end, count)

@@ -18,6 +18,7 @@ from structable.spi.errors import StorageUnavailableError, StructableError
 from .client.client import Client, connect_to_owner
 from .folder import Folder
 from .identity import DatabaseIdentity, lost_database
+from .native.compression import DEFAULT_COMPRESSION, record_compression
 from .native.database import CLOSED, DatabaseLockedError
 from .native.forked import can_own
 from .owner.commit_markers import sweep_markers
@@ -263,6 +264,7 @@ class Membership:
             create = folder.may_create()
             if create:
                 folder.begin_creation()
+                record_compression(folder.database, settings.database.compression or DEFAULT_COMPRESSION)
             checked = folder.check_clean()
             shared = open_shared(folder.epoch, writable=True)
         store = LocalStore(folder.database, settings.database, shared, self.upcalls, self.recover)

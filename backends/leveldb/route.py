@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, WriteSet
 from structable.spi.errors import StorageUnavailableError
@@ -33,6 +33,14 @@ class Route(ABC):
     @abstractmethod
     def checkpoint(self, plan: str) -> None:
         """Make a hard-link copy of the database for a plan."""
+
+    @abstractmethod
+    def compact(self, compression: str | None, keys: Sequence[bytes]) -> bool:
+        """Rewrite every table file that holds one of these sorted keys, and those above in the interval between them.
+
+        From now on table files are written with the compression, which is recorded, or else as before. Returns whether
+        they were written otherwise before.
+        """
 
     @abstractmethod
     def committed(self, client: bytes, connection: int, sequence: int) -> bool: ...
@@ -69,6 +77,9 @@ class NoRoute(Route):
         raise self._fail()
 
     def checkpoint(self, plan: str) -> None:
+        raise self._fail()
+
+    def compact(self, compression: str | None, keys: Sequence[bytes]) -> bool:
         raise self._fail()
 
     def committed(self, client: bytes, connection: int, sequence: int) -> bool:

@@ -14,6 +14,7 @@ from structable.spi import (
     Aggregation,
     ChangeFeed,
     CommitResult,
+    CompactionProgress,
     Filter,
     Finding,
     Isolation,
@@ -246,6 +247,11 @@ class OrderedStorage(Storage):
     def repair(self) -> Iterator[Finding]:
         self._require_open()
         return chain(self._jobs.recovery.repair(), self.engine.repair(self.spaces))
+
+    def compact(self) -> Iterator[CompactionProgress]:
+        self._require_open()
+        progress = self.engine.compact()
+        return super().compact() if progress is None else progress
 
     def spaces(self) -> Spaces:
         return self.engine.look(read_spaces)

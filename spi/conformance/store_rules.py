@@ -176,7 +176,7 @@ class StoreRules(ConformanceCase):
         assert storage.admin.get_specification("items") == ITEMS
 
     def test_storage_only_read_refuses_jobs(self, storage: Storage, storage_url: str) -> None:
-        """`read_only=True`: no step of a write job, and no repair."""
+        """`read_only=True`: no step of a write job, no repair, and no compaction."""
         storage.admin.create(ITEMS)
         job = storage.begin_write("items", mode=WriteMode.UPSERT, job_id=uuid.uuid4().hex)
         with connect(storage_url, read_only=True) as reader:
@@ -186,6 +186,7 @@ class StoreRules(ConformanceCase):
                 "commit_write": lambda: reader.commit_write(job, []),
                 "abort_write": lambda: reader.abort_write(job),
                 "repair": reader.repair,
+                "compact": reader.compact,
             }
             for name, step in steps.items():
                 with pytest.raises(UnsupportedOperationError, match=f"^{name} .*read_only=True"):
@@ -210,3 +211,24 @@ class StoreRules(ConformanceCase):
             assert another.table("items").read((1,)) is not None
         with connect(storage_url, read_only=True) as after:
             assert after.table("items").count() == 49
+
+    def test_compact_changes_no_row(self, storage: Storage) -> None:
+        """`compact` yields its progress from 0 to 1, others go on, and no row changes; or the store refuses it."""
+        storage.admin.create(ITEMS)
+        table = storage.table(ITEMS.name)
+        table.upsert_many(item(number, tag="a") for number in range(100))
+        table.delete_all(Range.at_least((50,)))
+        try:
+            steps = storage.compact()
+        except UnsupportedOperationError:
+            return
+        with storage.transaction(read_only=True) as transaction:
+            before = plain(transaction.table(ITEMS.name).scan())
+            found = [next(steps)]
+            table.upsert(item(7, tag="b"))
+            found += steps
+            assert plain(transaction.table(ITEMS.name).scan()) == before
+        fractions = [one.fraction for one in found]
+        assert (fractions, fractions[0], fractions[-1]) == (sorted(fractions), 0, 1)
+        assert all(one.bytes >= 0 for one in found)
+        assert plain(table.scan()) == [item(number, tag="b" if number == 7 else "a") for number in range(50)]

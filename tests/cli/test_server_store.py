@@ -29,6 +29,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("import", "runs", "runs.csv"),
     ("export", "runs", "out.csv"),
     ("conformance",),
+    ("compact",),
 ]
 
 

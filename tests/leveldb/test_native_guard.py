@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
+
+from structable.backends.leveldb.native.native_guard import native_call, native_upkeep, wait_for_native_calls
 
 from .support.processes import Process
 
@@ -93,6 +96,29 @@ def test_main_thread_that_goes_on_counts_as_inside(run: Callable[[str], Process]
 
 def test_main_thread_that_waits_for_more_work_is_outside(run: Callable[[str], Process]) -> None:
     assert run(INTERRUPTED + IN_NEXT_WORK).receive() == "True"
+
+
+def test_a_bulk_commit_waits_for_readers_of_the_newest_state_alone() -> None:
+    """Closing the database waits for scans and compactions, too."""
+    entered, left = threading.Event(), threading.Event()
+
+    @native_upkeep
+    def compact() -> None:
+        entered.set()
+        left.wait()
+
+    @native_call
+    def scan() -> Iterator[int]:
+        compact()
+        yield 1
+
+    thread = threading.Thread(target=lambda: list(scan()))
+    thread.start()
+    entered.wait()
+    assert wait_for_native_calls(0, newest_state=True)
+    assert not wait_for_native_calls(0)
+    left.set()
+    thread.join()
 
 
 @pytest.mark.parametrize("call", ["engine.begin(True).close()", 'engine.get(key("before"))'], ids=["begin", "get"])

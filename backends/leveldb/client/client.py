@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from structable.backends.base.traffic import Tallies
 from structable.backends.leveldb.folder import Folder
@@ -217,6 +217,15 @@ class Client(Route):
             return
         if frame[0] != messages.DONE:
             self.requests.refuse(frame)
+
+    def compact(self, compression: str | None, keys: Sequence[bytes]) -> bool:
+        try:
+            frame = self.requests.ask(messages.COMPACT, messages.pack_texts([(compression or "").encode(), *keys]))
+        except PeerLostError:
+            return self._failover(self).compact(compression, keys)
+        if frame[0] not in (messages.VALUE, messages.ABSENT):
+            self.requests.refuse(frame)
+        return frame[0] == messages.VALUE
 
     def committed(self, client: bytes, connection: int, sequence: int) -> bool:
         try:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
-from .manifest import manifest_state
+from .compression import COMPRESSION
+from .manifest import parsed_manifest
 from .recovery import UNSYNCED
 
 __all__ = ["copy_checkpoint", "link_copy"]
@@ -67,11 +68,7 @@ def link_copy(source: Path, target: Path) -> bool:
     current = (source / "CURRENT").read_bytes()
     manifest = current.decode().strip()
     content = (source / manifest).read_bytes()
-    try:
-        tables = manifest_state(content).tables
-    except (ValueError, IndexError) as error:
-        raise DataCorruptionError(f"the manifest {source / manifest} is damaged: {error}") from error
-    for table in tables:
+    for table in parsed_manifest(source / manifest, content).tables:
         name = f"{table:06}.ldb"
         try:
             _link(source / name, target / name)
@@ -80,7 +77,7 @@ def link_copy(source: Path, target: Path) -> bool:
                 raise DataCorruptionError(f"the LevelDB database in {source} has lost its file {name}") from None
             raise
     for name in os.listdir(source):
-        if name.endswith(".log") or name == UNSYNCED:
+        if name.endswith(".log") or name in (UNSYNCED, COMPRESSION):
             shutil.copyfile(source / name, target / name)
     (target / manifest).write_bytes(content)
     (target / "CURRENT").write_bytes(current)

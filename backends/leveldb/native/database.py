@@ -16,9 +16,10 @@ import plyvel
 from structable.backends.ordered.engine import Pair
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError, StructableError
 
+from .compression import recorded_compression
 from .forked import can_compact, note_closed, note_opened
 from .gaps import Gaps
-from .native_guard import native_call, wait_for_native_calls
+from .native_guard import native_call, native_upkeep, wait_for_native_calls
 
 __all__ = [
     "CLOSED",
@@ -99,6 +100,7 @@ class DatabaseOptions:
     write_buffer: int = 16 << 20  # bytes of memory for new rows before they become a table file
     block_cache: int = 64 << 20  # bytes of memory for blocks of table files
     open_files: int = 1000  # table files, at most
+    compression: str | None = None  # of new table files, "none" or "snappy"; None for the database's own choice
 
 
 class Database:
@@ -112,6 +114,7 @@ class Database:
         self.gate = Gate()
         self.write_failed = False
         """Whether a write has failed: later writes would be lost with it."""
+        self.compression = options.compression or recorded_compression(path)
         note_opened(path)
         try:
             self._database = plyvel.DB(
@@ -122,6 +125,7 @@ class Database:
                 lru_cache_size=options.block_cache,
                 max_open_files=options.open_files,
                 bloom_filter_bits=10,
+                compression=None if self.compression == "none" else self.compression,
             )
         except BaseException as error:
             note_closed(path)
@@ -214,6 +218,19 @@ class Database:
             raise StorageUnavailableError(CLOSED)
         try:
             return [int(size) for size in self._database.approximate_sizes(*intervals)]
+        except (plyvel.Error, RuntimeError) as error:
+            raise translated(error) from error
+
+    @native_upkeep
+    def compact(self, first: bytes, last: bytes) -> None:
+        """Merge the table files that overlap the keys from `first` to `last`, both included, down to one level.
+
+        Returns without a word if LevelDB fails: the next write raises.
+        """
+        if self.gate.shut:
+            raise StorageUnavailableError(CLOSED)
+        try:
+            self._database.compact_range(start=first, stop=last)
         except (plyvel.Error, RuntimeError) as error:
             raise translated(error) from error
 

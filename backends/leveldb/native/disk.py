@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["cut", "probe_disk", "sync_folder"]
+__all__ = ["cut", "probe_disk", "replace_durably", "sync_folder"]
 
 _PROBE = 256 << 10
 
@@ -17,6 +17,17 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def replace_durably(path: Path, content: bytes) -> None:
+    """Give a file a content: after a crash it has this one or the one before."""
+    new = path.with_name(f"{path.name}.new")
+    with open(new, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    sync_folder(path.parent)
 
 
 def cut(path: Path, size: int) -> None:

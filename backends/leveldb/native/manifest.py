@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from structable.spi.errors import DataCorruptionError
 
 from .log_format import read_number, read_text, records
 
-__all__ = ["ManifestState", "manifest_state"]
+__all__ = ["ManifestState", "TableFile", "manifest_state", "parsed_manifest", "read_manifest"]
 
 _COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_POINTER = range(1, 6)
 _DELETED_FILE, _NEW_FILE, _PREVIOUS_LOG = 6, 7, 9
+_SEQUENCE_BYTES = 8
+"""At the end of each key: its sequence number and whether it is a deletion."""
+
+
+class TableFile(NamedTuple):
+    """A table file, by the keys at its ends; files of one level do not overlap, but for level 0."""
+
+    level: int
+    first: bytes
+    last: bytes
+    size: int
 
 
 @dataclass(slots=True)
 class ManifestState:
     """The newest state that a manifest describes."""
 
-    tables: set[int] = field(default_factory=set)  # numbers of the table files
+    tables: dict[int, TableFile] = field(default_factory=dict)  # by their numbers
     log: int = 0  # number of the oldest log whose rows are not in them
     sequence: int = 0  # number of the newest operation when it was written; the logs may have newer ones
 
@@ -42,14 +57,28 @@ def manifest_state(manifest: bytes) -> ManifestState:
             elif tag == _DELETED_FILE:
                 _, offset = read_number(edit, offset)
                 file, offset = read_number(edit, offset)
-                state.tables.discard(file)
+                state.tables.pop(file, None)
             elif tag == _NEW_FILE:
-                _, offset = read_number(edit, offset)
+                level, offset = read_number(edit, offset)
                 file, offset = read_number(edit, offset)
-                _, offset = read_number(edit, offset)
-                _, offset = read_text(edit, offset)
-                _, offset = read_text(edit, offset)
-                state.tables.add(file)
+                size, offset = read_number(edit, offset)
+                first, offset = read_text(edit, offset)
+                last, offset = read_text(edit, offset)
+                state.tables[file] = TableFile(level, first[:-_SEQUENCE_BYTES], last[:-_SEQUENCE_BYTES], size)
             else:
                 raise ValueError(f"unknown tag {tag}")
     return state
+
+
+def read_manifest(folder: Path) -> ManifestState:
+    """Read the manifest of a database, which may be open; the errors are `OSError` and those of `parsed_manifest`."""
+    path = folder / (folder / "CURRENT").read_text().strip()
+    return parsed_manifest(path, path.read_bytes())
+
+
+def parsed_manifest(path: Path, content: bytes) -> ManifestState:
+    """Read the content of a manifest file; `DataCorruptionError` if it cannot be read."""
+    try:
+        return manifest_state(content)
+    except (ValueError, IndexError) as error:
+        raise DataCorruptionError(f"the manifest {path} is damaged: {error}") from error

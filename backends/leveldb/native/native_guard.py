@@ -24,12 +24,13 @@ from typing import ParamSpec, TypeVar
 
 from structable.backends.base.uninterrupted import uninterrupted
 
-__all__ = ["native_call", "wait_for_native_calls"]
+__all__ = ["native_call", "native_upkeep", "wait_for_native_calls"]
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-_GUARDED: set[CodeType] = set()
+_GUARDED: dict[CodeType, bool] = {}
+"""The guarded functions, and whether they read the newest state."""
 _WAITING = uninterrupted.__code__
 _WALK = threading.Lock()
 
@@ -37,40 +38,48 @@ _WALK = threading.Lock()
 def native_call(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Guard a function that calls plyvel; after a call of `uninterrupted` the function must check the flag again."""
     assert isinstance(function, FunctionType)
-    _GUARDED.add(function.__code__)
+    code = function.__code__
+    _GUARDED[code] = not code.co_flags & CO_GENERATOR  # scans read snapshots
     return function
 
 
-def wait_for_native_calls(seconds: float, *, generators: bool = True) -> bool:
+def native_upkeep(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Guard a function that calls plyvel and reads nothing, as `native_call` does."""
+    assert isinstance(function, FunctionType)
+    _GUARDED[function.__code__] = False
+    return function
+
+
+def wait_for_native_calls(seconds: float, *, newest_state: bool = False) -> bool:
     """Wait until each guarded call that another thread is in now has ended; False if one takes longer.
 
-    Running scans count with `generators` only: they read snapshots, so that only closing the database concerns them.
+    With `newest_state` only calls count that read it: closing the database concerns all others, too.
     """
     deadline = time.monotonic() + seconds
-    waited_for = _guarded_frames(generators)
+    waited_for = _guarded_frames(newest_state)
     pause = 0.00005
     while waited_for:
         if time.monotonic() > deadline:
             return False
         time.sleep(pause)
         pause = min(pause * 2, 0.01)
-        waited_for &= _guarded_frames(generators)
+        waited_for &= _guarded_frames(newest_state)
     return True
 
 
-def _guarded_frames(generators: bool) -> set[FrameType]:
+def _guarded_frames(newest_state: bool) -> set[FrameType]:
     # CPython 3.11 crashes when a collection of garbage begins inside `f_back` of another thread's frame.
     with _WALK:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            return _walk_stacks(generators)
+            return _walk_stacks(newest_state)
         finally:
             if collecting:
                 gc.enable()
 
 
-def _walk_stacks(generators: bool) -> set[FrameType]:
+def _walk_stacks(newest_state: bool) -> set[FrameType]:
     inside: set[FrameType] = set()
     frames = sys._current_frames()
     # A reference of a frame to itself would keep the variables of all callers until garbage is collected.
@@ -79,7 +88,7 @@ def _walk_stacks(generators: bool) -> set[FrameType]:
         frame: FrameType | None = top
         # From the innermost call outwards: a signal handler may be inside, called by the main thread while it waits.
         while frame is not None and (code := frame.f_code) is not _WAITING:
-            if code in _GUARDED and (generators or not code.co_flags & CO_GENERATOR):
+            if code in _GUARDED and (_GUARDED[code] or not newest_state):
                 inside.add(frame)
             frame = frame.f_back
     return inside

@@ -56,7 +56,7 @@ class ReadSwitch:
         """Send reads to one state, and wait until no thread reads a newer one."""
         self._read = raw.get
         self.take = lambda: raw
-        if not wait_for_native_calls(READERS_LEAVE, generators=False):
+        if not wait_for_native_calls(READERS_LEAVE, newest_state=True):
             raise StorageUnavailableError("a reader did not return from LevelDB")
 
     def withhold(self) -> None:

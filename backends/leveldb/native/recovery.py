@@ -9,12 +9,11 @@ logs: after the offset in it a crash of the machine may leave gaps, and the log 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from structable.spi.errors import DataCorruptionError
 
-from .disk import cut, sync_folder
+from .disk import cut, replace_durably, sync_folder
 from .log import log_files
 from .log_format import begins_intact_record, first_tear, records, sequence
 from .manifest import manifest_state
@@ -27,13 +26,7 @@ UNSYNCED = "unsynced"
 def note_unsynced(folder: Path) -> None:
     """Record, durably, that records from here on are not synced one by one."""
     newest = log_files(folder)[-1]
-    new = folder / f"{UNSYNCED}.new"
-    with open(new, "wb") as file:
-        file.write(json.dumps([int(newest.stem), newest.stat().st_size]).encode())
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, folder / UNSYNCED)
-    sync_folder(folder)
+    replace_durably(folder / UNSYNCED, json.dumps([int(newest.stem), newest.stat().st_size]).encode())
 
 
 def all_synced(folder: Path) -> None:

@@ -172,6 +172,8 @@ class ServedConnection:
                 self._work(self._look_up, frame)
             elif message == messages.CHECKPOINT:
                 self._work(self._checkpoint, frame)
+            elif message == messages.COMPACT:
+                self._work(self._compact, frame)
             elif message == messages.GOODBYE:
                 self._goodbye()
             else:
@@ -325,6 +327,12 @@ class ServedConnection:
     def _checkpoint(self, frame: bytes) -> tuple[int, bytes]:
         self._store.copy_to(self._service.folder.checkpoint(frame[1:].decode()))
         return messages.DONE, b""
+
+    def _compact(self, frame: bytes) -> tuple[int, bytes]:
+        self._delegated = True
+        [compression, *keys], _ = messages.unpack_present(frame, 1)
+        changed = self._store.compact(compression.decode() or None, keys)
+        return (messages.VALUE if changed else messages.ABSENT), b""
 
     def _goodbye(self) -> None:
         with contextlib.suppress(StructableError):  # markers left behind are swept after a day

@@ -12,9 +12,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
+from structable.backends.leveldb.native.compression import record_compression, recorded_compression
 from structable.backends.leveldb.native.database import CLOSED, Database, DatabaseOptions, RawSnapshot, WriteFailedError
 from structable.backends.leveldb.native.disk import probe_disk
 from structable.backends.leveldb.native.format import prepare
@@ -224,13 +226,31 @@ class DatabaseHandle:
                         raise StorageUnavailableError("a reader did not return from LevelDB")
                     self.database = None
                 self.open(create=False)
-                _log.info("reopened the database in %s after a failure", self.path)
+                _log.info("reopened the database in %s", self.path)
             except OSError as error:  # StorageUnavailableError is one, too
                 self._heal_after = time.monotonic() + _HEAL_PAUSE
                 _log.warning("cannot reopen the database in %s: %s", self.path, error)
                 raise StorageUnavailableError(
                     f"{self.ailing or 'the database is closed'}; reopening it failed: {error}"
                 ) from error
+
+    def write_tables(self, compression: str) -> bool:
+        """Record a compression, and write table files with it from now on. The calling thread holds the right to write.
+
+        Returns whether they were written otherwise; the database was reopened then, which ends its snapshots.
+        """
+        database = self.healthy_database()
+        try:
+            if recorded_compression(self.path) != compression:
+                record_compression(self.path, compression)
+        except OSError as error:
+            raise StorageUnavailableError(f"the compression of {self.path} cannot be recorded: {error}") from error
+        if database.compression == compression:
+            return False
+        self._options = replace(self._options, compression=compression)
+        self.ailing = StorageUnavailableError("the database must be reopened for another compression")
+        self.heal()
+        return True
 
     def is_ailing(self) -> bool:
         """Return whether a write has failed, even if an interruption kept its caller from recording that."""

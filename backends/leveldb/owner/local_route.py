@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.leveldb.folder import Folder
 from structable.backends.leveldb.route import Procedures, Route
@@ -38,6 +40,9 @@ class LocalRoute(Route):
 
     def checkpoint(self, plan: str) -> None:
         uninterrupted(lambda: self.store.copy_to(self._folder.checkpoint(plan)))
+
+    def compact(self, compression: str | None, keys: Sequence[bytes]) -> bool:
+        return self.store.compact(compression, keys)
 
     def committed(self, client: bytes, connection: int, sequence: int) -> bool:
         return has_committed(self.store, client, connection, sequence)

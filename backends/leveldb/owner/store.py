@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from .bulk import apply_bulk
 from .commit_nodes import CommitNode, check_conflicts, node_of
 from .commit_versions import CommitVersions
 from .committer import Committer, Pending
+from .compaction import compact_keys
 from .database_handle import Changes, DatabaseHandle
 from .history import History
 from .pinned_snapshot import PinnedSnapshot
@@ -93,6 +94,10 @@ class LocalStore:
         with self.committer.exclusive():
             self._handle.healthy_database()
             copy_checkpoint(self.path, target)
+
+    def compact(self, compression: str | None, keys: Sequence[bytes]) -> bool:
+        """Rewrite table files, as `Route.compact` does; reads and commits go on."""
+        return uninterrupted(partial(compact_keys, self._handle, self.committer, compression, keys))
 
     @property
     def epoch(self) -> int:

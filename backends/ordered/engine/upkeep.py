@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from structable.spi import Finding, UnsupportedOperationError
+from structable.spi import CompactionProgress, Finding, UnsupportedOperationError
 
 from .feed_entries import entries_begin
 from .ordered_map import OrderedMap, WriteSet, successor
@@ -134,3 +134,7 @@ class Upkeep(OrderedMap):
     def repair(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         """Clean up after ended processes; see `Storage.repair`."""
         return iter(())
+
+    def compact(self) -> Iterator[CompactionProgress] | None:
+        """Rewrite everything, as `Storage.compact` does; None, the default, if the engine does not."""
+        return None

@@ -1,0 +1,75 @@
+"""Rewriting all table files of a database, a few at a time, from any process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from structable.spi import CompactionProgress
+from structable.spi.errors import StorageUnavailableError
+
+from .folder import Folder
+from .native.format import FORMAT_KEY
+from .native.manifest import TableFile, read_manifest
+
+__all__ = ["compact"]
+
+_PART_BYTES = 16 << 20
+"""Of the table files that are rewritten at once, which takes a second at most on most disks."""
+
+
+def compact(folder: Folder, rewrite: Callable[[Sequence[bytes]], bool]) -> Iterator[CompactionProgress]:
+    """Rewrite all table files that a database has now; `rewrite` is `Route.compact` of whatever process owns it.
+
+    Files that are written from now on have higher numbers, and are as they must be. The deepest level comes first: what
+    lies above its files goes with them.
+    """
+    yield CompactionProgress(0.0, _size(_tables(folder)))
+    rewrite((FORMAT_KEY,))  # which also moves all rows from the log to table files
+    tables = _tables(folder)
+    newest, whole = max(tables, default=0), _size(tables)
+    before: dict[int, TableFile] = {}
+    while old := {number: table for number, table in tables.items() if number <= newest}:
+        if old == before:
+            raise StorageUnavailableError(
+                f"LevelDB left {len(old):,} table files in {folder.database} as they were; try again"
+            )
+        deepest = max(table.level for table in old.values())
+        ahead = sorted((table, number) for number, table in old.items() if table.level == deepest)
+        above = _size(old) - sum(table.size for table, _ in ahead)
+        while True:
+            left = above + sum(table.size for table, _ in ahead)
+            yield CompactionProgress(1 - left / whole, _size(tables))
+            part = _next_part(folder.database, ahead)
+            if not part:
+                break
+            if rewrite([*(table.first for table in part), part[-1].last]):
+                yield from compact(folder, rewrite)  # another owner came, and wrote files of the other kind
+                return
+        before, tables = old, _tables(folder)
+    yield CompactionProgress(1.0, _size(tables))
+
+
+def _next_part(database: Path, ahead: list[tuple[TableFile, int]]) -> list[TableFile]:
+    """Take neighbours from the head of a list, without those that LevelDB has rewritten meanwhile."""
+    part: list[TableFile] = []
+    while ahead and sum(table.size for table in part) < _PART_BYTES:
+        table, number = ahead[0]
+        if (database / f"{number:06}.ldb").exists():
+            part.append(table)
+        elif part:
+            break
+        del ahead[0]
+    return part
+
+
+def _size(tables: dict[int, TableFile]) -> int:
+    return sum(table.size for table in tables.values())
+
+
+def _tables(folder: Folder) -> dict[int, TableFile]:
+    with folder.usable():
+        try:
+            return read_manifest(folder.database).tables
+        except FileNotFoundError:
+            return read_manifest(folder.database).tables  # LevelDB had begun another one
