@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 # Several folders test on the stores that are servers, and pytest finds a fixture only in a conftest above.
+from tests.costs import Costs
 from tests.hbase.support.fixtures import hbase_prefix, hbase_server, hbase_sweeper, hbase_url, start_hbase  # noqa: F401
 from tests.postgresql.support.fixtures import (  # noqa: F401
     postgresql_conninfo,
@@ -23,7 +24,7 @@ from tests.postgresql.support.fixtures import (  # noqa: F401
     start_postgresql,
 )
 from tests.quick_java import QUICK_JAVA
-from tests.variants import keep_some_variants
+from tests.variants import ROTATION, keep_some_variants
 
 # The suite's assertions explain themselves like those of a test module.
 pytest.register_assert_rewrite("structable.spi.conformance")
@@ -41,6 +42,11 @@ if "CI" not in os.environ:
 if examples := os.environ.get("STRUCTABLE_TEST_EXAMPLES"):
     settings.register_profile("counted", settings(max_examples=int(examples)))
     settings.load_profile("counted")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure the tests."""
+    config.pluginmanager.register(Costs())
 
 
 @pytest.hookimpl(trylast=True)
@@ -84,4 +90,5 @@ def pytest_report_header() -> list[str]:
     return [
         "drivers: " + ", ".join(f"{name} {version(name)}" for name in names),
         f"machine: {platform.system()} {platform.release()}, {os.cpu_count()} cores, {java}",
+        f"rotation: STRUCTABLE_TEST_ROTATION={ROTATION}",
     ]

@@ -1,19 +1,26 @@
-"""Fewer variants of wide tests, for a run that must end soon: `STRUCTABLE_TEST_VARIANTS=3`."""
+"""Fewer variants of wide tests and fewer seeds, for a run that must end soon: `STRUCTABLE_TEST_VARIANTS=3`.
+
+`STRUCTABLE_TEST_ROTATION` says which: ten consecutive numbers together choose every variant and every seed.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from hashlib import sha256
 from typing import TypeVar
 
 import pytest
 
-__all__ = ["keep_some_variants", "some_variants"]
+__all__ = ["ROTATION", "keep_some_variants", "seeds", "some_variants"]
 
 _Test = TypeVar("_Test", bound=Hashable)
+
+ROTATION = int(os.environ.get("STRUCTABLE_TEST_ROTATION", "0"))
+_ROUND = 10
+"""Consecutive rotations that together choose everything."""
 
 _VARIABLE = "STRUCTABLE_TEST_VARIANTS"
 _ON_ONE_STORE = ("tests/spark/", "tests/test_benchmarks.py", "tests/test_demo.py")
@@ -30,13 +37,14 @@ _STORES = {"memory", "leveldb", "postgresql", "hbase"}
 def keep_some_variants(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out variants of wide tests, if the environment asks for it: of each on each store as many as it says stay.
 
-    They are the same ones in each run. All are kept of tests that are named, and of those marked `every_variant`, these
-    of Spark on one store; none of those marked `long`.
+    The rotation says which stay. All are kept of tests that are named, and of those marked `every_variant`, these of
+    Spark on one store; one in ten of those marked `long`.
     """
     most = os.environ.get(_VARIABLE)
     if not most or any("::" in name for name in config.args):
         return
-    left_out = {item for item in items if item.get_closest_marker("long") is not None}
+    long = [item for item in items if item.get_closest_marker("long") is not None]
+    left_out = _all_but(0, long, lambda item: "long", _name)
     left_out |= _all_but(1, [item for item in items if item.nodeid.startswith(_ON_ONE_STORE)], _variant, _name)
     several = [item for item in items if item not in left_out and item.get_closest_marker("every_variant") is None]
     for folders, times in ((_WIDE, 1), (_FAULTS, 2)):
@@ -56,21 +64,33 @@ def some_variants(names: Iterable[str], share: int) -> list[str]:
     if not most:
         return found
     left_out = _all_but(int(most), found, lambda name: name.partition("[")[0], str)
-    return [name for name in found if name not in left_out][::share]
+    return [name for name in found if name not in left_out][ROTATION % share :: share]
+
+
+def seeds(variable: str, usual: int) -> list[int]:
+    """Return the seeds of a random test: as many as the environment's variable says, or the usual number.
+
+    Fewer than usual are this rotation's share of the usual ones.
+    """
+    count = int(os.environ.get(variable, usual))
+    return list(range(count)) if count >= usual else _share(list(range(usual)), count)
 
 
 def _all_but(
     most: int, tests: Iterable[_Test], same: Callable[[_Test], Hashable], name: Callable[[_Test], str]
 ) -> set[_Test]:
-    """Return the tests without as many of each that are the same, which are chosen as if by chance."""
+    """Return the tests without this rotation's share of each that are the same, which has at least `most`."""
     groups: dict[Hashable, list[_Test]] = defaultdict(list)
     for test in tests:
         groups[same(test)].append(test)
-    return {
-        test
-        for found in groups.values()
-        for test in sorted(found, key=lambda test: sha256(name(test).encode()).digest())[most:]
-    }
+    mixed = (sorted(found, key=lambda test: sha256(name(test).encode()).digest()) for found in groups.values())
+    return {test for found in mixed for test in set(found).difference(_share(found, most))}
+
+
+def _share(found: Sequence[_Test], least: int) -> list[_Test]:
+    """Return this rotation's share: at least so many, and enough for a round of rotations to choose all."""
+    count = min(max(least, -(-len(found) // _ROUND)), len(found))
+    return [found[(ROTATION * count + number) % len(found)] for number in range(count)]
 
 
 def _name(item: pytest.Item) -> str:

@@ -7,10 +7,11 @@ import random
 
 import pytest
 
+from tests.variants import seeds
+
 from .support import fake_clock
 from .support.schedule import Schedule, random_plan
 
-SEEDS = int(os.environ.get("STRUCTABLE_TEST_SCHEDULES", "300"))
 ONE_SEED = os.environ.get("STRUCTABLE_TEST_SCHEDULE_SEED")
 SHARES = 10
 
@@ -27,6 +28,6 @@ def run_schedule(seed: int) -> None:
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_random_schedules_keep_the_order_of_each_key(share: int) -> None:
-    seeds = range(share, SEEDS, SHARES) if ONE_SEED is None else [int(ONE_SEED)]
-    for seed in seeds:
+    chosen = seeds("STRUCTABLE_TEST_SCHEDULES", 300)[share::SHARES] if ONE_SEED is None else [int(ONE_SEED)]
+    for seed in chosen:
         run_schedule(seed)

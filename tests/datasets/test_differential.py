@@ -24,8 +24,8 @@ from tests.datasets.support.dataset_calls import BEGIN, Call, RandomCalls
 from tests.datasets.support.keys import Keys
 from tests.datasets.support.stores import opened
 from tests.datasets.support.ticks import Ticks
+from tests.variants import seeds
 
-ROUNDS = int(os.environ.get("STRUCTABLE_TEST_DATASET_ROUNDS", "2"))
 SEED = os.environ.get("STRUCTABLE_TEST_DATASET_SEED")
 TRANSACTIONS = 120
 SEALED = {"wrapped", "nonce", "data", "keytab"}
@@ -115,7 +115,7 @@ def _unsealed(fields: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if name not in SEALED}
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS) if SEED is None else [int(SEED)])
+@pytest.mark.parametrize("seed", seeds("STRUCTABLE_TEST_DATASET_ROUNDS", 2) if SEED is None else [int(SEED)])
 def test_every_store_does_what_memory_does(
     system: SystemData, seed: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

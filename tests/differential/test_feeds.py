@@ -20,14 +20,14 @@ from structable.spi.conformance.random_feeds import (
     random_feed,
     random_pool,
 )
+from tests.variants import seeds
 
-ROUNDS = int(os.environ.get("STRUCTABLE_TEST_FEED_ROUNDS", "4"))
 SEED = os.environ.get("STRUCTABLE_TEST_FEED_SEED")
 COMMITS = 15
 REFERENCE = "memory"
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS) if SEED is None else [int(SEED)])
+@pytest.mark.parametrize("seed", seeds("STRUCTABLE_TEST_FEED_ROUNDS", 4) if SEED is None else [int(SEED)])
 def test_feeds_are_equal(stores: dict[str, Storage], seed: int) -> None:
     """Commits over tables of all types: each leaves the same changes in the feeds of every store."""
     chance = random.Random(seed)

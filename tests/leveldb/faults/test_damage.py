@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.variants import seeds
+
 from .support.preload import FaultKind, Worker, build
 from .support.workload import STEPS, acknowledged, check, open_store, perform, states, writer
 
-_CASES = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "20")) * 7
+_CASES = [seed * 7 + case for seed in seeds("STRUCTABLE_TEST_FAULT_SEEDS", 20) for case in range(7)]
 _DAMAGES = ("cut", "emptied", "removed", "flipped", "zeroed", "swapped", "garbage")
 
 
@@ -49,7 +51,7 @@ def _damage(folder: Path, choose: random.Random) -> str:
     return f"{path.name} {damage}"
 
 
-@pytest.mark.timeout(300 + _CASES)
+@pytest.mark.timeout(300 + len(_CASES))
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
 def test_damaged_file(quick_path: Path, closed: bool) -> None:
     known = states(0)
@@ -73,7 +75,7 @@ def test_damaged_file(quick_path: Path, closed: bool) -> None:
             worker.close()
     done = acknowledged(whole / "reported")
     problems = []
-    for case in range(_CASES):
+    for case in _CASES:
         choose = random.Random(case)
         folder = quick_path / "damaged"
         shutil.copytree(whole / "store", folder, ignore=shutil.ignore_patterns("socket"))
@@ -84,4 +86,4 @@ def test_damaged_file(quick_path: Path, closed: bool) -> None:
         except Exception as error:
             problems.append(f"case {case}: {what}: {type(error).__name__}: {error}")
         shutil.rmtree(folder)
-    assert not problems, f"{len(problems)} of {_CASES}:\n" + "\n".join(problems)
+    assert not problems, f"{len(problems)} of {len(_CASES)}:\n" + "\n".join(problems)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.variants import seeds
+
 from .support.preload import FaultKind, Worker
 from .support.workload import STEPS, acknowledged, check, states
 
-_SEEDS = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "20"))
+_SEEDS = seeds("STRUCTABLE_TEST_FAULT_SEEDS", 20)
 
 
-@pytest.mark.timeout(300 + 3 * _SEEDS)
+@pytest.mark.timeout(300 + 3 * len(_SEEDS))
 @pytest.mark.parametrize("kind", FaultKind)
 def test_fault_at_any_file_operation(worker: Worker, quick_path: Path, kind: FaultKind) -> None:
     """Acknowledged steps are there, none is half there, errors are documented ones, and the store continues."""
     problems = []
-    choose = random.Random(kind)
     whole = 0
-    for seed in range(_SEEDS):
+    for seed in _SEEDS:
         folder = quick_path / "case"
         folder.mkdir()
+        choose = random.Random(f"{kind} {seed}")
         durability = ("machine", "process")[seed % 2]
         count = choose.choice((1, 1, 3, 1_000_000))
         if not whole:

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import pytest
+
+from tests.variants import seeds
 
 from .support.crashes import ACKNOWLEDGE, CREATE, Event, crash, read_record
 from .support.mixed import last_durable, turns
 from .support.preload import Worker
 from .support.workload import BATCHES, STEPS, State, check, states, states_after
 
-_STATES = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "20")) * 10
+_STATES = [seed * 10 + case for seed in seeds("STRUCTABLE_TEST_FAULT_SEEDS", 20) for case in range(10)]
 _STATES_OF_RECORD = 300
-_MIXED_STATES = _STATES // 2
+_MIXED_STATES = _STATES[::2]
 
 
 def _try_crashes(
     events: list[Event],
     folder: Path,
-    cases: int,
+    cases: Iterable[int],
     known: list[State],
     durable: Callable[[int], int],
     batches: Sequence[int] = (),
@@ -36,7 +38,7 @@ def _try_crashes(
     """
     acknowledged = [place for place, event in enumerate(events, 1) if event.kind == ACKNOWLEDGE]
     problems = []
-    for case in range(cases):
+    for case in cases:
         choose = random.Random(case)
         moment = choose.randint(1, len(events))
         if case % 2:
@@ -52,7 +54,7 @@ def _try_crashes(
     return problems
 
 
-@pytest.mark.timeout(300 + _STATES)
+@pytest.mark.timeout(300 + len(_STATES))
 @pytest.mark.parametrize("durability", ["machine", "process"])
 def test_crash_at_any_moment(worker: Worker, quick_path: Path, durability: str) -> None:
     """With durability=process some prefix of the steps is there; with machine, every acknowledged step."""
@@ -77,7 +79,7 @@ def test_crash_at_any_moment(worker: Worker, quick_path: Path, durability: str) 
     assert not problems, f"{len(problems)}:\n" + "\n".join(problems[:20])
 
 
-@pytest.mark.timeout(300 + _STATES)
+@pytest.mark.timeout(300 + len(_STATES))
 @pytest.mark.parametrize("rotating", [False, True], ids=["one log", "many logs"])
 def test_crash_between_commits_of_both_durabilities(worker: Worker, quick_path: Path, rotating: bool) -> None:
     """A commit that survives the machine is there with all commits before it, of any process."""
@@ -98,7 +100,6 @@ def test_crash_between_commits_of_both_durabilities(worker: Worker, quick_path: 
     assert not problems, f"{len(problems)}:\n" + "\n".join(problems[:20])
 
 
-def _records(total: int) -> Iterator[tuple[int, int]]:
-    """Yield seeds of recorded processes, and the number of crashes to try with each."""
-    for seed, begun in enumerate(range(0, total, _STATES_OF_RECORD)):
-        yield seed, min(total - begun, _STATES_OF_RECORD)
+def _records(cases: list[int]) -> Iterator[tuple[int, Iterator[int]]]:
+    """Yield seeds of recorded processes, and the crashes to try with each."""
+    return groupby(sorted(cases), lambda case: case // _STATES_OF_RECORD)
