@@ -1,8 +1,8 @@
 #!/bin/sh
 # PgBouncer's query_timeout does not cancel the query, though the manual says "Queries running longer than that are
-# canceled": the client gets an error, and the query goes on in the server and commits. The error is no lost connection
-# for who reads SQLSTATEs, but 08P01, protocol_violation, which is certain when the server sends it: a client that
-# takes the write for failed, and repeats it, does it twice.
+# canceled": the client gets an error, while the query goes on in the server and commits. To a client that reads SQLSTATEs
+# the error is not a lost connection but 08P01, protocol_violation, after which a server has certainly not committed. One
+# that therefore repeats the write does it twice.
 . "$(dirname "$0")/support/pgbouncer"
 pooled "pool_mode = session" "query_timeout = 1"
 

@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,7 +16,9 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.storage import PostgreSQLStorage
+from structable.backends.postgresql.txn.boundaries import BEGIN, COMMIT
 from structable.backends.postgresql.txn.receipts import Receipts
 from structable.cli.app import app
 from structable.spi import (
@@ -205,6 +208,20 @@ def test_second_connection(
     result = CliRunner().invoke(app, ["doctor", url])
     assert result.exit_code == 1
     assert "set pool_mode = session" in result.stdout
+
+
+def test_names_of_statements(direct: Storage) -> None:
+    """No two connections prepare a statement under one name: none can run another's, wherever a pooler sends it."""
+    assert isinstance(direct, PostgreSQLStorage)
+    found = Counter[str]()
+    with direct.pool.connection() as one, direct.pool.connection() as another:
+        for connection in (one, another):
+            for call in BEGIN.values():
+                connection.pipeline((call, COMMIT))
+            names = connection.ask(command("select name from pg_prepared_statements where not from_sql"))
+            assert len(names) > len(BEGIN)
+            found.update(str(name) for (name,) in names)
+    assert set(found.values()) == {1}
 
 
 @pytest.mark.parametrize("mode", ["transaction", "statement"])

@@ -44,7 +44,8 @@ _WITH = "with "
 _LIMIT = command("set local lock_timeout = 1000")
 _TERMINATE = Statement(
     "select pg_terminate_backend(pid) from pg_stat_activity "
-    "where pid = $1 and extract(epoch from backend_start)::text = $2 and state = 'active' and pid <> pg_backend_pid()",
+    "where pid = $1 and extract(epoch from backend_start)::text = $2 and state in ('active', 'disabled') "
+    "and pid <> pg_backend_pid()",
     (INTEGER, TEXT),
 )
 
