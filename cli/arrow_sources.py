@@ -39,9 +39,8 @@ class TypedSource(Source):
 
     def _unread(self, error: pa.ArrowNotImplementedError, columns: list[str]) -> NoReturn:
         """Refuse a file that may be whole, but that pyarrow cannot read; `columns` are at fault, if known."""
-        for name in columns:
-            self._malformed(f"pyarrow cannot read the column {name!r}: {error}; write another type, or leave it out")
-        self._malformed(f"pyarrow cannot read it: {error}")
+        named = f" the column {columns[0]!r}" if columns else ""
+        self._malformed(f"pyarrow cannot read{named or ' it'}: {error}; write another type, or leave the column out")
 
 
 class _Unended(io.RawIOBase):

@@ -7,17 +7,19 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from structable.spi.arrow_columns import CastError
 
 from .arrow_sources import TypedSource
 from .source import BATCH_ROWS
 from .unread_types import IN_MESSAGE, unread_columns
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 __all__ = ["ParquetSource"]
 
@@ -34,12 +36,14 @@ class ParquetSource(TypedSource):
     _fraction = 0.0
 
     def _read(self) -> Iterator[pa.RecordBatch]:
+        from pyarrow.parquet import ParquetFile
+
         try:
-            file = pq.ParquetFile(self._stream, coerce_int96_timestamp_unit="s")
+            file = ParquetFile(self._stream, coerce_int96_timestamp_unit="s")
             instants = self._int96_columns(file)
             done = 0
             with Path(self._place).open("rb") as again:
-                exact = _Rows(pq.ParquetFile(again), instants) if instants else None
+                exact = _Rows(ParquetFile(again), instants) if instants else None
                 for batch in file.iter_batches(BATCH_ROWS):
                     done += batch.num_rows
                     self._fraction = done / file.metadata.num_rows
@@ -53,15 +57,14 @@ class ParquetSource(TypedSource):
     def fraction(self) -> float | None:
         return self._fraction
 
-    def _int96_columns(self, file: pq.ParquetFile) -> list[str]:
+    def _int96_columns(self, file: ParquetFile) -> list[str]:
         """Return the fields' columns of the type with which Spark writes instants, unless they are lists."""
-        columns = [file.schema.column(place) for place in range(len(file.schema))]
+        columns = (file.schema.column(place) for place in range(len(file.schema)))
         names = [column.path for column in columns if column.physical_type == "INT96"]
-        return [
-            name
-            for name in names
-            if name in self._columns.spec and pa.types.is_timestamp(file.schema_arrow.field(name).type)
-        ]
+        places = {name: file.schema_arrow.get_field_index(name) for name in names if name in self._columns.spec}
+        kinds = file.schema_arrow.types
+        # A name that is there twice has no place, and is refused by name.
+        return [name for name, place in places.items() if place >= 0 and pa.types.is_timestamp(kinds[place])]
 
     def _with_instants(self, batch: pa.RecordBatch, exact: pa.Table) -> pa.RecordBatch:
         for name in exact.column_names:
@@ -84,7 +87,7 @@ class ParquetSource(TypedSource):
 class _Rows:
     """Reads some columns of a file by numbers of rows."""
 
-    def __init__(self, file: pq.ParquetFile, columns: list[str]) -> None:
+    def __init__(self, file: ParquetFile, columns: list[str]) -> None:
         self._batches = file.iter_batches(BATCH_ROWS, columns=columns)
         self._ahead = file.schema_arrow.empty_table().select(columns)
 

@@ -234,6 +234,8 @@ def _misfit_of_time(column: pa.Array[Any], position: int) -> str:
     text = number.view(pa.timestamp(unit)).cast(pa.string())[0].as_py()
     if text.startswith("<"):  # Arrow writes no year beyond 32767
         text = f"{number[0]} {unit} since 1970"
+    elif getattr(kind, "tz", None):
+        text += "Z"
     if unit == "ns":
         return f"{text} is finer than a microsecond"
     if kind != pa.date64() or not number[0].as_py() % 86_400_000:

@@ -191,6 +191,13 @@ def test_int96_timestamps_that_do_not_fit(
     assert str(imported(field, "f.parquet", int96_file(column))).startswith(message)
 
 
+def test_int96_columns_of_one_name(imported: Import) -> None:
+    times = pa.array([0], pa.timestamp("us"))
+    table = pa.Table.from_arrays([pa.array([1]), times, times], ["k", "f", "f"])
+    content = parquet_file(table, use_deprecated_int96_timestamps=True)
+    assert imported(Field.timestamp("f"), "f.parquet", content) == "FILE: the column 'f' appears twice"
+
+
 def test_a_type_that_pyarrow_lacks_is_not_damage(imported: Import) -> None:
     """Polars writes integers of 128 bits; here they are those of a schema."""
     schema = pa.schema([("k", pa.int32()), ("f", pa.list_(pa.int64()))])
@@ -206,7 +213,9 @@ def test_a_type_that_pyarrow_lacks_is_not_damage(imported: Import) -> None:
     reason = "Integers with more than 64 bits not implemented"
     for name, content in files.items():
         found = imported(Field.long("f"), name, content)
-        assert found == f"FILE: pyarrow cannot read the column 'f': {reason}; write another type, or leave it out"
+        assert (
+            found == f"FILE: pyarrow cannot read the column 'f': {reason}; write another type, or leave the column out"
+        )
 
 
 MARK = codecs.BOM_UTF8

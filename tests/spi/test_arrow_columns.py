@@ -10,7 +10,7 @@ import pytest
 
 from structable.spi import Field, FieldType
 from structable.spi.arrow_columns import CastError, cast_column
-from structable.spi.conformance.arrow_samples import ARROW_SAMPLES
+from structable.spi.conformance.arrow_samples import ARROW_SAMPLES, taken_columns
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "spi.md"
 ENCODINGS = {"dictionary", "run_end_encoded"}
@@ -59,7 +59,7 @@ _DAYS = 86_400_000
         (
             Field.timestamp("f"),
             pa.array([1_001], pa.timestamp("ns", "Europe/Berlin")),
-            "1970-01-01 00:00:00.000001001 is finer than a microsecond",
+            "1970-01-01 00:00:00.000001001Z is finer than a microsecond",
         ),
         (
             Field.timestamp_ntz("f"),
@@ -97,6 +97,14 @@ def test_a_type_that_is_not_taken_is_named_with_the_remedy(field: Field, kind: p
     ) as caught:
         cast_column(field, column)
     assert caught.value.position is None
+
+
+def test_parts_of_columns_are_cast() -> None:
+    for field, column, kept in taken_columns():
+        whole = cast_column(field, column)
+        for first, rows in ((0, 2), (1, 1), (2, 3), (len(kept), 0)):
+            part = cast_column(field, column.slice(first, rows))
+            assert repr(part.to_pylist()) == repr(whole.to_pylist()[first : first + rows]), (field, column.type)
 
 
 def test_damaged_data_are_refused() -> None:
