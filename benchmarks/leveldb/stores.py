@@ -2,7 +2,7 @@
 
 Both are loaded in the same way, in key order and 1,000 rows per batch, and reopened, so that neither has rows in memory
 that the other reads from a table file. The raw database has the options of the LevelDB store: cache, write buffer,
-Bloom filter.
+Bloom filter, size of its files, no compression.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ def open_raw(folder: Path) -> RawDatabase:
         lru_cache_size=64 << 20,
         max_open_files=1000,
         bloom_filter_bits=10,
+        max_file_size=8 << 20,
+        compression=None,
     )
 
 
