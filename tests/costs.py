@@ -34,7 +34,7 @@ class Costs:
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         before, self._worked = self._worked, sum(os.times()[:4])
-        report.worked = self._worked - before  # kept on the way from xdist's processes
+        vars(report)["worked"] = self._worked - before  # comes along from xdist's processes
         return report
 
     def pytest_runtest_logstart(self) -> None:
