@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import astuple, dataclass, field
 
 import pytest
@@ -31,10 +31,10 @@ class Costs:
     _worked: float = 0.0
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self) -> Iterator[None]:
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         before, self._worked = self._worked, sum(os.times()[:4])
-        report.worked = self._worked - before  # kept on the way from xdist's processes
+        vars(report)["worked"] = self._worked - before  # comes along from xdist's processes
         return report
 
     def pytest_runtest_logstart(self) -> None:
