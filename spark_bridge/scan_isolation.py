@@ -62,9 +62,7 @@ def isolate_scans(spark: SparkSession, coordinator: Coordinator) -> None:
     def prepare(loader: JavaObject) -> None:
         instance_of(spark, COORDINATOR_CLASS, loader).listensAt(*coordinator.driver_address)
 
-    reason = ensure_rule(
-        spark, _RULE_CLASS, java, pre_cbo=_FILTER_RULE_CLASS, last=_LAST_RULE_CLASSES, prepare=prepare
-    )
+    reason = ensure_rule(spark, _RULE_CLASS, java, pre_cbo=_FILTER_RULE_CLASS, last=_LAST_RULE_CLASSES, prepare=prepare)
     if reason is not None:
         warnings.warn(
             f"Spark {spark.version} does not keep the scans of a DataFrame apart ({reason}): no filters are pushed "
