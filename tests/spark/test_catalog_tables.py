@@ -178,8 +178,8 @@ def test_existing_and_absent_tables_have_sparks_conditions(spark: SparkSession, 
         ("(k INT, a ARRAY<INT>, m MAP<INT, INT>) TBLPROPERTIES ('primary-key' = 'k')", "field 'a, m': a is array<int>"),
         (
             "(k CHAR(2), c VARCHAR(3), m MAP<INT, INT>) TBLPROPERTIES ('primary-key' = 'k')",
-            r"'k, c, m': k is char\(2\), of which no field can be; declare STRING; c is varchar\(3\), of which no field "
-            r"can be; declare STRING; m is map<int,int>, of which no field can be; write to_json",
+            r"'k, c, m': k is char\(2\), of which no field can be; declare STRING; c is varchar\(3\), of which no "
+            r"field can be; declare STRING; m is map<int,int>, of which no field can be; write to_json",
         ),
         ("(k INT) TBLPROPERTIES ('primary-key' = 'k', 'merge-engine' = 'x')", "merge-engine"),
         ("(k INT) USING parquet TBLPROPERTIES ('primary-key' = 'k')", "none of the format parquet"),
