@@ -10,7 +10,7 @@ rule replaces the table of each scan by one that
 - asks Python once for each `load()` what the table is like, and how large, if a plan needs that: `table_facts`;
 - takes what the store and the reader do for Spark, and reports the size of what is left;
 - reads decimals of up to 18 digits as integers, by a rule that runs last;
-- takes the keys of a join's small side as a filter, which another rule makes Spark offer, but those of a recursion's rows;
+- takes the keys of a join's small side as a filter, which one rule makes Spark offer, and one keeps out of recursions;
 - plans when its partitions are needed, so that `explain` takes no snapshot, and then tells Python: `scan_requests`;
 - plans in the session that built it, which in threads other than the session's own is not the active one.
 

@@ -180,6 +180,8 @@ _WIDER = (
     (spark.DateType, spark.TimestampNTZType),
 )
 """Each type is cast to the later ones of its row."""
+_TEXTS = (spark.CharType, spark.VarcharType)
+"""Texts of a length, which Spark checks; their values are strings."""
 _DIGITS: dict[type[spark.DataType], int] = {
     spark.ByteType: 3,
     spark.ShortType: 5,
@@ -191,7 +193,7 @@ _DIGITS: dict[type[spark.DataType], int] = {
 def castable(kind: spark.DataType, field: Field) -> bool:
     """Whether a column of a type can be cast to a field without loss of any value; `void` is one of nulls."""
     wanted = spark_type(field)
-    if kind in (wanted, spark.NullType()):
+    if kind in (wanted, spark.NullType()) or (isinstance(kind, _TEXTS) and wanted == spark.StringType()):
         return True
     if isinstance(wanted, spark.DecimalType):
         if isinstance(kind, spark.DecimalType):
@@ -211,22 +213,26 @@ def days_to_cast(spec: TableSpecification, schema: spark.StructType) -> list[str
     return [name for name in days if spec.field(name).type is FieldType.TIMESTAMP]
 
 
-def table_fields(table: str, schema: spark.StructType) -> list[Field]:
-    """Return the fields of a table for the rows of a DataFrame.
+def table_fields(table: str, schema: spark.StructType, *, declared: bool = False) -> list[Field]:
+    """Return the fields of a table for the rows of a DataFrame, or of the columns that a statement declares.
+
+    A table does not check the length of a text: one is taken from a DataFrame, and must not be declared.
 
     Raises
     ------
     InvalidFieldError
         That names every column whose type no field can have, and what to do instead.
     """
-    found = [(column, _counterpart(column)) for column in schema.fields]
+    found = [(column, _counterpart(column, declared=declared)) for column in schema.fields]
+    where = "" if declared else " in the DataFrame"
     refuse(
         table,
         (
             InvalidFieldError(
                 table,
                 column.name,
-                f"is {_text(column.dataType)} in the DataFrame, of which no field can be; {_instead(column.dataType)}",
+                f"is {_text(column.dataType)}{where}, of which no field can be; "
+                f"{_instead(column.dataType, declared=declared)}",
             )
             for column, field in found
             if field is None
@@ -236,7 +242,13 @@ def table_fields(table: str, schema: spark.StructType) -> list[Field]:
 
 
 def new_specification(
-    table: str, schema: spark.StructType, key: Sequence[str], indexes: Iterable[str], options: Mapping[str, str]
+    table: str,
+    schema: spark.StructType,
+    key: Sequence[str],
+    indexes: Iterable[str],
+    options: Mapping[str, str],
+    *,
+    declared: bool = False,
 ) -> TableSpecification:
     """Return the specification of a table to be made; without a key it is append-only unless the options say otherwise.
 
@@ -246,11 +258,13 @@ def new_specification(
         As `TableSpecification` and `table_fields` do.
     """
     given = options if key else {"write-mode": "append-only", **options}
-    return TableSpecification(table, table_fields(table, schema), key, indexes, given)
+    return TableSpecification(table, table_fields(table, schema, declared=declared), key, indexes, given)
 
 
-def _counterpart(column: spark.StructField) -> Field | None:
+def _counterpart(column: spark.StructField, *, declared: bool) -> Field | None:
     kind = column.dataType
+    if isinstance(kind, _TEXTS):
+        return None if declared else Field.string(column.name)
     if isinstance(kind, spark.DecimalType):
         return Field.decimal(column.name, kind.precision, kind.scale)
     return next((Field(column.name, own) for own, listed in _TYPES.items() if listed == kind), None)
@@ -274,7 +288,7 @@ _NOT_CAST = (
 )
 
 
-def _instead(kind: spark.DataType) -> str:
+def _instead(kind: spark.DataType, *, declared: bool = False) -> str:
     """Return what to do with a column whose type no field can have."""
     match kind:
         case spark.ArrayType():
@@ -287,10 +301,10 @@ def _instead(kind: spark.DataType) -> str:
             return "write to_json(...) into a string field, or one column for each member, by variant_get(...)"
         case spark.DayTimeIntervalType() | spark.YearMonthIntervalType() | spark.CalendarIntervalType():
             return "write its number of units, as of extract(...), into a number, or .cast('string') into a string"
-        case spark.NullType():
+        case spark.NullType() if not declared:
             return "cast it to the type of its values to come, as in .cast('string')"
         case _:
-            return "cast it: .cast('string')"
+            return "declare STRING" if declared else "cast it: .cast('string')"
 
 
 def _field(spec: TableSpecification, name: str) -> Field:

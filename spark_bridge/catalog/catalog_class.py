@@ -70,7 +70,7 @@ public final class Catalog implements StagingTableCatalog {
   public Table createTable(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     check(ident, partitions);
-    CatalogCommand command = new CatalogCommand(options, "create", ident.name());
+    CatalogCommand command = new CatalogCommand(options, "create_declared", ident.name());
     StructType answer = command.with("schema", schema(columns).json()).with(own(properties, null)).run();
     if (CatalogCommand.is(CatalogCommand.told(answer), "exists")) throw new TableAlreadyExistsException(ident);
     return KeyedTable.of(name, options, ident.name(), answer);

@@ -45,6 +45,7 @@ class CatalogCommands:
             "list": _list,
             "load": _load,
             "create": _create,
+            "create_declared": _create_declared,
             "check_replace": _check_replace,
             "add_columns": _add_columns,
             "drop": _drop,
@@ -72,7 +73,14 @@ def _load(storage: Storage, request: CatalogRequest) -> StructType:
 
 
 def _create(storage: Storage, request: CatalogRequest) -> StructType:
-    spec = specification_of(request.table, request.schema, dict(request.properties))
+    return _created(storage, specification_of(request.table, request.schema, dict(request.properties)))
+
+
+def _create_declared(storage: Storage, request: CatalogRequest) -> StructType:
+    return _created(storage, specification_of(request.table, request.schema, dict(request.properties), declared=True))
+
+
+def _created(storage: Storage, spec: TableSpecification) -> StructType:
     try:
         storage.admin.create(spec)
     except TableAlreadyExistsError:
@@ -89,7 +97,7 @@ def _check_replace(storage: Storage, request: CatalogRequest) -> StructType:
 def _add_columns(storage: Storage, request: CatalogRequest) -> StructType:
     try:
         spec = storage.admin.get_specification(request.table)
-        while not _try_adding(storage, spec, table_fields(spec.name, request.schema)):
+        while not _try_adding(storage, spec, table_fields(spec.name, request.schema, declared=True)):
             spec = storage.admin.get_specification(request.table)
     except TableNotFoundError:
         return _answer("absent")

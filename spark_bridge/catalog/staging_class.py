@@ -54,7 +54,7 @@ public final class StagedCatalogTable implements StagedTable, SupportsWrite {
     Map rest = new HashMap(info.options().asCaseSensitiveMap());
     take(rest, "primary-key");
     take(rest, "indexes");
-    make();
+    make("create");
     WriteBuilder builder = table.newWriteBuilder(new CatalogTable.Info(info, new CaseInsensitiveStringMap(rest)));
     return replaces ? ((SupportsTruncate) builder).truncate() : builder;
   }
@@ -67,9 +67,9 @@ public final class StagedCatalogTable implements StagedTable, SupportsWrite {
     }
   }
 
-  private void make() {
+  private void make(String create) {
     if (table != null) return;
-    CatalogCommand command = new CatalogCommand(options, replaces ? "check_replace" : "create", ident.name());
+    CatalogCommand command = new CatalogCommand(options, replaces ? "check_replace" : create, ident.name());
     StructType answer = command.with("schema", schema.json()).with(properties).run();
     if (CatalogCommand.is(CatalogCommand.told(answer), "exists")) {
       CatalogCommand.raise(new TableAlreadyExistsException(ident));
@@ -84,7 +84,7 @@ public final class StagedCatalogTable implements StagedTable, SupportsWrite {
       CatalogCommand.refuse("structable replaces no table by an empty one, and changed nothing: TRUNCATE TABLE "
           + name() + " deletes its rows, and DROP TABLE and CREATE TABLE make another one");
     }
-    make();
+    make("create_declared");
   }
 
   public void abortStagedChanges() {

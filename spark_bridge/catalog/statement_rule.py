@@ -1,8 +1,9 @@
-"""The analyzer rule that sees UPDATE and MERGE as they are written, before Spark makes queries of changed rows of them.
+"""The analyzer rule that sees UPDATE, MERGE and INSERT OVERWRITE as they are written, before Spark resolves them.
 
 Spark leaves out of these queries, without a word, what a statement assigns to the hidden column, and the columns that
 WITH SCHEMA EVOLUTION would add: both are refused. Where the source of a MERGE names the hidden column, Spark would use
-the source before it is resolved, so that the rule has it resolved.
+the source before it is resolved, so that the rule has it resolved. Where INSERT OVERWRITE would replace partitions,
+Spark's own error does not name the setting by which it would.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.plans.logical.Assignment;
+import org.apache.spark.sql.catalyst.plans.logical.InsertIntoStatement;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MergeIntoTable;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
@@ -27,7 +29,9 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.CatalogManager;
+import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
 import scala.Function1;
 import scala.Product;
 import scala.collection.Iterator;
@@ -37,6 +41,7 @@ import scala.runtime.AbstractPartialFunction;
 
 public final class CatalogStatements extends Rule {
   private static final String HIDDEN = "@BEFORE@";
+  private static final String OVERWRITES = "spark.sql.sources.partitionOverwriteMode";
 
   public static final class Builder extends AbstractFunction1 {
     public Object apply(Object session) { return new CatalogStatements((SparkSession) session); }
@@ -53,9 +58,15 @@ public final class CatalogStatements extends Rule {
 
     Checked(SparkSession session) { this.session = session; }
 
-    public boolean isDefinedAt(Object node) { return node instanceof UpdateTable || node instanceof MergeIntoTable; }
+    public boolean isDefinedAt(Object node) {
+      return node instanceof UpdateTable || node instanceof MergeIntoTable || node instanceof InsertIntoStatement;
+    }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
+      if (node instanceof InsertIntoStatement) {
+        check((InsertIntoStatement) node);
+        return node;
+      }
       String shown = isDefinedAt(node) ? target((TreeNode) node) : null;
       if (shown == null) return otherwise.apply(node);
       LogicalPlan statement = (LogicalPlan) node;
@@ -81,6 +92,20 @@ public final class CatalogStatements extends Rule {
         }
       }
       return merge.makeCopy(parts);
+    }
+
+    private void check(InsertIntoStatement insert) {
+      if (!insert.overwrite() || !"dynamic".equalsIgnoreCase(session.conf().get(OVERWRITES))) return;
+      LogicalPlan found = session.sessionState().analyzer().execute(insert.table());
+      while (found.children().size() == 1) found = (LogicalPlan) found.children().head();
+      if (!(found instanceof DataSourceV2Relation)) return;
+      Table table = ((DataSourceV2Relation) found).table();
+      boolean format = table instanceof PythonTable && table.name().equalsIgnoreCase("structable");
+      if (!format && !CatalogReads.isOurs(found)) return;
+      String shown = insert.table() instanceof UnresolvedRelation
+          ? ((UnresolvedRelation) insert.table()).multipartIdentifier().mkString(".") : table.name();
+      CatalogCommand.refuse("INSERT OVERWRITE replaces partitions while " + OVERWRITES + " is dynamic, and " + shown
+          + " has none, so that nothing was written: set it to static to replace all rows");
     }
 
     // The name of a statement's table, if a catalog of structable's has it; or null.

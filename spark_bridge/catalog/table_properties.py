@@ -24,8 +24,10 @@ def properties_of(spec: TableSpecification) -> dict[str, str]:
     return described | dict(sorted(spec.options.items()))
 
 
-def specification_of(table: str, schema: StructType, properties: Mapping[str, str]) -> TableSpecification:
-    """Return the specification of a table to be made.
+def specification_of(
+    table: str, schema: StructType, properties: Mapping[str, str], *, declared: bool = False
+) -> TableSpecification:
+    """Return the specification of a table to be made, with columns that are declared or those of a query.
 
     Raises
     ------
@@ -43,7 +45,7 @@ def specification_of(table: str, schema: StructType, properties: Mapping[str, st
         )
     key, indexes = _names(properties[PRIMARY_KEY]), _names(properties.get(_INDEXES, ""))
     options = {name: value for name, value in properties.items() if name not in (PRIMARY_KEY, _INDEXES)}
-    spec = new_specification(table, schema, key, indexes, options)
+    spec = new_specification(table, schema, key, indexes, options, declared=declared)
     for column in schema.fields:
         if not column.nullable and column.name not in key:
             raise InvalidFieldError(table, column.name, "is NOT NULL, as key columns only are; leave NOT NULL out")

@@ -99,8 +99,12 @@ def test_columns_are_added(spark: SparkSession, catalog: str, storage: Storage, 
     added = RUNS.evolve(fields=[*RUNS.fields, Field.decimal("price", 10, 2), Field.date("day")])
     assert storage.admin.get_specification("runs") == added
     assert rows(spark, f"SELECT * FROM {catalog}.runs") == [("etl", 0, None, 0.0, None, None)]
-    for columns, condition in (("cost INT", "FIELD_ALREADY_EXISTS"), ("more ARRAY<INT>", "PYTHON_DATA_SOURCE_ERROR")):
-        with pytest.raises(AnalysisException) as caught:
+    for columns, condition, message in (
+        ("cost INT", "FIELD_ALREADY_EXISTS", "cost"),
+        ("more ARRAY<INT>", "PYTHON_DATA_SOURCE_ERROR", "'more': is array<int>, of which no field can be"),
+        ("more VARCHAR(3)", "PYTHON_DATA_SOURCE_ERROR", r"'more': is varchar\(3\), .*; declare STRING"),
+    ):
+        with pytest.raises(AnalysisException, match=message) as caught:
             spark.sql(f"ALTER TABLE {catalog}.runs ADD COLUMNS ({columns})")
         assert caught.value.getCondition() == condition
     assert storage.admin.get_specification("runs") == added
@@ -172,6 +176,11 @@ def test_existing_and_absent_tables_have_sparks_conditions(spark: SparkSession, 
         ("(k INT) TBLPROPERTIES ('primary-key' = 'x')", "'x'"),
         ("(k INT, v INT NOT NULL) TBLPROPERTIES ('primary-key' = 'k')", "field 'v': is NOT NULL, as key columns only"),
         ("(k INT, a ARRAY<INT>, m MAP<INT, INT>) TBLPROPERTIES ('primary-key' = 'k')", "field 'a, m': a is array<int>"),
+        (
+            "(k CHAR(2), c VARCHAR(3), m MAP<INT, INT>) TBLPROPERTIES ('primary-key' = 'k')",
+            r"'k, c, m': k is char\(2\), of which no field can be; declare STRING; c is varchar\(3\), of which no "
+            r"field can be; declare STRING; m is map<int,int>, of which no field can be; write to_json",
+        ),
         ("(k INT) TBLPROPERTIES ('primary-key' = 'k', 'merge-engine' = 'x')", "merge-engine"),
         ("(k INT) USING parquet TBLPROPERTIES ('primary-key' = 'k')", "none of the format parquet"),
         ("(k INT) PARTITIONED BY (k) TBLPROPERTIES ('primary-key' = 'k')", "are for files"),

@@ -1,5 +1,6 @@
 """Writes to tables of the catalog structable.Catalog: each is one job, or one transaction, or nothing."""
 
+import itertools
 import threading
 from collections.abc import Callable
 
@@ -7,9 +8,10 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from structable.spark_bridge import TableRef, create_table
 from structable.spi import Field, Storage, TableSpecification
 from structable.spi.values import Value
-from tests.spark.conftest import Tables, complete, every_store
+from tests.spark.conftest import Tables, complete, every_store, settings
 from tests.spark.support.catalogs import both_stores, rows, stored
 from tests.spark.support.plans import planned_scans
 from tests.spark.support.samples import EVERYTHING, ROWS
@@ -63,6 +65,25 @@ def test_insert_overwrite_replaces_all_rows(spark: SparkSession, pages: str, sto
     spark.sql(f"INSERT OVERWRITE {pages} SELECT k + 1, v, n FROM {pages} WHERE k = 2")
     assert stored(storage) == [(3, "b", 2)]
     assert storage.admin.get_specification("pages") == PAGES
+
+
+def test_insert_overwrite_of_partitions_is_refused(
+    spark: SparkSession, pages: str, storage: Storage, tables: Tables
+) -> None:
+    tables.read("pages").createOrReplaceTempView("overwritten")
+    frame = spark.sql("SELECT 3L AS k, 'y' AS v, 0 AS n")
+    before = stored(storage)
+    with settings(spark, {"spark.sql.sources.partitionOverwriteMode": "Dynamic"}):
+        for name in (pages, "overwritten", f"IDENTIFIER('{pages}')"):
+            for query in (f"INSERT OVERWRITE {name}", f"FROM {pages} INSERT OVERWRITE {name}"):
+                with pytest.raises(AnalysisException, match=r"partitionOverwriteMode is dynamic, .*set it to static"):
+                    spark.sql(f"{query} SELECT 3L AS k, 'y' AS v, 0 AS n")
+        with pytest.raises(AnalysisException, match=r"overwritten has none.*set it to static"):
+            frame.write.insertInto("overwritten", overwrite=True)
+        assert stored(storage) == before
+        spark.sql(f"INSERT INTO {pages} SELECT 3L AS k, 'y' AS v, 0 AS n")
+        frame.write.insertInto(pages, overwrite=True)  # Spark looks at the setting for tables with partitions only
+    assert stored(storage) == [(3, "y", 0)]
 
 
 @both_stores
@@ -133,6 +154,34 @@ def test_new_tables_of_a_query(spark: SparkSession, catalog: str, storage: Stora
         assert made.fields == (Field.long("k"), Field.string("v"))
         assert (made.primary_key, made.indexes) == (("k",), ("v",) if number >= 3 else ())
         assert stored(storage, f"t{number}") == [(1, "a")]
+
+
+def test_texts_of_a_length_become_strings(
+    spark: SparkSession, catalog: str, storage: Storage, tables: Tables, url: str
+) -> None:
+    """As by `create_table`: a CHAR is as long as Spark makes it, and later rows may be longer."""
+    spark.sql("CREATE TABLE files (k CHAR(2), v VARCHAR(3)) USING parquet")
+    try:
+        spark.sql("INSERT INTO files VALUES ('a', 'b')")
+        frames = {
+            "read": "SELECT * FROM files",
+            "cast": "SELECT CAST('a ' AS CHAR(2)) AS k, CAST('b' AS VARCHAR(3)) AS v",
+        }
+        for number, (name, query) in itertools.product((0, 1), frames.items()):
+            with settings(spark, {"spark.sql.preserveCharVarcharTypeInfo": str(bool(number))}):
+                frame = spark.sql(query)
+                made = create_table(frame, TableRef(url, f"{name}{number}"), ["k"])
+                assert made.fields == (Field.string("k"), Field.string("v"))
+                tables.write(frame, made.name)
+                spark.sql(f"CREATE TABLE {catalog}.sql{made.name} TBLPROPERTIES ('primary-key' = 'k') AS {query}")
+                frame.write.option("primary-key", "k").saveAsTable(f"{catalog}.saved{made.name}")
+            tables.write(spark.sql("SELECT 'longer' AS k, 'longer' AS v"), f"sql{made.name}")
+            assert stored(storage, f"sql{made.name}") == [("a ", "b"), ("longer", "longer")]
+            for other in (made.name, f"saved{made.name}"):
+                assert stored(storage, other) == [("a ", "b")]
+                assert storage.admin.get_specification(other).fields == made.fields
+    finally:
+        spark.sql("DROP TABLE files")
 
 
 def test_a_table_whose_rows_cannot_be_made_is_none(spark: SparkSession, catalog: str, storage: Storage) -> None:
