@@ -168,9 +168,9 @@ class Storage(Transactional):
         before.
 
         A batch of a stream has the stream and its number in place of an id. The number of the last batch committed of
-        each stream is kept as long as the table, and a batch not above it counts as committed: `stage` stores nothing
-        for it, and `commit_write` does nothing. A batch that is not committed may begin again, also in another mode and
-        after `abort_write`, which drops its staged rows; until then it cannot be committed.
+        each stream is kept as long as the table, and a batch not above it counts as committed. A batch that is not
+        committed may begin again, also in another mode and after `abort_write`, which drops its staged rows; until then
+        it cannot be committed.
 
         Parameters
         ----------
@@ -204,6 +204,9 @@ class Storage(Transactional):
     @abstractmethod
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         """Store the rows of one attempt of a partition, in any process; nothing becomes visible.
+
+        An attempt may go on after its job was committed by another; `commit_write` then returns false. The end of the
+        job never disturbs the call. A job that was `committed` as it began stores nothing.
 
         Parameters
         ----------

@@ -59,6 +59,7 @@ class JobIdRules(JobCase):
             result = storage.commit_write(again, staged)
             assert (result, bool(result)) == (CommitResult(applied=False), False)
         assert again.committed
+        assert [one.rows for one in self.stage_one(storage, again)] == [0]
         assert plain(target.scan()) == after
         with pytest.raises(dataclasses.FrozenInstanceError):
             first.applied = False  # type: ignore[misc] # the mistake
