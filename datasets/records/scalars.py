@@ -59,8 +59,6 @@ def standard_type(annotation: Any) -> Any:  # noqa: ANN401 - annotations have no
 
 
 def decoded(kind: type, value: object) -> object:
-    """Return a value of JSON as an object of a class that msgspec does not know: of a frozen clock's."""
+    """Return a value of JSON for a class that msgspec does not know: a date where it is a frozen clock's."""
     standard = standard_type(kind)
-    if standard is kind:
-        raise NotImplementedError(f"{kind.__name__} is not a type of documents")
-    return msgspec.convert(value, standard)
+    return value if standard is kind else msgspec.convert(value, standard)
