@@ -145,6 +145,6 @@ class HeldPlan:
         """Whether the plan may be closed early to make room for another."""
         return not self.readers and (self.visits > 0 or now - self.idle_since > YOUNG_SECONDS)
 
-    def need(self) -> tuple[bool, float]:
+    def need(self) -> tuple[bool, bool, float]:
         """Return a sort key: the least needed plan comes first."""
-        return self._over_since is None, self.idle_since
+        return self._over_since is None, bool(self._unread), self.idle_since

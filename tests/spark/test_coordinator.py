@@ -333,6 +333,17 @@ def test_of_many_snapshots_those_of_ended_queries_are_given_up_first(
     assert set(plans) - set(coordinator.held) == {plans[1]}
 
 
+def test_of_many_snapshots_those_that_are_read_are_given_up_first(coordinator: Coordinator, store: StoreClient) -> None:
+    """As by a recursion beside a scan whose tasks wait: it plans a scan or two for each step."""
+    waiting = coordinator.client.plan(options(store, splits=2), COLUMNS, None)
+    assert len(waiting.splits) == 2
+    read(coordinator, waiting.plan_id, options(store), reader())
+    for _ in range(coordinator_module.PLANS_PER_CONNECTION + 5):
+        planned = coordinator.client.plan(options(store, splits=1), COLUMNS, None)
+        read(coordinator, planned.plan_id, options(store), reader())
+    assert waiting.plan_id in coordinator.held
+
+
 def test_a_snapshot_in_use_is_never_given_up(coordinator: Coordinator, store: StoreClient) -> None:
     first = coordinator.client.plan(options(store), COLUMNS, None).plan_id
     with coordinator.client.holding(first, options(store), reader()):
