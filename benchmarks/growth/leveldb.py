@@ -11,16 +11,16 @@ from itertools import islice
 from pathlib import Path
 
 from benchmarks.leveldb.stores import open_raw, url_of
-from benchmarks.measuring import Scale
+from benchmarks.measuring import Measurement, Scale
 from benchmarks.workloads.programs import Action
 from structable.backends.ordered.table import OrderedTable
 from structable.spi import connect
 
-from .contest import Place, Store
+from .contest import Place, Store, compete
 from .programs import GrowthProgram, SpiProgram
 from .tables import ALIKE, GROWN, load
 
-__all__ = ["leveldb"]
+__all__ = ["measure_leveldb"]
 
 _FLOORS = {
     "read": "plyvel get",
@@ -34,11 +34,11 @@ _FLOORS = {
 _GOALS = {"read": 2.5, "update": 1.3, "scan": 1.4, "look_up": 1.6}
 
 
-def leveldb(folder: Path, scale: Scale) -> Store:
-    """Return the store, in an empty folder."""
+def measure_leveldb(folder: Path, scale: Scale) -> Iterator[Measurement]:
+    """Measure LevelDB, in a new folder."""
     most = scale.rows * 50
     sizes = (max(most // 1_000, 1_000), most // 10, most * 2 // 5, most)
-    return Store("LevelDB", _FLOORS, partial(_place, folder), sizes, _GOALS, sizes[2])
+    yield from compete(Store("LevelDB", _FLOORS, partial(_place, folder), sizes, _GOALS, sizes[2]), scale)
 
 
 @contextmanager
