@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -14,7 +15,25 @@ from benchmarks.postgresql.database import available
 from benchmarks.postgresql.database import database as postgresql_database
 from tests.servers.availability import NoServerError
 
-__all__ = ["measure_stores"]
+__all__ = ["STORES_VARIABLE", "chosen_stores", "measure_stores"]
+
+STORES_VARIABLE = "STRUCTABLE_BENCH_STORES"
+"""Names the stores to measure; all without it."""
+
+
+def chosen_stores(known: Iterable[str]) -> list[str]:
+    """Return the stores to measure.
+
+    Raises
+    ------
+    ValueError
+        If `STRUCTABLE_BENCH_STORES` names one that is not known.
+    """
+    stores = list(known)
+    names = os.environ.get(STORES_VARIABLE, ",".join(stores)).split(",")
+    if unknown := [name for name in names if name not in stores]:
+        raise ValueError(f"{STORES_VARIABLE} names {', '.join(unknown)}; the stores are {', '.join(stores)}")
+    return names
 
 
 def measure_stores(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sessions import JDBC_DRIVER
-from benchmarks.workloads import STORES_VARIABLE
+from benchmarks.stores import STORES_VARIABLE
 from tests.hbase.support.shared import URL_VARIABLE as HBASE_URL_VARIABLE
 from tests.postgresql.support.shared import URL_VARIABLE
 
@@ -35,6 +35,7 @@ GOALS = {
     ],
     "streams": [0.6, 1.1, 1.3, 1.0, 0.7, 0.7],
     "access": [1.02, 1.15, 0.4, 1.15, 0.4, 0.25, 0.6],
+    "growth": [*[2.5, 1.1], *[1.3, 1.1], 1.1, *[1.4, 1.1], *[1.6, 1.1], 1.1, 1.1],
     "datasets": [1.15, 1.25, 1.2, 1.03, 0.9, 1.5],
     "postgresql": [1.1, 0.75, 1.3, 1.0, 1.0, 1.0, 1.0, 1.3, 1.1, 0.5, 0.25, 1.1, 0.9, 1.0, 1.0],
     "hbase": [1.3, 1.5, 1.3, 4.5, 4.5, 3.0, 3.0, 0.5],

@@ -7,19 +7,16 @@ clients together. Every step must have its effect, and the order entry's invaria
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.measuring import Measurement, Scale
+from benchmarks.stores import chosen_stores
 
 from .embedded import measure_leveldb, measure_memory
 from .servers import measure_hbase, measure_postgresql
 
-__all__ = ["STORES_VARIABLE", "measure"]
-
-STORES_VARIABLE = "STRUCTABLE_BENCH_STORES"
-"""Names the stores to measure; all without it."""
+__all__ = ["measure"]
 
 _STORES: Mapping[str, Callable[[Path, Scale], Iterator[Measurement]]] = {
     "leveldb": measure_leveldb,
@@ -30,15 +27,6 @@ _STORES: Mapping[str, Callable[[Path, Scale], Iterator[Measurement]]] = {
 
 
 def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
-    """Measure the stores.
-
-    Raises
-    ------
-    ValueError
-        If `STRUCTABLE_BENCH_STORES` names a store that does not exist.
-    """
-    names = os.environ.get(STORES_VARIABLE, ",".join(_STORES)).split(",")
-    if unknown := [name for name in names if name not in _STORES]:
-        raise ValueError(f"{STORES_VARIABLE} names {', '.join(unknown)}; the stores are {', '.join(_STORES)}")
-    for name in names:
+    """Measure the stores; the errors are those of `chosen_stores`."""
+    for name in chosen_stores(_STORES):
         yield from _STORES[name](folder / name, scale)

@@ -122,7 +122,9 @@ def test_pipe_instead_of_a_file_blocks_no_process(folder: Path, name: str) -> No
     assert refused == "" or f"{name} is not a regular file" in refused
 
 
-@pytest.mark.parametrize("name", ["CURRENT", "LOG", "LOCK", "MANIFEST-000002", "000003.log", "000005.ldb", "unsynced"])
+@pytest.mark.parametrize(
+    "name", ["CURRENT", "LOG", "LOCK", "MANIFEST-000002", "000003.log", "000005.ldb", "unsynced", "compression"]
+)
 @pytest.mark.parametrize("options", [{}, {"create": False}, {"read_only": True}], ids=["any", "there", "read only"])
 def test_pipe_among_the_files_of_leveldb_is_refused(folder: Path, name: str, options: dict[str, bool]) -> None:
     _use(folder)

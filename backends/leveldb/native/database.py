@@ -41,8 +41,11 @@ _GAP_PAUSE = 1e-3
 _MOST_SLOW_HEADS = 64
 
 _FILE_BYTES = 8 << 20
-"""Of a table file at most. A large table has fewer than by the default of 2 MiB, and a read takes a tenth less; LevelDB
-maps no more than 1,000 into memory. With larger ones single compactions take so long that commits wait for them."""
+"""The largest size of a table file.
+
+A read of a large table takes a tenth less than with 2 MiB, LevelDB's default, and LevelDB maps only 1,000 files into
+memory. With larger files compactions take so long that commits wait for them.
+"""
 
 FIRST_KEY = b"\x00\x00\x00\x00\x00"
 LAST_KEY = b"\xff\xff\xff\xff\xff"

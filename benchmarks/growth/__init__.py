@@ -1,0 +1,25 @@
+"""Tables that grow: what each operation takes on small and on large ones, beside the same by hand.
+
+Each size and program has a process of its own, all of which take turns. Figures are medians of single calls.
+`STRUCTABLE_BENCH_STORES=leveldb` measures one store only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from benchmarks.measuring import Measurement, Scale
+from benchmarks.stores import chosen_stores
+
+from .leveldb import measure_leveldb
+
+__all__ = ["measure"]
+
+_STORES: Mapping[str, Callable[[Path, Scale], Iterator[Measurement]]] = {"leveldb": measure_leveldb}
+
+
+def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
+    """Measure the stores; the errors are those of `chosen_stores`."""
+    for name in chosen_stores(_STORES):
+        yield from _STORES[name](folder / name, scale)
