@@ -21,7 +21,17 @@ import pyarrow as pa
 
 from structable.cli.app import app
 from structable.datasets import Digits, Record, RecordTable, SystemData, new_run_id
-from structable.spi import AggregateExpression, Aggregation, Field, FieldType, Storage, TableSpecification, col, connect
+from structable.spi import (
+    AggregateExpression,
+    Aggregation,
+    Field,
+    FieldType,
+    Storage,
+    TableSpecification,
+    Transaction,
+    col,
+    connect,
+)
 from structable.spi.access import Batching, open_table
 
 NOW = dt.datetime(2026, 3, 29, 1, 30, 0, 123456, dt.UTC)
@@ -131,6 +141,23 @@ def use_merges(storage: Storage) -> object:
     return [[dict(row) for row in table.scan()], sums, changes]
 
 
+def use_threads(storage: Storage) -> object:
+    """Write a row that another thread writes, and waits for where the store lets it."""
+    threads: list[threading.Thread] = []
+
+    def body(tx: Transaction) -> None:
+        tx.table("types").upsert({"id": "c", "long": 1})
+        if not threads:
+            threads.append(threading.Thread(target=storage.table("types").upsert, args=({"id": "c", "int": 2},)))
+            threads[0].start()
+            threads[0].join(0.1)
+
+    storage.run(body)
+    threads[0].join()
+    row = storage.table("types").read(("c",)) or {}
+    return [row["long"], row["int"]]
+
+
 def use_datasets(storage: Storage) -> object:
     """Write records with documents, and system data in memory."""
     parts = {"b": Decimal("1E+30"), "a": Decimal("2.50")}
@@ -221,6 +248,7 @@ def main(url: str, folder: str) -> None:
         for spec in (TYPES, TOTALS, ORDERS.specification):
             storage.admin.create(spec)
         show("rows", use_rows(storage))
+        show("threads", use_threads(storage))
         show("merges", use_merges(storage))
         show("datasets", use_datasets(storage))
         show("calls", asyncio.run(use_calls(storage)))

@@ -65,6 +65,7 @@ STATES = {
     "limits": State(source=LIMITS),
     "habits": State(source=HABITS),
 }
+GREENLETS = State(source="from gevent import monkey\nmonkey.patch_all()")
 EVERYTHING = State(
     [option for state in STATES.values() for option in state.options],
     {name: value for state in STATES.values() for name, value in state.variables.items()},
@@ -97,7 +98,7 @@ def turkish(tmp_path: Path) -> dict[str, str]:
 def test_results_do_not_depend_on_the_state_of_the_process(turkish: dict[str, str], tmp_path: Path) -> None:
     url = f"leveldb://{tmp_path}/store"
     expected = run_in(State(), url, tmp_path)
-    for name, state in STATES.items():
+    for name, state in {**STATES, "greenlets": GREENLETS}.items():
         variables = {**turkish, **state.variables} if name == "habits" else state.variables
         assert run_in(state._replace(variables=variables), url, tmp_path) == expected, name
 
@@ -105,4 +106,6 @@ def test_results_do_not_depend_on_the_state_of_the_process(turkish: dict[str, st
 @pytest.mark.parametrize("store", ["postgresql", "hbase"])
 def test_nor_do_those_of_servers(store: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     url = request.getfixturevalue(f"{store}_url")
-    assert run_in(EVERYTHING, url, tmp_path) == run_in(State(), url, tmp_path)
+    expected = run_in(State(), url, tmp_path)
+    assert run_in(EVERYTHING, url, tmp_path) == expected
+    assert run_in(GREENLETS, url, tmp_path) == expected

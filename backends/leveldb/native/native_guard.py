@@ -13,6 +13,7 @@ checks the flag again when it goes on.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
 import threading
@@ -33,6 +34,9 @@ _GUARDED: dict[CodeType, bool] = {}
 """The guarded functions, and whether they read the newest state."""
 _WAITING = uninterrupted.__code__
 _WALK = threading.Lock()
+_own_ident = ctypes.pythonapi.PyThread_get_thread_ident
+"""Returns the number of this thread itself; `threading.get_ident` returns that of a greenlet where gevent replaced it."""
+_own_ident.restype = ctypes.c_ulong
 
 
 def native_call(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -83,7 +87,7 @@ def _walk_stacks(newest_state: bool) -> set[FrameType]:
     inside: set[FrameType] = set()
     frames = sys._current_frames()
     # A reference of a frame to itself would keep the variables of all callers until garbage is collected.
-    del frames[threading.get_ident()]
+    del frames[_own_ident()]
     for top in frames.values():
         frame: FrameType | None = top
         # From the innermost call outwards: a signal handler may be inside, called by the main thread while it waits.

@@ -131,7 +131,7 @@ class Server:
     # Upkeep
 
     def _pulse(self) -> None:
-        while not self._stopped.wait(_PULSE):
+        while not self._stopped.wait(_PULSE) and not self.service.stopping:
             with self._lock:
                 connections = list(self._threads)
             try:
@@ -183,7 +183,8 @@ class Server:
                 listener.remove()
 
     def abandon(self) -> None:
-        """Close the copies of the sockets in a forked process."""
+        """Close the copies of the sockets in a forked process, where greenlets of its parent go on."""
+        self.service.stopping = True
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._threads):

@@ -5,12 +5,16 @@ A frame is its length (four bytes, little-endian, of what follows), one byte tha
 
 from __future__ import annotations
 
+import _socket
 import contextlib
+import math
 import os
 import socket
 import struct
 from array import array
+from collections.abc import Callable
 from time import perf_counter
+from typing import TypeVar
 
 from structable.backends.base.traffic import Tally
 from structable.spi.errors import UnsupportedOperationError
@@ -18,6 +22,8 @@ from structable.spi.errors import UnsupportedOperationError
 from .messages import ENDING, KEEP_ALIVE
 
 __all__ = ["Channel", "PeerLostError", "TimedOutError"]
+
+Result = TypeVar("Result")
 
 _LENGTH = struct.Struct("<I")
 _HEAD_BYTES = 5
@@ -52,9 +58,12 @@ class Channel:
     and a connection whose polls miss polls less and less, down to one wait in 256.
 
     The socket is connected and blocking. Both times limit the wait for the other side; 0 waits for ever.
+
+    A library of greenlets that replaced Python's sockets, such as gevent, runs others while a socket waits. Its sockets
+    never block in the kernel: they need its own time-outs, and a poll would keep the others from running.
     """
 
-    __slots__ = ("_buffer", "_misses", "_receive", "_send", "_unpolled", "connection", "tally")
+    __slots__ = ("_buffer", "_is_cooperative", "_misses", "_receive", "_send", "_unpolled", "connection", "tally")
 
     def __init__(self, connection: socket.socket, *, receive_seconds: float, send_seconds: float) -> None:
         # The kernel's own time-outs: Python's would ask the kernel before each call whether it would block.
@@ -62,11 +71,16 @@ class Channel:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(send_seconds))
         self.connection = connection
         self.tally = Tally()
-        self._send = connection.send
-        self._receive = connection.recv
+        self._send: Callable[..., int] = connection.send
+        self._receive: Callable[..., bytes] = connection.recv
         self._buffer = b""
         self._misses = 1
-        self._unpolled = 0
+        self._unpolled: float = 0
+        self._is_cooperative = type(connection).recv is not _socket.socket.recv
+        if self._is_cooperative:
+            self._send = _limited(connection.send, connection, send_seconds)
+            self._receive = _limited(connection.recv, connection, receive_seconds)
+            self._unpolled = math.inf
 
     def send(self, message: int, body: bytes = b"") -> None:
         """Send a frame.
@@ -85,7 +99,7 @@ class Channel:
             while sent < len(frame):
                 sent += self._send(memoryview(frame)[sent:])
             self.tally.sent += sent
-        except BlockingIOError:
+        except (BlockingIOError, TimeoutError):
             raise TimedOutError from None
         except OSError as error:
             raise PeerLostError(str(error), was_sent=False) from None
@@ -125,7 +139,7 @@ class Channel:
     def _read(self, size: int = _RECEIVE) -> bytes:
         try:
             data = self._poll(size) or self._receive(size)
-        except BlockingIOError:
+        except (BlockingIOError, TimeoutError):
             raise TimedOutError from None
         except OSError as error:
             raise PeerLostError(str(error)) from None
@@ -177,6 +191,8 @@ class Channel:
     @property
     def alive(self) -> bool:
         """Whether the other side has the connection open; no request may be under way on it."""
+        if self._is_cooperative:
+            self.connection.settimeout(0)  # it would wait in spite of the flag
         try:
             self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -187,6 +203,17 @@ class Channel:
 
     def close(self) -> None:
         self.connection.close()
+
+
+def _limited(call: Callable[..., Result], connection: socket.socket, seconds: float) -> Callable[..., Result]:
+    """Return a call that waits for so long."""
+    limit = seconds if 0 < seconds < _LONGEST_SECONDS else None
+
+    def limited(*args: object) -> Result:
+        connection.settimeout(limit)
+        return call(*args)
+
+    return limited
 
 
 def _timeval(seconds: float) -> bytes:

@@ -23,11 +23,11 @@ def receive(): return sys.stdin.readline().strip()
 
 
 class Process:
-    """A Python process that runs a script, and exchanges lines with the test."""
+    """A Python process that runs a script, after one before all imports, and exchanges lines with the test."""
 
-    def __init__(self, script: str, folder: Path) -> None:
+    def __init__(self, script: str, folder: Path, first: str = "") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROLOGUE + script, str(folder)],
+            [sys.executable, "-c", first + _PROLOGUE + script, str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
