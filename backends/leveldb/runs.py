@@ -115,13 +115,14 @@ class Runs:
     def find(self, owner: str) -> list[StagedRun]:
         """Return the runs of an owner, or all for an empty one; each folder follows its files."""
         found: list[StagedRun] = []
-        for folder in self._folder.glob(f"{owner}*"):
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # dropped meanwhile
-                for path in (*folder.iterdir(), folder):
-                    state = str(path.relative_to(self._folder)).encode()
-                    found.append(
-                        StagedRun(folder.name[:_OWNER_DIGITS], state, path.stat().st_mtime, path.suffix != ".new")
-                    )
+        try:
+            for folder in self._folder.glob(f"{owner}*"):
+                for path in (*folder.glob("*"), folder):
+                    with contextlib.suppress(FileNotFoundError):  # dropped or renamed since
+                        state, time = str(path.relative_to(self._folder)).encode(), path.stat().st_mtime
+                        found.append(StagedRun(folder.name[:_OWNER_DIGITS], state, time, path.suffix != ".new"))
+        except OSError as error:
+            raise StorageUnavailableError(f"the folder {self._folder} cannot be read: {error}") from error
         return found
 
     def drop(self, runs: Iterable[StagedRun]) -> None:
@@ -138,7 +139,7 @@ class Runs:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                     raise StorageUnavailableError(f"the staged run {path} cannot be removed: {error}") from error
 
 

@@ -206,6 +206,7 @@ def test_runs_that_nobody_writes_any_more_are_swept(
         (staging / owner).mkdir(exist_ok=True)
         if name:
             (staging / owner / name).write_bytes(b"x")
+    (staging / "not a folder").touch()
     later(monkeypatch, 2 * MINUTE)
     begin(storage, "id", 1)
-    assert not list(staging.iterdir())
+    assert [path.name for path in staging.iterdir()] == ["not a folder"]

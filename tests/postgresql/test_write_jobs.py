@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from structable.backends.postgresql.bulk import jobs
 from structable.backends.postgresql.bulk.copy_encoder import CopyEncoder
+from structable.backends.postgresql.bulk.staging import drop_staging
 from structable.backends.postgresql.sql.row_codec import RowEncoder
 from structable.spi import (
     CommitResult,
@@ -181,9 +181,11 @@ def test_ids_that_come_again_after_a_week(storage: Storage, postgresql_schema: S
             assert job.committed is committed
             assert bool(sweeping.commit_write(job, [stage(sweeping, job, [{"id": 1, "tag": job_id}])])) is not committed
     assert [row.tag for row in storage.table("items").scan()] == ["dead"]
+    found = begin(storage, job_id="dead")
+    assert found.committed
     storage.admin.drop("items")
     with pytest.raises(TableNotFoundError):
-        storage.commit_write(job, [])
+        storage.commit_write(found, [])
 
 
 @pytest.mark.parametrize("end", ["commit", "abort", "abort of a batch"])
@@ -203,10 +205,9 @@ def test_late_end_leaves_the_rows_of_the_next_job_of_its_id(
                 other.admin.create(ITEMS)
             job = other.begin_write("items", mode="upsert", **name)
             second.append((job, [stage(other, job, [{"id": 2}])]))
-        drop(*arguments)
+        drop_staging(*arguments)
 
-    drop = jobs.drop_staging
-    monkeypatch.setattr(jobs, "drop_staging", next_job)
+    monkeypatch.setattr("structable.backends.postgresql.bulk.jobs.drop_staging", next_job)
     with connect(postgresql_url) as other:
         if end == "commit":
             assert storage.commit_write(first, rows)
