@@ -154,8 +154,7 @@ def use_threads(storage: Storage) -> object:
 
     storage.run(body)
     threads[0].join()
-    row = storage.table("types").read(("c",))
-    return row and [row["long"], row["int"]]
+    return [[row["long"], row["int"]] for row in storage.table("types").multi_read([("c",)])]
 
 
 def use_datasets(storage: Storage) -> object:
@@ -184,8 +183,8 @@ async def use_calls(storage: Storage) -> object:
     """Call a table from a loop."""
     async with open_table(storage.table("types"), batching=Batching()) as table:
         await asyncio.gather(*(table.put((f"call {n}",), {"long": n}) for n in range(20)))
-        rows = [await table.get((f"call {n}",)) for n in range(20)]
-        return [row and row["long"] for row in rows]
+        found = await asyncio.gather(*(table.get((f"call {n}",)) for n in range(20)))
+        return [row and row["long"] for row in found]
 
 
 def use_commands(url: str, folder: Path) -> object:

@@ -76,7 +76,7 @@ class Channel:
         self._buffer = b""
         self._misses = 1
         self._unpolled: float = 0
-        self._is_cooperative = type(connection).recv is not _socket.socket.recv
+        self._is_cooperative = socket.socket.recv is not _socket.socket.recv
         if self._is_cooperative:
             self._send = _limited(connection.send, connection, send_seconds)
             self._receive = _limited(connection.recv, connection, receive_seconds)
