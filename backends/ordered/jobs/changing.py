@@ -23,8 +23,8 @@ class CatalogChanges:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def __call__(self, body: Callable[[EngineSnapshot, WriteSet], Result], *, attempts: int = _ATTEMPTS) -> Result:
-        for attempt in range(1, attempts + 1):
+    def __call__(self, body: Callable[[EngineSnapshot, WriteSet], Result]) -> Result:
+        for attempt in range(1, _ATTEMPTS + 1):
             snapshot = self._engine.begin(False)
             try:
                 changes = WriteSet()
@@ -33,7 +33,7 @@ class CatalogChanges:
                     self._engine.commit(snapshot, changes)
                 return result
             except (TransactionConflictError, SchemaChangedError):
-                if attempt == attempts:
+                if attempt == _ATTEMPTS:
                     raise
             finally:
                 snapshot.close()
