@@ -1,10 +1,8 @@
-"""The rules that `make quick` leaves out, and those that CI leaves out behind a pooler.
+"""The rules that `make quick` leaves out, and those that CI leaves out behind a pooler: all but a tenth, in rotation.
 
 The former start processes, interrupt calls or repeat races; or, on LevelDB, belong to the layer that it shares with
 memory. The latter are tested on the same server without a pooler.
 """
-
-from hashlib import sha256
 
 import pytest
 
@@ -38,8 +36,6 @@ RULES = {
     "test_window_of_a_merge_job",
 }
 POOLED = "TestPostgreSQLThroughPgBouncer"
-SHARE = 25
-"""One of so many rules is tested behind a pooler in CI."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,5 +47,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             shared = name == "TestLevelDB" and topic in SHARED_TOPICS
             if name == "TestLevelDBOfAnotherProcess" or shared or topic in TOPICS or item.originalname in RULES:
                 item.add_marker("slow")
-            if name == POOLED and sha256(item.name.encode()).digest()[0] % SHARE:
+            if name == POOLED:
                 item.add_marker("long")
