@@ -7,7 +7,6 @@ import re
 import secrets
 from typing import NamedTuple
 
-from structable.spi.rules.moments import instant
 from structable.spi.showing import shown
 
 __all__ = [
@@ -154,10 +153,9 @@ def check_run_id(run: str) -> str:
 
 
 def _millis(at: dt.datetime) -> int:
-    try:
-        millis = (instant(at) - _EPOCH) // _MILLISECOND
-    except ValueError as error:
-        raise ValueError(f"the time is {shown(at)}; it must be an aware datetime: {error}") from None
+    if not isinstance(at, dt.datetime) or at.utcoffset() is None:
+        raise ValueError(f"the time is {shown(at)}; it must be an aware datetime")
+    millis = (at - _EPOCH) // _MILLISECOND
     if not 0 <= millis < 1 << 48:
         raise ValueError(f"the time is {at}; it must be in or after 1970")
     return millis

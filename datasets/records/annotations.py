@@ -17,8 +17,6 @@ import msgspec
 from structable.datasets.errors import RecordTypeError
 from structable.spi import Field, FieldType
 
-from .scalars import standard_type
-
 __all__ = ["Byte", "Coding", "Digits", "Int", "Json", "Local", "Record", "RecordField", "Short", "Single", "fields_of"]
 
 
@@ -197,7 +195,7 @@ def _without_none(where: str, annotation: Any, marks: frozenset[object]) -> tupl
 
 
 def _field(where: str, name: str, annotation: Any, marks: frozenset[object]) -> tuple[Field, Coding]:  # noqa: ANN401
-    bare = standard_type(typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation)
+    bare = typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation
     if Json in marks:
         _no_other_mark(where, marks - {Json})
         return Field.string(name), Coding.DOCUMENT

@@ -14,7 +14,6 @@ from structable.spi.showing import shown
 
 from .document_equality import SEVERAL_TEXTS, equal, is_whole
 from .plain_documents import is_plain, plain
-from .scalars import decoded, standard
 
 __all__ = ["Document", "merged"]
 
@@ -45,7 +44,7 @@ class Document:
     def __init__(self, table: str, field: str, type: Any) -> None:  # noqa: A002, ANN401 - any annotation
         self.table = table
         self.field = field
-        self.decode: Callable[[str], Any] = msgspec.json.Decoder(type, dec_hook=decoded).decode
+        self.decode: Callable[[str], Any] = msgspec.json.Decoder(type).decode
 
     @in_exact_context
     def encode(self, value: object) -> str:
@@ -111,7 +110,7 @@ def merged(target: Any, patch: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _text(value: object) -> str:
     try:
-        text = msgspec.json.encode(value, enc_hook=standard, order="sorted").decode()
+        text = msgspec.json.encode(value, order="sorted").decode()
     except TypeError:  # of keys that are no strings, of elements of a set that have no order, or of what is not JSON
         pass
     else:

@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 
-from .scalars import standard
-
 __all__ = ["is_plain", "members", "plain", "tag_of"]
 
 _MINUTE = dt.timedelta(minutes=1)
@@ -37,7 +35,7 @@ def plain(value: object, *, kept: tuple[type, ...] = ()) -> Any:  # noqa: ANN401
     ValueError
         If JSON has no text for a part of it that reads as the same value.
     """
-    result = msgspec.to_builtins(value, str_keys=True, builtin_types=(*kept, msgspec.Raw), enc_hook=standard)
+    result = msgspec.to_builtins(value, str_keys=True, builtin_types=(*kept, msgspec.Raw))
     sets = []
     open_parts = [(value, result)]
     while open_parts:

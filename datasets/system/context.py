@@ -11,8 +11,6 @@ from structable.datasets.errors import NotFoundError, SecretError
 from structable.datasets.records import Record, Records, RecordTable
 from structable.datasets.tables.namespaces import NAMESPACES
 from structable.spi import Transaction, check_row
-from structable.spi.rules.moments import instant
-from structable.spi.showing import shown
 
 if TYPE_CHECKING:
     from structable.datasets.secrets.key_providers import KeyProvider
@@ -88,10 +86,9 @@ class Context:
             If it is no aware datetime.
         """
         time = self._clock() if at is None else at
-        try:
-            return instant(time)
-        except ValueError as error:
-            raise ValueError(f"the time is {shown(time)}; it must be an aware datetime: {error}") from None
+        if not isinstance(time, dt.datetime) or time.utcoffset() is None:
+            raise ValueError(f"the time is {time!r}; it must be an aware datetime")
+        return time.astimezone(dt.UTC)
 
     def share(self, scope: str) -> None:
         """Share a fence, once in the transaction."""

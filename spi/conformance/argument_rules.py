@@ -6,7 +6,7 @@ import datetime as dt
 import enum
 from collections.abc import Callable, Iterator
 from types import MappingProxyType
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,6 @@ from structable.spi import (
     Storage,
     StructuredTable,
     TableSpecification,
-    col,
     connect,
     specification_from_document,
 )
@@ -56,21 +55,6 @@ class Text(str):
 
 class Real(float):
     """A float of another class."""
-
-
-class Missing(dt.datetime):
-    """What pandas has where a time is missing: a datetime that equals nothing, not even itself, and has no parts."""
-
-    __hash__ = dt.datetime.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return False
-
-    def __ne__(self, other: object) -> bool:
-        return True
-
-    def utcoffset(self) -> NoReturn:
-        raise ValueError("no offset")
 
 
 class Time(dt.datetime):
@@ -172,29 +156,6 @@ class ArgumentRules(ConformanceCase):
             value = row[column]
             assert isinstance(value, dt.datetime)
             assert value.fold == 0
-
-    @pytest.mark.parametrize("column", ["int", "double", "string", "date", "timestamp", "timestamp_ntz"])
-    def test_missing_time_is_refused(self, open_table: OpenTable, column: str) -> None:
-        """A datetime that stands for a missing one, like pandas' NaT, is `InvalidFieldError`, whose cure is None."""
-        table = open_table(TYPES)
-        table.upsert({"id": 1})
-        missing = cast(Any, Missing(2020, 1, 1))
-        calls: list[Callable[[], object]] = [
-            lambda: table.upsert({"id": 2, column: missing}),
-            lambda: table.update({"id": 1, column: missing}),
-            lambda: table.update({"id": 2}, {column: missing}),
-            lambda: table.update_all(Range.all(), {column: missing}),
-            lambda: table.compare_and_swap((1,), column, None, missing),
-            lambda: table.compare_and_swap((1,), column, missing, None),
-            lambda: list(table.scan(where=col(column) > missing)),
-            lambda: table.count(where=col(column).isin([missing])),
-            lambda: table.read((missing,)),
-            lambda: list(table.scan(Range.at_least((missing,)))),
-        ]
-        for call in calls:
-            with pytest.raises(InvalidFieldError, match="None"):
-                call()
-        assert [dict(row) for row in table.scan(columns=[column])] == [{"id": 1, column: None}]
 
     def test_fold_counts_for_the_instant_alone(self, open_table: OpenTable) -> None:
         """A key with `fold=1` equals the key without it, and is read without it."""

@@ -16,8 +16,6 @@ from structable.spi.fields import Field, FieldType
 from structable.spi.showing import shown
 from structable.spi.values import Value
 
-from .moments import instant, plain_date, plain_datetime
-
 __all__ = ["check_value", "lost_digits"]
 
 _FLOAT_32 = struct.Struct("<f")
@@ -32,16 +30,7 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _wrong_type(value: object, wanted: str) -> NoReturn:
-    cure = ". Use None for a missing value" if _is_missing(value) else ""
-    _refuse(f"{shown(value)} is of type {type(value).__name__}; {wanted} is needed{cure}")
-
-
-def _is_missing(value: object) -> bool:
-    """Return whether a value is what pandas and NumPy have where a value is missing: NaN, NaT or NA."""
-    try:
-        return type(value).__name__ == "NAType" or bool(value != value)
-    except (TypeError, ValueError):  # an array
-        return False
+    _refuse(f"{shown(value)} is of type {type(value).__name__}; {wanted} is needed")
 
 
 def _boolean(value: object, field: Field) -> bool:
@@ -129,28 +118,42 @@ def _bytes(value: object, field: Field) -> bytes:
 def _date(value: object, field: Field) -> dt.date:
     if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
         _wrong_type(value, "a datetime.date without a time")
-    return plain_date(value)
+    return dt.date(value.year, value.month, value.day)
 
 
 def _timestamp(value: object, field: Field) -> dt.datetime:
     if not isinstance(value, dt.datetime):
         _wrong_type(value, "an aware datetime.datetime")
+    if value.utcoffset() is None:
+        _refuse(f"{shown(value)} has no time zone; an aware datetime is needed")
+    if getattr(value, "nanosecond", 0):
+        _refuse(f"{shown(value)} has nanoseconds; a timestamp has microseconds")
     try:
-        return instant(value)
-    except ValueError as error:
-        _refuse(str(error))
+        # Built anew: `fold` and subclasses carry no instant, and equal instants must be equal everywhere.
+        instant = value.astimezone(dt.UTC)
+    except (OverflowError, ValueError):
+        _refuse(f"{shown(value)} is out of range in UTC")
+    return _plain(instant, dt.UTC)
 
 
 def _timestamp_ntz(value: object, field: Field) -> dt.datetime:
     if not isinstance(value, dt.datetime):
         _wrong_type(value, "a naive datetime.datetime")
-    try:
-        plain = plain_datetime(value)
-    except ValueError as error:
-        _refuse(str(error))
-    if plain.tzinfo is not None:
+    if value.tzinfo is not None:
         _refuse(f"{shown(value)} has a time zone; a naive datetime is needed")
-    return plain.replace(fold=0)
+    return _plain(value, None)
+
+
+def _plain(value: dt.datetime, zone: dt.tzinfo | None) -> dt.datetime:
+    """Return a datetime of the standard library's own; subclasses may be finer, or no time at all."""
+    if getattr(value, "nanosecond", 0):
+        _refuse(f"{shown(value)} has nanoseconds; a timestamp has microseconds")
+    try:
+        return dt.datetime(
+            value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, zone
+        )
+    except (TypeError, ValueError):
+        _refuse(f"{shown(value)} is not a point in time")
 
 
 _CHECKERS: dict[FieldType, Callable[[object, Field], Value]] = {
