@@ -34,7 +34,7 @@ _GUARDED: set[CodeType] = set()
 _WAITING = uninterrupted.__code__
 _WALK = threading.Lock()
 _own_ident = ctypes.pythonapi.PyThread_get_thread_ident
-"""Returns the number of this thread itself; `threading.get_ident` returns that of a greenlet where gevent replaced it."""
+"""Returns the number of this thread; where gevent replaced it, `threading.get_ident` returns that of a greenlet."""
 _own_ident.restype = ctypes.c_ulong
 
 
