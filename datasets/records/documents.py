@@ -11,6 +11,7 @@ import msgspec
 
 from structable.datasets.errors import DocumentError
 from structable.spi.exact_decimals import in_exact_context
+from structable.spi.plain_values import named_class, plain_value
 from structable.spi.showing import shown
 
 __all__ = ["Document", "merged"]
@@ -37,7 +38,7 @@ class Document:
     def __init__(self, table: str, field: str, type: Any) -> None:  # noqa: A002, ANN401 - any annotation
         self.table = table
         self.field = field
-        self.decode: Callable[[str], Any] = msgspec.json.Decoder(type).decode
+        self.decode: Callable[[str], Any] = msgspec.json.Decoder(type, dec_hook=_decoded).decode
 
     @in_exact_context
     def encode(self, value: object) -> str:
@@ -66,7 +67,7 @@ class Document:
         if not isinstance(patch, Mapping):
             self._refuse(f"the patch is {shown(patch)}; it must be a mapping")
         try:
-            changes = msgspec.to_builtins(patch, str_keys=True)
+            changes = msgspec.to_builtins(patch, str_keys=True, enc_hook=plain_value)
             before = None if stored is None else msgspec.json.decode(stored)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             self._refuse(f"the patch cannot be applied: {error}")
@@ -76,6 +77,12 @@ class Document:
 
     def _refuse(self, reason: str) -> NoReturn:
         raise DocumentError(self.table, self.field, reason) from None
+
+
+def _decoded(kind: type, found: object) -> object:
+    """Return a value of a class that msgspec does not know: one of Python's own, where freezegun has replaced it."""
+    own = named_class(kind)
+    return found if own is kind else msgspec.convert(found, own)
 
 
 def merged(target: Any, patch: Any) -> Any:  # noqa: ANN401 - JSON
@@ -93,14 +100,15 @@ def merged(target: Any, patch: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _encoded(value: object) -> str:
     try:
-        return msgspec.json.encode(value, order="sorted").decode()
+        return msgspec.json.encode(value, enc_hook=plain_value, order="sorted").decode()
     except TypeError:
         # Keys that are no strings: dict[int, X].
-        return msgspec.json.encode(msgspec.to_builtins(value, str_keys=True), order="sorted").decode()
+        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=plain_value)
+        return msgspec.json.encode(plain, order="sorted").decode()
 
 
 def _finite(value: object) -> bool:
-    plain = msgspec.to_builtins(value, str_keys=True, builtin_types=(Decimal,))
+    plain = msgspec.to_builtins(value, str_keys=True, builtin_types=(Decimal,), enc_hook=plain_value)
     open_values = [plain]
     while open_values:
         one = open_values.pop()
