@@ -7,6 +7,7 @@ import re
 import secrets
 from typing import NamedTuple
 
+from structable.spi.plain_values import is_aware, own_class, plain_datetime
 from structable.spi.showing import shown
 
 __all__ = [
@@ -26,7 +27,7 @@ __all__ = [
 MAX_NAME_BYTES = 255
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 _RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH = own_class(dt.datetime)(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND = dt.timedelta(milliseconds=1)
 
 
@@ -153,9 +154,9 @@ def check_run_id(run: str) -> str:
 
 
 def _millis(at: dt.datetime) -> int:
-    if not isinstance(at, dt.datetime) or at.utcoffset() is None:
+    if not is_aware(at):
         raise ValueError(f"the time is {shown(at)}; it must be an aware datetime")
-    millis = (at - _EPOCH) // _MILLISECOND
+    millis = (plain_datetime(at) - _EPOCH) // _MILLISECOND
     if not 0 <= millis < 1 << 48:
         raise ValueError(f"the time is {at}; it must be in or after 1970")
     return millis

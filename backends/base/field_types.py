@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from structable.spi import FieldType
+from structable.spi.plain_values import own_class
 
 __all__ = ["FIELD_TYPES", "TypeForm"]
 
@@ -53,7 +54,7 @@ FIELD_TYPES = {
     FieldType.DECIMAL: TypeForm(Decimal, "16s", "", "V16"),
     FieldType.STRING: TypeForm(str),
     FieldType.BYTES: TypeForm(bytes),
-    FieldType.DATE: TypeForm(dt.date, "i", "I", "i4", *_DAYS),
-    FieldType.TIMESTAMP: TypeForm(dt.datetime, "q", "Q", "i8", *_MICROSECONDS),
-    FieldType.TIMESTAMP_NTZ: TypeForm(dt.datetime, "q", "Q", "i8", *_MICROSECONDS),
+    FieldType.DATE: TypeForm(own_class(dt.date), "i", "I", "i4", *_DAYS),
+    FieldType.TIMESTAMP: TypeForm(own_class(dt.datetime), "q", "Q", "i8", *_MICROSECONDS),
+    FieldType.TIMESTAMP_NTZ: TypeForm(own_class(dt.datetime), "q", "Q", "i8", *_MICROSECONDS),
 }

@@ -16,6 +16,7 @@ import msgspec
 
 from structable.datasets.errors import RecordTypeError
 from structable.spi import Field, FieldType
+from structable.spi.plain_values import named_class, own_class
 
 __all__ = ["Byte", "Coding", "Digits", "Int", "Json", "Local", "Record", "RecordField", "Short", "Single", "fields_of"]
 
@@ -125,15 +126,15 @@ _PLAIN: dict[object, FieldType] = {
     bytes: FieldType.BYTES,
     float: FieldType.DOUBLE,
     int: FieldType.LONG,
-    dt.date: FieldType.DATE,
-    dt.datetime: FieldType.TIMESTAMP,
+    own_class(dt.date): FieldType.DATE,
+    own_class(dt.datetime): FieldType.TIMESTAMP,
 }
 _MARKED: dict[tuple[object, _Mark], FieldType] = {
     (int, Byte): FieldType.BYTE,
     (int, Short): FieldType.SHORT,
     (int, Int): FieldType.INT,
     (float, Single): FieldType.FLOAT,
-    (dt.datetime, Local): FieldType.TIMESTAMP_NTZ,
+    (own_class(dt.datetime), Local): FieldType.TIMESTAMP_NTZ,
 }
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 
@@ -195,7 +196,7 @@ def _without_none(where: str, annotation: Any, marks: frozenset[object]) -> tupl
 
 
 def _field(where: str, name: str, annotation: Any, marks: frozenset[object]) -> tuple[Field, Coding]:  # noqa: ANN401
-    bare = typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation
+    bare = named_class(typing.get_args(annotation)[0] if typing.get_origin(annotation) is Annotated else annotation)
     if Json in marks:
         _no_other_mark(where, marks - {Json})
         return Field.string(name), Coding.DOCUMENT

@@ -13,6 +13,7 @@ import msgspec
 
 from structable.datasets.errors import InvalidCursorError
 from structable.spi import Field, FieldType, Value
+from structable.spi.plain_values import own_class
 
 __all__ = ["MAX_PAGE", "Page", "check_limit", "decode_cursor", "encode_cursor"]
 
@@ -24,9 +25,9 @@ _TYPES: dict[FieldType, Any] = {
     FieldType.BOOLEAN: bool,
     FieldType.STRING: str,
     FieldType.BYTES: bytes,
-    FieldType.DATE: dt.date,
-    FieldType.TIMESTAMP: dt.datetime,
-    FieldType.TIMESTAMP_NTZ: dt.datetime,
+    FieldType.DATE: own_class(dt.date),
+    FieldType.TIMESTAMP: own_class(dt.datetime),
+    FieldType.TIMESTAMP_NTZ: own_class(dt.datetime),
 }
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from structable.datasets.errors import DocumentError
 from structable.spi.exact_decimals import in_exact_context
+from structable.spi.plain_values import named_class, plain_value
 from structable.spi.showing import shown
 
 from .document_equality import SEVERAL_TEXTS, equal, is_whole
@@ -44,7 +45,7 @@ class Document:
     def __init__(self, table: str, field: str, type: Any) -> None:  # noqa: A002, ANN401 - any annotation
         self.table = table
         self.field = field
-        self.decode: Callable[[str], Any] = msgspec.json.Decoder(type).decode
+        self.decode: Callable[[str], Any] = msgspec.json.Decoder(type, dec_hook=_decoded).decode
 
     @in_exact_context
     def encode(self, value: object) -> str:
@@ -95,6 +96,12 @@ class Document:
         raise DocumentError(self.table, self.field, reason) from None
 
 
+def _decoded(kind: type, found: object) -> object:
+    """Return a value of a class that msgspec does not know: one of Python's own, where freezegun has replaced it."""
+    own = named_class(kind)
+    return found if own is kind else msgspec.convert(found, own)
+
+
 def merged(target: Any, patch: Any) -> Any:  # noqa: ANN401 - JSON
     """Apply a JSON merge patch, as RFC 7386 defines it."""
     if not isinstance(patch, dict):
@@ -110,7 +117,7 @@ def merged(target: Any, patch: Any) -> Any:  # noqa: ANN401 - JSON
 
 def _text(value: object) -> str:
     try:
-        text = msgspec.json.encode(value, order="sorted").decode()
+        text = msgspec.json.encode(value, enc_hook=plain_value, order="sorted").decode()
     except TypeError:  # of keys that are no strings, of elements of a set that have no order, or of what is not JSON
         pass
     else:

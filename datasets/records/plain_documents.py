@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from structable.spi.plain_values import plain_value
+
 __all__ = ["is_plain", "members", "plain", "tag_of"]
 
 _MINUTE = dt.timedelta(minutes=1)
@@ -35,7 +37,7 @@ def plain(value: object, *, kept: tuple[type, ...] = ()) -> Any:  # noqa: ANN401
     ValueError
         If JSON has no text for a part of it that reads as the same value.
     """
-    result = msgspec.to_builtins(value, str_keys=True, builtin_types=(*kept, msgspec.Raw))
+    result = msgspec.to_builtins(value, str_keys=True, builtin_types=(*kept, msgspec.Raw), enc_hook=plain_value)
     sets = []
     open_parts = [(value, result)]
     while open_parts:

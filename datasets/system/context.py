@@ -11,6 +11,7 @@ from structable.datasets.errors import NotFoundError, SecretError
 from structable.datasets.records import Record, Records, RecordTable
 from structable.datasets.tables.namespaces import NAMESPACES
 from structable.spi import Transaction, check_row
+from structable.spi.plain_values import is_aware, plain_datetime
 
 if TYPE_CHECKING:
     from structable.datasets.secrets.key_providers import KeyProvider
@@ -86,9 +87,9 @@ class Context:
             If it is no aware datetime.
         """
         time = self._clock() if at is None else at
-        if not isinstance(time, dt.datetime) or time.utcoffset() is None:
+        if not is_aware(time):
             raise ValueError(f"the time is {time!r}; it must be an aware datetime")
-        return time.astimezone(dt.UTC)
+        return plain_datetime(time).astimezone(dt.UTC)
 
     def share(self, scope: str) -> None:
         """Share a fence, once in the transaction."""

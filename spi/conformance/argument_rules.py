@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ import pytest
 from structable.spi import (
     DataCorruptionError,
     Field,
+    FieldType,
     InvalidFieldError,
     InvalidSpecificationError,
     Range,
@@ -21,12 +23,14 @@ from structable.spi import (
     Storage,
     StructuredTable,
     TableSpecification,
+    Value,
+    col,
     connect,
     specification_from_document,
 )
 
 from .case import ConformanceCase, OpenTable
-from .samples import ITEMS, TYPES, Record, item, keys
+from .samples import ITEMS, TYPES, Record, item, keys, type_name
 
 __all__ = ["ArgumentRules"]
 
@@ -65,6 +69,29 @@ class Finer(dt.datetime):
     """A datetime with nanoseconds, as data frames have."""
 
     nanosecond = 7
+
+
+class Day(dt.date):
+    """A date of another class."""
+
+
+class Amount(Decimal):
+    """A decimal of another class."""
+
+
+class NoTime(dt.datetime):
+    """A datetime that is none, by which data frames mark a missing one: it equals nothing."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def __ne__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def utcoffset(self) -> dt.timedelta:
+        raise ValueError("it is no time")
 
 
 def shown(value: object) -> str:
@@ -134,28 +161,62 @@ class ArgumentRules(ConformanceCase):
                     "int": Number.ONE,
                     "double": Real(0.5),
                     "string": Text("text"),
+                    "decimal": Amount("1.5"),
+                    "date": Day(2020, 1, 1),
                     "timestamp": Time(2020, 1, 1, 2, tzinfo=zone),
                     "timestamp_ntz": Time(2020, 1, 1, fold=1),
                 }
             )
         )
-        row = table.read((Number.ONE,))
-        assert row is not None
-        found = {name: row[name] for name in ("id", "int", "double", "string", "timestamp", "timestamp_ntz")}
-        assert found == {
+        wanted: Record = {
             "id": 1,
             "int": 1,
             "double": 0.5,
             "string": "text",
+            "decimal": Decimal("1.5"),
+            "date": dt.date(2020, 1, 1),
             "timestamp": dt.datetime(2020, 1, 1, tzinfo=dt.UTC),
             "timestamp_ntz": dt.datetime(2020, 1, 1),
         }
-        kinds = [type(value) for value in (*row.key, *found.values())]
-        assert kinds == [int, int, int, float, str, dt.datetime, dt.datetime]
+        row = table.read((Number.ONE,))
+        assert row is not None
+        found = {name: row[name] for name in wanted}
+        assert found == wanted
+        assert [type(value) for value in (*row.key, *found.values())] == [int, *map(type, wanted.values())]
         for column in ("timestamp", "timestamp_ntz"):
             value = row[column]
             assert isinstance(value, dt.datetime)
             assert value.fold == 0
+
+    @pytest.mark.parametrize("kind", [FieldType.TIMESTAMP, FieldType.TIMESTAMP_NTZ, FieldType.DATE], ids=type_name)
+    def test_missing_time_of_data_frames(self, open_table: OpenTable, kind: FieldType) -> None:
+        """What data frames have for a missing time is `InvalidFieldError` and names None, in rows, keys and filters."""
+        table = open_table(TableSpecification("times", [Field("k", kind), Field("v", kind)], ["k"]))
+        good: Value = dt.date(2024, 1, 1) if kind is FieldType.DATE else dt.datetime(2024, 1, 1)
+        if kind is FieldType.TIMESTAMP:
+            good = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+        none = NoTime(2024, 1, 1)
+        table.upsert({"k": good, "v": good})
+        for refused in (
+            lambda: table.upsert({"k": none}),
+            lambda: table.upsert({"k": good, "v": none}),
+            lambda: table.upsert_many([{"k": good, "v": none}]),
+            lambda: table.insert({"k": none}),
+            lambda: table.replace({"k": good, "v": none}),
+            lambda: table.update({"k": good, "v": none}),
+            lambda: table.update({"k": good, "v": good}, {"v": none}),
+            lambda: table.read((none,)),
+            lambda: table.multi_read([{"k": none}]),
+            lambda: table.scan(Range.at_least((none,))),
+            lambda: table.scan(where=col("v") == none),
+            lambda: table.count(where=col("v").isin([good, none])),
+            lambda: table.update_all(Range.all(), {"v": none}),
+            lambda: table.compare_and_swap((good,), "v", none, None),
+            lambda: table.compare_and_swap((good,), "v", good, none),
+        ):
+            with pytest.raises(InvalidFieldError, match="None"):
+                refused()
+        assert [dict(row) for row in table.scan()] == [{"k": good, "v": good}]
 
     def test_fold_counts_for_the_instant_alone(self, open_table: OpenTable) -> None:
         """A key with `fold=1` equals the key without it, and is read without it."""

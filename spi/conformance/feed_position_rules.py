@@ -40,6 +40,16 @@ __all__ = ["METHODS", "FeedPositionRules"]
 SOME = FeedPosition("0" * 16, 1)
 NOW = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 
+
+class OtherTime(dt.datetime):
+    """A datetime of another class, whose differences are none of Python's."""
+
+    def __sub__(self, other: object) -> Any:  # noqa: ANN401
+        raise TypeError("another kind of difference")
+
+    __rsub__ = __sub__
+
+
 METHODS: dict[str, Callable[[ChangeFeed], object]] = {
     "earliest": lambda feed: feed.earliest(),
     "latest": lambda feed: feed.latest(),
@@ -216,7 +226,7 @@ class FeedPositionRules(FeedCase):
             for zone in (dt.UTC, dt.timezone(dt.timedelta(hours=-7))):
                 assert read_between(fed, "items", feed.at(moment.astimezone(zone))) == changes[first:]
         assert read_between(fed, "items", feed.at(dt.datetime(1, 1, 1, tzinfo=dt.UTC))) == changes
-        late = feed.at(dt.datetime(9999, 12, 31, tzinfo=dt.UTC))
+        late = feed.at(OtherTime(9999, 12, 31, tzinfo=dt.UTC))
         assert read_between(fed, "items", late) == []
         assert late <= feed.latest()
         wrong: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 from structable.spi.errors import UnsupportedOperationError
+from structable.spi.plain_values import is_aware, plain_datetime
 from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.table_options import ChangelogProducer
@@ -13,10 +14,10 @@ __all__ = ["check_moment", "check_rows", "require_net"]
 
 
 def check_moment(timestamp: object) -> dt.datetime:
-    """Return a time with a time zone; ValueError for anything else."""
-    if not isinstance(timestamp, dt.datetime) or timestamp.utcoffset() is None:
+    """Return a time with a time zone, of Python's own class; ValueError for anything else."""
+    if not is_aware(timestamp):
         raise ValueError(f"timestamp is {shown(timestamp)}; it must be a datetime with a time zone")
-    return timestamp
+    return plain_datetime(timestamp)
 
 
 def check_rows(rows: object) -> int:

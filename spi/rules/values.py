@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from structable.spi.errors import InvalidFieldError
 from structable.spi.fields import Field, FieldType
+from structable.spi.plain_values import USE_NONE, is_aware, is_missing, plain_date, plain_datetime
 from structable.spi.showing import shown
 from structable.spi.values import Value
 
@@ -118,42 +119,32 @@ def _bytes(value: object, field: Field) -> bytes:
 def _date(value: object, field: Field) -> dt.date:
     if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
         _wrong_type(value, "a datetime.date without a time")
-    return dt.date(value.year, value.month, value.day)
+    return plain_date(value)
 
 
 def _timestamp(value: object, field: Field) -> dt.datetime:
-    if not isinstance(value, dt.datetime):
-        _wrong_type(value, "an aware datetime.datetime")
-    if value.utcoffset() is None:
+    if not is_aware(value):
+        if not isinstance(value, dt.datetime) or is_missing(value):
+            _wrong_type(value, "an aware datetime.datetime")
         _refuse(f"{shown(value)} has no time zone; an aware datetime is needed")
-    if getattr(value, "nanosecond", 0):
-        _refuse(f"{shown(value)} has nanoseconds; a timestamp has microseconds")
     try:
-        # Built anew: `fold` and subclasses carry no instant, and equal instants must be equal everywhere.
-        instant = value.astimezone(dt.UTC)
-    except (OverflowError, ValueError):
+        # `fold` carries no instant, and equal instants must be equal everywhere.
+        return plain_datetime(value).astimezone(dt.UTC).replace(fold=0)
+    except OverflowError:
         _refuse(f"{shown(value)} is out of range in UTC")
-    return _plain(instant, dt.UTC)
+    except ValueError as error:
+        _refuse(str(error))
 
 
 def _timestamp_ntz(value: object, field: Field) -> dt.datetime:
-    if not isinstance(value, dt.datetime):
+    if not isinstance(value, dt.datetime) or is_missing(value):
         _wrong_type(value, "a naive datetime.datetime")
     if value.tzinfo is not None:
         _refuse(f"{shown(value)} has a time zone; a naive datetime is needed")
-    return _plain(value, None)
-
-
-def _plain(value: dt.datetime, zone: dt.tzinfo | None) -> dt.datetime:
-    """Return a datetime of the standard library's own; subclasses may be finer, or no time at all."""
-    if getattr(value, "nanosecond", 0):
-        _refuse(f"{shown(value)} has nanoseconds; a timestamp has microseconds")
     try:
-        return dt.datetime(
-            value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, zone
-        )
-    except (TypeError, ValueError):
-        _refuse(f"{shown(value)} is not a point in time")
+        return plain_datetime(value).replace(fold=0)
+    except ValueError as error:
+        _refuse(str(error))
 
 
 _CHECKERS: dict[FieldType, Callable[[object, Field], Value]] = {
@@ -193,4 +184,5 @@ def check_value(table: str, field: Field, value: object) -> Value:
     try:
         return _CHECKERS[field.type](value, field)
     except _Refused as refusal:
-        raise InvalidFieldError(table, field.name, str(refusal)) from None
+        hint = f"; {USE_NONE}" if is_missing(value) else ""
+        raise InvalidFieldError(table, field.name, f"{refusal}{hint}") from None

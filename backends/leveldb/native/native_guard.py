@@ -35,7 +35,7 @@ _GUARDED: dict[CodeType, bool] = {}
 _WAITING = uninterrupted.__code__
 _WALK = threading.Lock()
 _own_ident = ctypes.pythonapi.PyThread_get_thread_ident
-"""Returns the number of this thread; that of `threading.get_ident` is a greenlet's where gevent has replaced it."""
+"""Returns the number of this thread; where gevent replaced it, `threading.get_ident` returns that of a greenlet."""
 _own_ident.restype = ctypes.c_ulong
 
 

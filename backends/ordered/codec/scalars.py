@@ -22,8 +22,8 @@ __all__ = [
     "wrong_class",
 ]
 
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-EPOCH_NTZ = dt.datetime(1970, 1, 1)
+EPOCH = FIELD_TYPES[FieldType.TIMESTAMP].python(1970, 1, 1, tzinfo=dt.UTC)
+EPOCH_NTZ = EPOCH.replace(tzinfo=None)
 EPOCH_ORDINAL = dt.date(1970, 1, 1).toordinal()
 
 

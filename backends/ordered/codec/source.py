@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from structable.spi import DataCorruptionError, Row
+from structable.backends.base.field_types import FIELD_TYPES
+from structable.spi import DataCorruptionError, FieldType, Row
 
 from .scalars import EPOCH, EPOCH_NTZ
 
@@ -43,8 +44,8 @@ class Source:
         self._row_type = row_type
         self._before = before
         self.constants: dict[str, Any] = {
-            "date": dt.date,
-            "datetime": dt.datetime,
+            "date": FIELD_TYPES[FieldType.DATE].python,
+            "datetime": FIELD_TYPES[FieldType.TIMESTAMP].python,
             "timedelta": dt.timedelta,
             "UTC": dt.UTC,
             "EPOCH": EPOCH,

@@ -18,6 +18,7 @@ from structable.backends.base.feed_marks import Mark
 from structable.backends.ordered.engine import EngineSnapshot, OrderedMap, successor
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import DataCorruptionError, TransactionConflictError
+from structable.spi.plain_values import own_class
 
 __all__ = [
     "Floor",
@@ -38,7 +39,7 @@ _MARK = b"\x02"
 _RECORD = struct.Struct(">QQQ")
 _NUMBER = struct.Struct(">Q")
 _MICROSECOND = dt.timedelta(microseconds=1)
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH = own_class(dt.datetime)(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def moment(time: int) -> dt.datetime:

@@ -15,6 +15,7 @@ from psycopg.adapt import Loader
 
 from structable.spi import StorageUnavailableError
 from structable.spi.exact_decimals import EXACT
+from structable.spi.plain_values import own_class
 
 from .connection import ServerConnection
 from .errors import sessions_not_pooled
@@ -27,7 +28,7 @@ __all__ = ["ConnectionFactory"]
 _LONG = struct.Struct(">q")
 _NUMERIC = struct.Struct(">HhHH")
 _NEGATIVE = 0x4000
-_ORIGIN = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+_ORIGIN = own_class(dt.datetime)(2000, 1, 1, tzinfo=dt.UTC)
 _OLDEST = 140_000
 # The first statement of every connection. Before it, role, database, PGOPTIONS and the URL's `options` decide where
 # names are looked up, and functions and operators found there run with the rights of this role. SET looks nothing up.

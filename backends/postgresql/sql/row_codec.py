@@ -119,8 +119,8 @@ def generate_key_encoder(fields: Sequence[Field]) -> Callable[[object], Pieces |
 
 def _constants(*, copied: bool) -> dict[str, Any]:
     return {
-        "date": dt.date,
-        "datetime": dt.datetime,
+        "date": FIELD_TYPES[FieldType.DATE].python,
+        "datetime": FIELD_TYPES[FieldType.TIMESTAMP].python,
         "UTC": dt.UTC,
         "ORIGIN": TIMESTAMP_ORIGIN,
         "ORIGIN_NTZ": TIMESTAMP_NTZ_ORIGIN,

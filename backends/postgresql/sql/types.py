@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql
 
 from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType
+from structable.spi.plain_values import own_class
 
 __all__ = [
     "DATE_ORIGIN",
@@ -32,8 +33,8 @@ __all__ = [
 ]
 
 DATE_ORIGIN = dt.date(2000, 1, 1).toordinal()
-TIMESTAMP_ORIGIN = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
-TIMESTAMP_NTZ_ORIGIN = dt.datetime(2000, 1, 1)
+TIMESTAMP_ORIGIN = own_class(dt.datetime)(2000, 1, 1, tzinfo=dt.UTC)
+TIMESTAMP_NTZ_ORIGIN = TIMESTAMP_ORIGIN.replace(tzinfo=None)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
