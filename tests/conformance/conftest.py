@@ -38,7 +38,7 @@ RULES = {
     "test_window_of_a_merge_job",
 }
 POOLED = "TestPostgreSQLThroughPgBouncer"
-SHARE = 25
+SHARE = 60
 """One of so many rules is tested behind a pooler in CI."""
 
 
