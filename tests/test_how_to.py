@@ -27,9 +27,13 @@ def run(command: list[str], folder: Path) -> str:
     return finished.stdout
 
 
-def test_program_that_forks_workers(tmp_path: Path) -> None:
-    (name,) = write_files("as a program", tmp_path)
-    run([name], tmp_path)
+def test_programs(tmp_path: Path) -> None:
+    names = write_files("as a program", tmp_path)
+    assert names == ["hits.py", "greenlets.py"]
+    for name in names:
+        place = tmp_path / name.removesuffix(".py")
+        place.mkdir()
+        run([str(tmp_path / name)], place)
 
 
 def test_tests_with_the_fixture(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ TOPICS = {"processes", "interruption_rules", "concurrency", "histories", "job_ra
 SHARED_TOPICS = {
     "aggregate_rules",
     "argument_rules",
+    "decimal_rules",
     "filter_rules",
     "key_order",
     "limit_rules",
