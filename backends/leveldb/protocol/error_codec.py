@@ -7,6 +7,7 @@ import json
 
 from structable.spi import errors
 from structable.spi.errors import StructableError
+from structable.spi.plain_values import own_class
 
 __all__ = ["pack_error", "unpack_error"]
 
@@ -61,7 +62,7 @@ def _unpack(value: object) -> object:
         case "bytes":
             return bytes.fromhex(content)
         case "datetime":
-            return datetime.datetime.fromisoformat(content)
+            return own_class(datetime.datetime).fromisoformat(content)
         case "date":
-            return datetime.date.fromisoformat(content)
+            return own_class(datetime.date).fromisoformat(content)
     raise ValueError(f"unknown kind of fact {kind!r}")

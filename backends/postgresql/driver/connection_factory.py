@@ -27,6 +27,8 @@ __all__ = ["ConnectionFactory"]
 
 _LONG = struct.Struct(">q")
 _NUMERIC = struct.Struct(">HhHH")
+_NUMERIC_1, _NUMERIC_2, _NUMERIC_3 = (struct.Struct(f">HhHH{count}H") for count in (1, 2, 3))
+_SCALEB = EXACT.scaleb
 _NEGATIVE = 0x4000
 _ORIGIN = own_class(dt.datetime)(2000, 1, 1, tzinfo=dt.UTC)
 _OLDEST = 140_000
@@ -116,13 +118,29 @@ class _DecimalLoader(Loader):
     format = pq.Format.BINARY
 
     def load(self, data: Buffer) -> Decimal:
-        count, weight, sign, scale = _NUMERIC.unpack_from(data)
-        if sign not in (0, _NEGATIVE):
-            raise ValueError("a numeric that is NaN or infinite")
-        number = 0
-        for digits in struct.unpack_from(f">{count}H", data, _NUMERIC.size):  # of base 10,000
-            number = number * 10_000 + digits
-        # The last of them may have zeros beyond the scale, or lack some up to it.
+        # Without a loop over the digits, of base 10,000, most take half as long.
+        match len(data):
+            case 10:
+                count, weight, sign, scale, number = _NUMERIC_1.unpack(data)
+            case 12:
+                count, weight, sign, scale, first, second = _NUMERIC_2.unpack(data)
+                number = first * 10_000 + second
+            case 14:
+                count, weight, sign, scale, first, second, third = _NUMERIC_3.unpack(data)
+                number = (first * 10_000 + second) * 10_000 + third
+            case _:
+                count, weight, sign, scale = _NUMERIC.unpack_from(data)
+                number = 0
+                for digits in struct.unpack_from(f">{count}H", data, _NUMERIC.size):
+                    number = number * 10_000 + digits
+        # The last digits may have zeros beyond the scale, or lack some up to it.
         shift = scale + 4 * (weight - count + 1)
-        number = number * 10**shift if shift > 0 else number // 10**-shift
-        return EXACT.scaleb(Decimal(-number if sign else number), -scale)
+        if shift > 0:
+            number *= 10**shift
+        elif shift:
+            number //= 10**-shift
+        if sign:
+            if sign != _NEGATIVE:
+                raise ValueError("a numeric that is NaN or infinite")
+            number = -number
+        return _SCALEB(Decimal(number), -scale)
