@@ -44,7 +44,7 @@ def backends(
     if scheme is not None:
         scheme = scheme.partition("://")[0].lower()
     found = installed_backends(scheme)
-    if not found:
+    if scheme is not None and not found:
         raise BackendNotFoundError(f"no backend for {scheme}:// is installed; 'structable backends' lists them")
     if format_ == "json":
         for one in found:

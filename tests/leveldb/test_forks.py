@@ -81,15 +81,17 @@ with opened(url) as storage:
     )
 
 
-def test_child_can_own_where_no_thread_was_started(tmp_path: Path) -> None:
-    """So a server may make its tables before it forks its workers."""
+@pytest.mark.parametrize("handler", ["SIG_DFL", "SIG_IGN"])
+def test_child_can_own_where_no_thread_was_started(tmp_path: Path, handler: str) -> None:
+    """So a server may make its tables before it forks its workers, whether it waits for processes that end or not."""
     run(
         tmp_path,
-        """
+        f"""
 with opened(url) as storage:
     fill(storage, 0)
 
 def write():
+    signal.signal(signal.SIGCHLD, signal.{handler})
     with opened(url) as storage:
         fill(storage, 5)
 

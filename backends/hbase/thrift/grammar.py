@@ -25,7 +25,7 @@ class _GrammarFinder(MetaPathFinder):
     """Finds the modules of thriftpy2 that hold the grammar."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
-        if name not in ("thriftpy2.parser.lexer", "thriftpy2.parser.parser"):
+        if sys.flags.optimize < 2 or name not in ("thriftpy2.parser.lexer", "thriftpy2.parser.parser"):
             return None
         found = PathFinder.find_spec(name, path)
         if found is not None and found.origin is not None:

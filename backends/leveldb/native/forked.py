@@ -7,10 +7,11 @@ wait for its first compaction for ever. It also keeps a table of the databases t
 from __future__ import annotations
 
 import os
+import select
 import signal
 import tempfile
-import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +20,7 @@ import plyvel
 __all__ = ["can_compact", "can_own", "note_closed", "note_opened"]
 
 _PROBE_SECONDS = 10
+_COMPACTED = b"1"
 
 
 class _Process:
@@ -66,24 +68,29 @@ def _probe() -> bool:
     """Let a process forked from this one compact a database: it has what this one has, and may be killed."""
     try:
         with tempfile.TemporaryDirectory(prefix="structable-probe-") as folder:
-            return _ends_well(_fork_to_compact(folder))
+            reading, writing = os.pipe()
+            try:
+                return _ends_well(_fork_to_compact(folder, writing), reading)
+            finally:
+                os.close(reading)
     except OSError:
         return False
 
 
-def _fork_to_compact(folder: str) -> int:
+def _fork_to_compact(folder: str, writing: int) -> int:
     # A signal's handler that raised in the new process would let it go on as this one.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         process = os.fork()
         if not process:
-            _compact(folder)
+            _compact(folder, writing)
         return process
     finally:
+        os.close(writing)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _compact(folder: str) -> NoReturn:
+def _compact(folder: str, writing: int) -> NoReturn:
     try:
         # It ends even if the process that waits for it has ended.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -92,22 +99,21 @@ def _compact(folder: str) -> NoReturn:
         database = plyvel.DB(os.path.join(folder, "database"), create_if_missing=True)
         database.put(b"key", b"value")
         database.compact_range()
+        os.write(writing, _COMPACTED)
+    finally:
         os._exit(0)
-    finally:
-        os._exit(1)
 
 
-def _ends_well(process: int) -> bool:
-    deadline = time.monotonic() + _PROBE_SECONDS
+def _ends_well(process: int, reading: int) -> bool:
+    # By the pipe: where the program ignores SIGCHLD, a process leaves no exit code.
+    answered = False
     try:
-        while time.monotonic() < deadline:
-            found, status = os.waitpid(process, os.WNOHANG)
-            if found:
-                process = 0
-                return status == 0
-            time.sleep(0.002)
-        return False
+        poll = select.poll()
+        poll.register(reading, select.POLLIN)
+        answered = bool(poll.poll(1_000 * _PROBE_SECONDS))
+        return answered and os.read(reading, 1) == _COMPACTED
     finally:
-        if process:
+        if not answered:
             os.kill(process, signal.SIGKILL)
+        with suppress(ChildProcessError):
             os.waitpid(process, 0)

@@ -34,9 +34,8 @@ _GUARDED: dict[CodeType, bool] = {}
 """The guarded functions, and whether they read the newest state."""
 _WAITING = uninterrupted.__code__
 _WALK = threading.Lock()
-_own_ident = ctypes.pythonapi.PyThread_get_thread_ident
+_own_ident = ctypes.PYFUNCTYPE(ctypes.c_ulong)(("PyThread_get_thread_ident", ctypes.pythonapi))
 """Returns the number of this thread; where gevent replaced it, `threading.get_ident` returns that of a greenlet."""
-_own_ident.restype = ctypes.c_ulong
 
 
 def native_call(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
