@@ -41,7 +41,7 @@ def test_some_variants_of_wide_tests() -> None:
     before, after = functions(every), functions(some)
     assert before.keys() == after.keys()
     for name, count in before.items():
-        most = 2 if name.startswith(WIDE) else 4 if name.startswith(FAULTS) else count
+        most = 2 if name.startswith((WIDE, FAULTS)) else count
         assert after[name] == min(count, max(most, -(-count // 10)))
 
 

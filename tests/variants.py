@@ -28,7 +28,7 @@ _ON_ONE_STORE = ("tests/spark/", "tests/test_benchmarks.py", "tests/test_demo.py
 _WIDE = ("tests/access/", "tests/cli/", "tests/conformance/", "tests/datasets/", *_ON_ONE_STORE)
 """Where one test has many parameters, on every store."""
 _FAULTS = ("tests/differential/", "tests/hbase/", "tests/leveldb/", "tests/postgresql/")
-"""Where parameters are mostly faults of one store: twice as many stay. All stay in other folders."""
+"""Where parameters are mostly faults of one store. All stay in other folders."""
 _SUITE = "tests/conformance/"
 """Where several classes of a module run the same rules on one store, which is a variant as well."""
 _STORES = {"memory", "leveldb", "postgresql", "hbase"}
@@ -47,9 +47,8 @@ def keep_some_variants(config: pytest.Config, items: list[pytest.Item]) -> None:
     left_out = _all_but(0, long, lambda item: "long", _name)
     left_out |= _all_but(1, [item for item in items if item.nodeid.startswith(_ON_ONE_STORE)], _variant, _name)
     several = [item for item in items if item not in left_out and item.get_closest_marker("every_variant") is None]
-    for folders, times in ((_WIDE, 1), (_FAULTS, 2)):
-        within = [item for item in several if item.nodeid.startswith(folders)]
-        left_out |= _all_but(int(most) * times, within, _function, _name)
+    within = [item for item in several if item.nodeid.startswith((*_WIDE, *_FAULTS))]
+    left_out |= _all_but(int(most), within, _function, _name)
     if left_out:
         config.hook.pytest_deselected(items=sorted(left_out, key=lambda item: item.nodeid))
         items[:] = [item for item in items if item not in left_out]
