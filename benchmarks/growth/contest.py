@@ -94,11 +94,11 @@ def compete(store: Store, scale: Scale) -> Iterator[Measurement]:
 def _run(store: Store, scale: Scale, fleets: Mapping[tuple[int, str], Fleet]) -> _Times:
     times: _Times = defaultdict(list)
     for turn in range(-1, scale.rounds):
-        for key, operation in OPERATIONS.items():
+        for number, (key, operation) in enumerate(OPERATIONS.items()):
             amount = max(scale.samples // operation.share, 5)
             for (size, name), client in fleets.items():
                 if name == _OURS or key in store.floors:
-                    found = client.call(name, "timed", key, turn, amount)
+                    found = client.call(name, "timed", key, turn * len(OPERATIONS) + number, amount)
                     if turn >= 0:
                         times[key, size, name].append(found)
     return times

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from benchmarks.leveldb.stores import open_raw, url_of
 from benchmarks.measuring import Measurement, Scale
 from benchmarks.workloads.programs import Action
+from structable.backends.leveldb.native.checkpoint import copy_checkpoint
 from structable.backends.ordered.table import OrderedTable
 from structable.spi import connect
 
@@ -46,18 +46,14 @@ def _place(folder: Path, rows: int) -> Iterator[Place]:
     ours, floor = folder / f"ours-{rows}", folder / f"floor-{rows}"
     with connect(url_of(ours)) as storage:
         load(storage, rows)
-    shutil.copytree(ours, floor, copy_function=_copied)
+    floor.mkdir()
+    copy_checkpoint(ours / "database", floor / "database")
     size = sum(file.stat().st_size for file in (ours / "database").iterdir())
     try:
         yield Place(partial(SpiProgram, rows, url_of(ours)), partial(PlyvelProgram, rows, floor), size)
     finally:
         for made in (ours, floor):
             shutil.rmtree(made)
-
-
-def _copied(source: str, target: str) -> None:
-    """Copy a file, or link a table file, which never changes."""
-    (os.link if source.endswith(".ldb") else shutil.copyfile)(source, target)
 
 
 class PlyvelProgram(GrowthProgram):
