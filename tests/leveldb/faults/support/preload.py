@@ -90,7 +90,8 @@ class Worker:
 def _serve(library: str) -> None:
     functions = ctypes.CDLL(library)
     with tempfile.TemporaryDirectory() as warm:  # late imports happen once, not in each child
-        perform(Path(warm, "store"), 0, "process", writer(Path(warm, "reported")), 1)
+        # A compaction would start LevelDB's thread, which the children would lack.
+        perform(Path(warm, "store"), 0, "process", writer(Path(warm, "reported")), 1, compacts=False)
     for line in sys.stdin:
         reading, writing = os.pipe()
         child = os.fork()

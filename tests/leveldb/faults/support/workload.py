@@ -55,6 +55,8 @@ BATCHES = (9, 14)
 """The steps that are batches of a stream; the first of them is a patch."""
 _SCHEMA = 6
 _REOPENINGS = (3, 8, 12)
+_COMPACTIONS = {5: "none", 11: "snappy"}
+"""After these steps all files are rewritten; another compression than before makes the owner reopen the database."""
 
 
 class Crash(Exception):
@@ -117,7 +119,14 @@ def open_store(folder: Path, *, durability: str) -> Storage:
 
 
 def perform(
-    folder: Path, seed: int, durability: str, acknowledge: Callable[[int], None], attempts: int, *, steps: int = STEPS
+    folder: Path,
+    seed: int,
+    durability: str,
+    acknowledge: Callable[[int], None],
+    attempts: int,
+    *,
+    steps: int = STEPS,
+    compacts: bool = True,
 ) -> None:
     """Do all steps, and report the number of each; a step that fails `attempts` times raises its StructableError."""
     storage: Storage | None = None
@@ -145,7 +154,7 @@ def perform(
             except StructableError:
                 if attempt == attempts:
                     raise
-                time.sleep(0.05)  # reopening is tried a few times a second
+                time.sleep(0.1)  # reopening is tried a few times a second
 
     try:
         insist(lambda: create_tables(ready()))
@@ -155,6 +164,8 @@ def perform(
             acknowledge(step.number)
             if step.number in _REOPENINGS:
                 insist(reopen)
+            if compacts and step.number in _COMPACTIONS:
+                insist(lambda step=step: compact(folder, durability, _COMPACTIONS[step.number]))  # type: ignore[misc]
     finally:
         if storage is not None:
             storage.close()
@@ -166,6 +177,11 @@ def create_tables(storage: Storage) -> None:
         storage.admin.create_or_update(
             TableSpecification(name, _FIELDS, ["k"], ["s"], {"changelog-producer": "lookup"})
         )
+
+
+def compact(folder: Path, durability: str, compression: str) -> None:
+    with connect(f"leveldb://{folder}", durability=durability, compression=compression) as storage:
+        list(storage.compact())
 
 
 def do_step(storage: Storage, step: Step) -> None:
