@@ -12,11 +12,17 @@ from pathlib import Path
 from benchmarks.measuring import Measurement, Scale
 from benchmarks.stores import chosen_stores
 
+from .hbase import measure_hbase
 from .leveldb import measure_leveldb
+from .postgresql import measure_postgresql
 
 __all__ = ["measure"]
 
-_STORES: Mapping[str, Callable[[Path, Scale], Iterator[Measurement]]] = {"leveldb": measure_leveldb}
+_STORES: Mapping[str, Callable[[Path, Scale], Iterator[Measurement]]] = {
+    "leveldb": measure_leveldb,
+    "postgresql": measure_postgresql,
+    "hbase": measure_hbase,
+}
 
 
 def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:

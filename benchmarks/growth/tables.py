@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import pyarrow as pa
 
 from structable.spi import Field, Storage, TableSpecification, WriteMode
 from structable.spi.arrow import arrow_schema
 
-__all__ = ["ALIKE", "FED", "GROWN", "changes_of", "groups_of", "load"]
+__all__ = ["ALIKE", "FED", "GROWN", "changes_of", "groups_of", "load", "rows_of"]
 
 GROWN = TableSpecification(
     "grown",
@@ -49,11 +50,16 @@ def load(storage: Storage, rows: int) -> None:
         storage.commit_write(job, [storage.stage(job, 0, 0, batches)])
 
 
-def _grown(rows: int) -> Iterator[pa.RecordBatch]:
+def rows_of(rows: int) -> Iterator[tuple[int, str, int, int]]:
+    """Yield the rows of the table with the index."""
     groups = groups_of(rows)
-    for some in _numbers(rows):
-        texts = [f"{number * _STEP:040}" for number in some]
-        yield _batch(GROWN, [some, texts, [number * _STEP % groups for number in some], some])
+    return ((number, f"{number * _STEP:040}", number * _STEP % groups, number) for number in range(rows))
+
+
+def _grown(rows: int) -> Iterator[pa.RecordBatch]:
+    found = rows_of(rows)
+    while some := list(islice(found, _BATCH)):
+        yield _batch(GROWN, list(zip(*some, strict=True)))
 
 
 def _fed(rows: int) -> Iterator[pa.RecordBatch]:
@@ -66,7 +72,7 @@ def _numbers(count: int) -> Iterator[range]:
         yield range(begin, min(begin + _BATCH, count))
 
 
-def _batch(spec: TableSpecification, columns: Sequence[Sequence[int] | Sequence[str]]) -> pa.RecordBatch:
+def _batch(spec: TableSpecification, columns: Sequence[Sequence[int | str]]) -> pa.RecordBatch:
     schema = arrow_schema(spec)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
