@@ -14,7 +14,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
@@ -52,14 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to a file")
     parser.add_argument("--folder", type=Path, help="where databases are made, and removed (default: a temporary one)")
     parser.add_argument("--quick", action="store_true", help="few rows: proves that it runs, and measures nothing")
+    parser.add_argument("--records", type=int, metavar="N", help="rows of the tables of whole programs")
     options = parser.parse_args(arguments)
+    scale = QUICK if options.quick else Scale()
+    scale = replace(scale, records=options.records or scale.records)
 
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(f"{_machine()}\n")
     found: list[Measurement] = []
     for area in options.only or AREAS:
         with console.status(f"measuring {area} ..."):
-            measured = list(_measured(area, options.folder, QUICK if options.quick else Scale()))
+            measured = list(_measured(area, options.folder, scale))
         console.print(_table(area, measured))
         found += measured
     missed = [one for one in found if one.verdict not in ("", "met")]
