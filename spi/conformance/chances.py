@@ -45,6 +45,7 @@ _POOLS: dict[FieldType, list[Value]] = {
     **EXTREMES,
     FieldType.FLOAT: [*EXTREMES[FieldType.FLOAT], 0.1, -0.0, 3],
     FieldType.DOUBLE: [*EXTREMES[FieldType.DOUBLE], -0.0, 3],
+    FieldType.DECIMAL: [*EXTREMES[FieldType.DECIMAL], 3],
     FieldType.STRING: ["", "a", "aa", "ab", "a\x01", "a%", "b", "\u00e9", "\U0010ffff"],
     FieldType.BYTES: [b"", b"\x00", b"\x00\xff", b"a", b"a\x00", b"\xff", b"\xff\xff"],
     FieldType.TIMESTAMP: [

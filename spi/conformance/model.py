@@ -12,6 +12,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -45,6 +46,8 @@ def kept(spec: TableSpecification, name: str, value: Value) -> Value:
         return ctypes.c_float(float(value)).value  # type: ignore[arg-type] # a number
     if kind is FieldType.DOUBLE:
         return float(value)  # type: ignore[arg-type] # a number
+    if kind is FieldType.DECIMAL and isinstance(value, int):
+        return Decimal(value)
     return value.astimezone(dt.UTC) if kind is FieldType.TIMESTAMP and isinstance(value, dt.datetime) else value
 
 

@@ -207,7 +207,9 @@ WRONG: dict[FieldType, list[object]] = {
     FieldType.FLOAT: [True, "1.0", Decimal(1), 1e39, -1e39, 10**400],
     FieldType.DOUBLE: [False, "1.0", Decimal(1), 10**400],
     FieldType.DECIMAL: [
-        1,
+        True,
+        10**28,
+        -(10**5000),
         1.5,
         "1.5",
         Decimal("NaN"),

@@ -65,6 +65,25 @@ class ValueRules(ConformanceCase):
             assert same(read_row(table, (number,))[name], value), value
         assert all(same(row[name], value) for row, value in zip(table.scan(), values, strict=True))
 
+    def test_an_int_is_taken_for_a_decimal(self, open_table: OpenTable) -> None:
+        """An int that fits a DECIMAL is taken in rows, updates and filters, and comes back as a Decimal."""
+        table = open_table(TYPES)
+        most = 10**28 - 1
+        table.upsert_many({"id": number, "decimal": value} for number, value in enumerate([0, -7, most, -most]))
+        table.upsert({"id": 4, "int": 1})
+        table.update({"id": 4, "decimal": 12})
+        table.upsert({"id": 5, "decimal": 1})
+        assert table.compare_and_swap((5,), "decimal", 1, 2)
+        found = [row["decimal"] for row in table.scan()]
+        assert all(map(same, found, map(Decimal, [0, -7, most, -most, 12, 2])))
+        for where, ids in (
+            (col("decimal") == -7, [1]),
+            (col("decimal") > 2, [2, 4]),
+            (col("decimal").isin([0, 12]), [0, 4]),
+            (col("decimal").between(-7, 2), [0, 1, 5]),
+        ):
+            assert [row["id"] for row in table.scan(where=where)] == ids
+
     @pytest.mark.parametrize("kind", list(WRONG), ids=type_name)
     def test_wrong_values_are_refused(self, open_table: OpenTable, kind: FieldType) -> None:
         """A wrong type, a bool for an int, or a value out of range is `InvalidFieldError`, and nothing is written."""

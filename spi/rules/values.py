@@ -79,6 +79,11 @@ def _float(value: object, field: Field) -> float:
 
 
 def _decimal(value: object, field: Field) -> decimal.Decimal:
+    if isinstance(value, int) and not isinstance(value, bool):
+        bound = 10 ** ((field.precision or 0) - (field.scale or 0))
+        if not -bound < value < bound:  # before it becomes a Decimal, which may take long
+            _refuse(f"{shown(value)} does not fit {field.type_text} exactly")
+        value = decimal.Decimal(value)
     if not isinstance(value, decimal.Decimal):
         _wrong_type(value, "a decimal.Decimal")
     precision, scale = field.precision or 0, field.scale or 0
