@@ -92,8 +92,10 @@ def _first_of(parts: Mapping[int, int]) -> dict[int, int]:
 def _join_tables(reach: Reach, cut: Cut, levels: Mapping[int, int], parts: Mapping[int, int]) -> dict[int, int]:
     """Join the parts that written tables connect; not those where a feed leads from one to another."""
     hubs = list(_table_users(reach, levels))
-    graph: networkx.DiGraph[object] = networkx.DiGraph(_arcs(cut, parts))
-    arcs = list(graph.edges)
+    arcs = list(_arcs(cut, parts).edges)
+    graph: networkx.DiGraph[object] = networkx.DiGraph()
+    graph.add_nodes_from(parts.values())
+    graph.add_edges_from(arcs)
     for table, users in hubs:
         for user in users:
             graph.add_edges_from((((table,), parts[user]), (parts[user], (table,))))

@@ -181,11 +181,11 @@ def _places(reach: Reach, partitions: Mapping[int, int | None], apart: Collectio
         level = max(place.level + (stream.number in apart or (joins and place.after_table)) for stream, place in placed)
         own = partitions.get(node.number) if joins else None
         counts = {place.partitions for stream, place in placed if place.level == level and stream.number not in apart}
-        if len((counts | {own}) - {None}) > 1:
+        if len({*counts, own} - {None}) > 1:
             level, counts = level + 1, set()
-        known = (counts | {own}) - {None}
+        known = {count for count in (*counts, own) if count is not None}
         after = any(place.after_table for _, place in placed if place.level == level)
-        return _Place(level, *known or (None,), after_table=isinstance(node, TableJoin) or (after and not joins))
+        return _Place(level, min(known, default=None), isinstance(node, TableJoin) or (after and not joins))
 
     return reach.down(carry)
 

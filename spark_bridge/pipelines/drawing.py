@@ -14,10 +14,12 @@ from .graph import (
     Node,
     PartitionBy,
     RemoteTable,
+    Send,
     SideInput,
     Sink,
     Source,
     StoreTable,
+    TableJoin,
     kind_of,
 )
 from .planned import Planned
@@ -146,8 +148,7 @@ def _arrows(plan: Planned, node: Node, ids: dict[int, str], grouped: set[str]) -
         case ForeignKeyTable():
             for table in dict.fromkeys((node.left, node.right)):
                 yield _Arrow(ids[table], here, virtual=False)
-        case _ if (table := getattr(node, "table", None)) is not None:
-            if str(kind_of(node)).startswith("send"):
-                yield _Arrow(here, ids[table], virtual=False)
-            else:
-                yield _Arrow(ids[table], here, virtual=plan.graph.names[node.number] in grouped)
+        case Send():
+            yield _Arrow(here, ids[node.table], virtual=False)
+        case TableJoin():
+            yield _Arrow(ids[node.table], here, virtual=plan.graph.names[node.number] in grouped)

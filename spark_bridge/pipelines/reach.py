@@ -68,7 +68,7 @@ class Reach:
         """Return a value for each node, made from the node and those of its readers."""
         nodes = self.graph.nodes
         values: dict[int, Value] = {}
-        for number, node in reversed(nodes.items()):
+        for number, node in reversed(list(nodes.items())):
             values[number] = carry(node, [(nodes[reader], values[reader]) for reader in self.readers[number]])
         return values
 

@@ -70,13 +70,12 @@ def build_stage(
     def step(number: int) -> Step:
         node = streams[number]
         ahead = number in front
-        table = number if isinstance(node, ForeignKeyTable) else getattr(node, "table", None)
         return Step(
             graph.names[number],
             kind_of(node),
             tuple(front_input(stream) if ahead else graph.names[stream] for stream in node.inputs),
             node,
-            table=node.ref.name if isinstance(node, Intermediate) or _between(node) else table and graph.names[table],
+            table=_table_name(node, graph.names),
             order=checked.orders.get(number),
             partitions=states.get(
                 number, checked.counts.partitions.get(number) if isinstance(node, PartitionBy) else None
@@ -101,6 +100,18 @@ def build_stage(
     )
 
 
+def _table_name(node: Node, names: Mapping[int, str]) -> str | None:
+    match node:
+        case Send() | SideInput() | TableJoin():
+            return names[node.table]
+        case ForeignKeyTable():
+            return names[node.number]
+        case Intermediate() | Changes():
+            return node.ref.name
+        case _:
+            return None
+
+
 def _is_useful(node: Node, readers: Sequence[tuple[Node, bool]]) -> bool:
     ends = isinstance(node, Send | SideInput | Sink | Intermediate | ForeignKeyTable)
     return ends or any(useful for _, useful in readers)
@@ -108,10 +119,6 @@ def _is_useful(node: Node, readers: Sequence[tuple[Node, bool]]) -> bool:
 
 def _leads_to_state(node: Node, readers: Sequence[tuple[Node, bool]]) -> bool:
     return isinstance(node, StreamJoin) or any(leads for _, leads in readers)
-
-
-def _between(node: Node) -> bool:
-    return isinstance(node, Changes) and node.between
 
 
 def _table_uses(reach: Reach) -> list[TableUse]:

@@ -59,7 +59,7 @@ def find_stages(checked: Checked, pipeline: str, store: str | None) -> Staged:
     for side in sides:
         alone = cut(Reach(side), pipeline, store, states, ())
         if alone.feeds or alone.problems or len(_counts(side, states)) > 1:
-            name = reach.graph.names[next(reversed(side.nodes))]
+            name = reach.graph.names[max(side.nodes)]
             problems.append(
                 Problem((), (), f"side input {name}: it needs more than one query; send its stream to a table first")
             )
