@@ -21,6 +21,7 @@ Change = dict[str, Any]
 def pipeline(
     name: str = "app",
     *,
+    left: str = "id",
     right: str = "B",
     partitions: int = 8,
     key: str = "id",
@@ -37,7 +38,7 @@ def pipeline(
     cut: bool = False,
 ) -> Pipeline:
     p = Pipeline(name)
-    a = p.source("A", load, key="id", partitions=partitions, order="at")
+    a = p.source("A", load, key=left, partitions=partitions, order="at")
     b = p.source(right, load, key="id", partitions=3, order="at").partition_by(
         key, partitions=by, partitioner=partitioner, name="I"
     )
@@ -47,8 +48,8 @@ def pipeline(
     if cut:
         b = b.join_table(t, "id", name="C")
     window = JoinWindow("at", "seen", before, "1 minute", lateness, "1 minute")
-    left, other = (b, a) if swapped else (a, b)
-    j = left.join(other, [on], window=window, how=how, name="J")
+    first, second = (b, a) if swapped else (a, b)
+    j = first.join(second, [on], window=window, how=how, name="J")
     j.send_to(t, name="W")
     j.join_table(t, "id", name="L").sink("O", write)
     more(p, {"A": a, "J": j, "T": t})
@@ -84,7 +85,7 @@ REFUSED: dict[str, tuple[Change, list[str]]] = {
         ],
     ),
     "the key of an intermediate and a join": (
-        {"key": "x", "on": "x"},
+        {"key": "x", "on": "x", "left": "x"},
         ["join J: its keys was ((id, id)), and is ((x, x))", "intermediate I: its key was (id), and is (x)"],
     ),
     "type": ({"how": "left"}, ["join J: its type was inner, and is left"]),
