@@ -33,6 +33,15 @@ def test_one_stage_for_what_tables_connect() -> None:
     assert (second.name, names(second), second.cached) == ("C", ["P"], False)
 
 
+def test_a_front_that_is_read_twice_is_cached() -> None:
+    for twice in (False, True):
+        pipeline = Pipeline("app")
+        stream = pipeline.source("A", load).filter("x > 0")
+        (stream.merge(pipeline.source("B", load)) if twice else stream).sink("O", write)
+        (stage,) = pipeline.plan().stages
+        assert (stage.cached, len(stage.outputs)) == (twice, 1 + twice)
+
+
 def test_job_names_of_steps() -> None:
     (stage,) = plan_of("A source 8 | T table | W send A T").stages
     assert stage.steps[0].job("app", "1-2-3") == "app/1-2-3/W"
