@@ -82,6 +82,16 @@ def test_a_stream_join_behind_a_table_is_a_stage_of_its_own() -> None:
     assert second.front[-1].inputs == ("L.feed.1", "B")
 
 
+def test_only_the_stream_behind_the_table_goes_between_stages() -> None:
+    text = "A source 8 | B source 8 | C source 8 | T table | L lookup C T | J join A B | K join J L | O sink K"
+    plan = plan_of(text)
+    assert [names(stage) for stage in plan.stages] == [["L", "L.intermediate.1"], ["O"]]
+    assert plan.stages[1].sources == ("A", "B", "L.feed.1")
+    # A stream that the first stage needs, too, is joined there.
+    plan = plan_of(text + " | P sink J", intermediate_store=STORE)
+    assert [names(stage) for stage in plan.stages] == [["L", "L.intermediate.1"], ["P", "J.intermediate.1"], ["O"]]
+
+
 def test_the_store_of_streams_between_stages() -> None:
     text = "A source 8 | B source 8 | T table | L lookup A T | J join L B | O sink J"
     plan = plan_of(text, intermediate_store="postgresql://db/between")
@@ -91,14 +101,15 @@ def test_the_store_of_streams_between_stages() -> None:
     parallel = "A source 8 | B source 16 | J join A A | K join B B | M merge J K | O sink M"
     with pytest.raises(PlanError, match="stream J goes from one stage to another, and no table upstream has a store"):
         plan_of(parallel)
+    named = "A source 8 | T table | a.b lookup A T | a_b lookup A T | J join a.b a_b | O sink J"
     with pytest.raises(
         PlanError, match="stream a_b goes from one stage to another, and another such stream has its table"
     ):
-        plan_of(parallel.replace("J", "a.b").replace("K", "a_b"), intermediate_store=STORE)
+        plan_of(named)
     with pytest.raises(PlanError, match="of 50 characters, and 48 are allowed: give it name="):
         plan_of(parallel.replace("J", "j" * 46), intermediate_store=STORE)
     found = plan_of(parallel, intermediate_store=STORE)
-    assert {stage.name: stage.partitions for stage in found.stages} == {"A": 8, "B": 16, "J.feed.1": None}
+    assert {stage.name: stage.partitions for stage in found.stages} == {"A": 8, "J.feed.1": 16}
 
 
 def test_two_counts_are_two_stages() -> None:
