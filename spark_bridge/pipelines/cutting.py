@@ -73,7 +73,8 @@ def cut(
     pipeline: str,
     store: str | None,
     partitions: Mapping[int, int | None],
-    apart: Collection[int],
+    apart: Collection[int] = (),
+    alone: Collection[int] = (),
 ) -> Cut:
     """Cut streams where a stream-stream join follows a join with a table, and where two joins need different counts.
 
@@ -89,9 +90,13 @@ def cut(
         The count of each stream-stream join.
     apart : collection of int
         Stream-stream joins whose rows go to another stage in any case.
+    alone : collection of int
+        Those whose inputs come from another stage, too.
     """
     names = reach.graph.names
-    levels = {number: place.level for number, place in _places(reach, partitions, apart).items() if place is not None}
+    levels = {
+        number: place.level for number, place in _places(reach, partitions, apart, alone).items() if place is not None
+    }
     stores = _nearest_stores(reach)
     found = _Streams(pipeline, store, stores, dict(names), set(names.values()), max(names, default=0) + 1)
     nodes: dict[int, Node] = {}
@@ -170,7 +175,9 @@ class _Streams:
         return TableRef(near.url, name, **dict(near.options))
 
 
-def _places(reach: Reach, partitions: Mapping[int, int | None], apart: Collection[int]) -> dict[int, _Place | None]:
+def _places(
+    reach: Reach, partitions: Mapping[int, int | None], apart: Collection[int], alone: Collection[int]
+) -> dict[int, _Place | None]:
     """Return the place of each node that belongs to one stage; None for those of which every stage has its own."""
 
     def carry(node: Node, inputs: Sequence[tuple[Node, _Place | None]]) -> _Place | None:
@@ -187,7 +194,7 @@ def _places(reach: Reach, partitions: Mapping[int, int | None], apart: Collectio
         level = max(place.level + (stream.number in apart or (joins and place.after_table)) for stream, place in placed)
         own = partitions.get(node.number) if joins else None
         counts = {place.partitions for stream, place in placed if place.level == level and stream.number not in apart}
-        if len({*counts, own} - {None}) > 1:
+        if node.number in alone or len({*counts, own} - {None}) > 1:
             level, counts = level + 1, set()
         known = {count for count in (*counts, own) if count is not None}
         after = any(place.after_table for _, place in placed if place.level == level)
