@@ -1,0 +1,319 @@
+"""The graph of a pipeline as it was declared: nodes with numbers, in the order of their declaration.
+
+A node names the streams that it reads, and its table, by their numbers. Streams, tables and sinks share one space of
+names; a stream without a name gets one when the graph is planned (`Graph.of`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from structable.spark_bridge.table_ref import TableRef
+from structable.spi import Field
+from structable.spi.values import Value
+
+from .windows import JoinWindow
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from structable.spi.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
+
+__all__ = [
+    "Changes",
+    "Filter",
+    "ForeignKeyTable",
+    "Graph",
+    "Intermediate",
+    "Map",
+    "Merge",
+    "Node",
+    "Pairs",
+    "PartitionBy",
+    "RemoteTable",
+    "Send",
+    "SendOptions",
+    "SideInput",
+    "Sink",
+    "Source",
+    "StepKind",
+    "StoreTable",
+    "StreamJoin",
+    "Table",
+    "TableJoin",
+    "free_name",
+    "kind_of",
+]
+
+Pairs = tuple[tuple[str, str], ...]
+"""The columns that a join compares: of its left stream, and of its right stream or table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A declared stream, table or sink.
+
+    Parameters
+    ----------
+    number : int
+        Its place in the order of declaration, from 0; -1 before it is declared.
+    name : str or None
+        The name that was given.
+    inputs : tuple of int
+        The streams that it reads.
+    """
+
+    number: int = -1
+    name: str | None = None
+    inputs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(Node):
+    """An outer stream: `load(spark)` returns its DataFrame."""
+
+    load: Callable[[SparkSession], DataFrame]
+    key: tuple[str, ...] | None = None
+    partitions: int | None = None
+    partitioner: str | None = None
+    order: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes(Node):
+    """An outer stream: the change feed of a table; `between` marks the feed of a stream that joins two stages."""
+
+    ref: TableRef
+    partitions: int | None = None
+    between: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map(Node):
+    """`function` of the DataFrame; `rekeys`: the key of its rows is another, and unknown."""
+
+    function: Callable[[DataFrame], DataFrame]
+    rekeys: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter(Node):
+    """The rows for which a condition holds: SQL, or the Column that a function of the DataFrame returns."""
+
+    condition: str | Callable[[DataFrame], Column]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge(Node):
+    """The rows of all inputs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionBy(Node):
+    """An intermediate stream; `automatic` if the plan inserted it behind an input."""
+
+    key: tuple[str, ...]
+    partitions: int | None = None
+    partitioner: str | None = None
+    automatic: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamJoin(Node):
+    """A join of two streams within a window; `same_names`: `on` was a list, and one column of each pair remains."""
+
+    on: Pairs
+    same_names: bool
+    window: JoinWindow
+    how: Literal["inner", "left", "right", "full"] | str = "inner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableJoin(Node):
+    """A join of a stream with a table, whose whole primary key `on` covers."""
+
+    table: int
+    on: Pairs
+    columns: tuple[str, ...] | None = None
+    how: Literal["inner", "left"] | str = "inner"
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOptions:
+    """The arguments of `send_to`, or of `send_update_to` if `update`; each means what it does there."""
+
+    update: bool = False
+    mode: str = "upsert"
+    default: Mapping[str, Value] | str | None = None
+    nulls: str = "set"
+    on_missing: str = "fail"
+    order_by: tuple[str, ...] | None = None
+    unordered: bool = False
+    deletes: str | None = None
+
+    @property
+    def verb(self) -> str:
+        """`send_to` or `send_update_to`."""
+        return "send_update_to" if self.update else "send_to"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send(Node):
+    """A write to a table; as a stream, its rows after the write."""
+
+    table: int
+    options: SendOptions = SendOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideInput(Node):
+    """The write of a table's side input; made by the plan, one for each of them."""
+
+    table: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intermediate(Node):
+    """The write of a stream to the append-only table whose feed another stage reads; made by the plan."""
+
+    ref: TableRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink(Node):
+    """`write(DataFrame, batch_id)`, or the `format`, `options` and `mode` of a DataFrameWriter; at least once."""
+
+    write: Callable[[DataFrame, int], object] | Mapping[str, object]
+    partitions: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreTable(Node):
+    """A table of a store."""
+
+    ref: TableRef
+    access: Literal["lookup", "broadcast"] | str = "lookup"
+    cache: Cache | None = None
+    copartition: bool = True
+    side_inputs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteTable(Node):
+    """A table behind functions, which get keys as tuples in the order of `key`."""
+
+    key: tuple[str, ...]
+    schema: tuple[Field, ...]
+    read: TableReadFunction[tuple[Value, ...], Mapping[str, Value]] | None = None
+    write: TableWriteFunction[tuple[Value, ...], Mapping[str, Value]] | None = None
+    read_retry: Retry | None = None
+    write_retry: Retry | None = None
+    rate_limit: RateLimit | None = None
+    cache: Cache | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignKeyTable(Node):
+    """The result of a foreign-key join of two tables, which has a step of its own.
+
+    `on`, `how`, `select`, `joiner` and `result_fields` are the arguments of
+    `structable.spark_bridge.joins.ForeignKeyJoin`; `ref` is its result.
+    """
+
+    left: int
+    right: int
+    on: Mapping[str, str] | tuple[str, ...]
+    ref: TableRef
+    how: Literal["inner", "left"] | str = "inner"
+    select: Mapping[str, str] | None = None
+    joiner: Callable[..., object] | None = None
+    result_fields: Sequence[Field] | None = None
+
+
+Table = StoreTable | RemoteTable | ForeignKeyTable
+
+
+class StepKind(enum.StrEnum):
+    """What a node does when the pipeline runs.
+
+    The first three stand in fronts only, the writes among the steps of a micro-batch only.
+    """
+
+    SOURCE = "source"
+    CHANGES = "changes"
+    STREAM_JOIN = "join"
+    MAP = "map"
+    FILTER = "filter"
+    MERGE = "merge"
+    PARTITION_BY = "partition_by"
+    TABLE_JOIN = "join_table"
+    SEND_TO = "send_to"
+    SEND_UPDATE_TO = "send_update_to"
+    SIDE_INPUT = "side_input"
+    INTERMEDIATE = "intermediate"
+    FOREIGN_KEY_JOIN = "foreign_key_join"
+    SINK = "sink"
+
+
+_KINDS: dict[type[Node], StepKind] = {
+    Source: StepKind.SOURCE,
+    Changes: StepKind.CHANGES,
+    StreamJoin: StepKind.STREAM_JOIN,
+    Map: StepKind.MAP,
+    Filter: StepKind.FILTER,
+    Merge: StepKind.MERGE,
+    PartitionBy: StepKind.PARTITION_BY,
+    TableJoin: StepKind.TABLE_JOIN,
+    SideInput: StepKind.SIDE_INPUT,
+    Intermediate: StepKind.INTERMEDIATE,
+    ForeignKeyTable: StepKind.FOREIGN_KEY_JOIN,
+    Sink: StepKind.SINK,
+}
+
+
+def kind_of(node: Node) -> StepKind:
+    """Return what a stream, sink or foreign-key join does; no other table does anything."""
+    if isinstance(node, Send):
+        return StepKind.SEND_UPDATE_TO if node.options.update else StepKind.SEND_TO
+    return _KINDS[type(node)]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """All nodes by their numbers, in an order in which each comes after its inputs, and the name of each."""
+
+    nodes: Mapping[int, Node]
+    names: Mapping[int, str]
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node]) -> Graph:
+        """Return the graph of nodes, each after its inputs; a node without a name gets one.
+
+        It is the nearest given name upstream, the operation and a number, and gives way to given names.
+        """
+        found = {node.number: node for node in nodes}
+        taken = {node.name for node in found.values()}
+        names: dict[int, str] = {}
+        roots: dict[int, str] = {}
+        last: Counter[str] = Counter()
+        for number, node in found.items():
+            if node.name is not None:
+                names[number] = roots[number] = node.name
+                continue
+            roots[number] = names[node.table] if isinstance(node, SideInput) else roots[node.inputs[0]]
+            stem = f"{roots[number]}.{kind_of(node)}"
+            names[number] = free_name(stem, taken, last[stem] + 1)
+            last[stem] = int(names[number].rpartition(".")[2])
+        return cls(found, names)
+
+
+def free_name(stem: str, taken: Collection[str | None], number: int = 1) -> str:
+    """Return the first name of a stem and a number, from the given one, that is not taken."""
+    while f"{stem}.{number}" in taken:
+        number += 1
+    return f"{stem}.{number}"
