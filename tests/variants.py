@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -14,11 +15,15 @@ from typing import TypeVar
 
 import pytest
 
-__all__ = ["ROTATION", "keep_some_variants", "seeds", "some_variants"]
+__all__ = ["ROTATION", "SEED", "chosen_seed", "keep_some_variants", "left_out", "seeds", "some_variants"]
 
 _Test = TypeVar("_Test", bound=Hashable)
 
 ROTATION = int(os.environ.get("STRUCTABLE_TEST_ROTATION", "0"))
+SEED = os.environ.setdefault(
+    "STRUCTABLE_TEST_SEED", os.environ.get("STRUCTABLE_TEST_ROTATION") or str(random.randrange(1 << 30))
+)
+"""Of all that is random, Hypothesis's examples too; all processes of a run have it. That of CI is its rotation."""
 _ROUND = 10
 """Consecutive rotations that together choose everything."""
 
@@ -43,15 +48,20 @@ def keep_some_variants(config: pytest.Config, items: list[pytest.Item]) -> None:
     most = os.environ.get(_VARIABLE)
     if not most or any("::" in name for name in config.args):
         return
+    without = left_out(items, int(most))
+    if without:
+        config.hook.pytest_deselected(items=sorted(without, key=_name))
+        items[:] = [item for item in items if item not in without]
+
+
+def left_out(items: Sequence[pytest.Item], most: int) -> set[pytest.Item]:
+    """Return the tests that this rotation leaves out where `most` variants of each stay."""
     long = [item for item in items if item.get_closest_marker("long") is not None]
-    left_out = _all_but(0, long, lambda item: "long", _name)
-    left_out |= _all_but(1, [item for item in items if item.nodeid.startswith(_ON_ONE_STORE)], _variant, _name)
-    several = [item for item in items if item not in left_out and item.get_closest_marker("every_variant") is None]
+    without = _all_but(0, long, lambda item: "long", _name)
+    without |= _all_but(1, [item for item in items if item.nodeid.startswith(_ON_ONE_STORE)], _variant, _name)
+    several = [item for item in items if item not in without and item.get_closest_marker("every_variant") is None]
     within = [item for item in several if item.nodeid.startswith((*_WIDE, *_FAULTS))]
-    left_out |= _all_but(int(most), within, _function, _name)
-    if left_out:
-        config.hook.pytest_deselected(items=sorted(left_out, key=lambda item: item.nodeid))
-        items[:] = [item for item in items if item not in left_out]
+    return without | _all_but(most, within, _function, _name)
 
 
 def some_variants(names: Iterable[str], share: int) -> list[str]:
@@ -62,8 +72,8 @@ def some_variants(names: Iterable[str], share: int) -> list[str]:
     found, most = list(names), os.environ.get(_VARIABLE)
     if not most:
         return found
-    left_out = _all_but(int(most), found, lambda name: name.partition("[")[0], str)
-    return [name for name in found if name not in left_out][ROTATION % share :: share]
+    without = _all_but(int(most), found, lambda name: name.partition("[")[0], str)
+    return [name for name in found if name not in without][ROTATION % share :: share]
 
 
 def seeds(variable: str, usual: int) -> list[int]:
@@ -73,6 +83,11 @@ def seeds(variable: str, usual: int) -> list[int]:
     """
     count = int(os.environ.get(variable, usual))
     return list(range(count)) if count >= usual else _share(list(range(usual)), count)
+
+
+def chosen_seed(test: str) -> int:
+    """Return the seed of a random test of this name, other than those of other tests."""
+    return random.Random(f"{SEED} {test}").randrange(1 << 30)
 
 
 def _all_but(
