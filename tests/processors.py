@@ -82,13 +82,12 @@ class Processors:
         if process is None or process.started != fields[19]:
             if process is not None:
                 self._count(pid)
-            kind = _kind(pid)
-            if kind is None:
+            if not _of_the_run(pid):
                 self._foreign.add(pid)
                 return
-            process = self._processes[pid] = _Process(int(fields[1]), fields[19], kind)
-        elif process.kind == _PYTEST:
-            process.kind = _kind(pid) or _PYTEST  # a fork of pytest's may become another program
+            process = self._processes[pid] = _Process(int(fields[1]), fields[19], _program(pid))
+        elif fields[0] != "Z":
+            process.kind = _program(pid)  # it may have executed another one
         own, system, ended, system_of_ended = (int(field) / _TICKS for field in fields[11:15])
         process.own, process.ended = own + system, ended + system_of_ended
 
@@ -101,18 +100,20 @@ class Processors:
             parent.seen += process.own + process.ended
 
 
-def _kind(pid: int) -> str | None:
-    """Return the kind of a process; None if it does not belong to the run."""
+def _of_the_run(pid: int) -> bool:
     run = f"{_RUN}={os.environ[_RUN]}".encode()
-    if pid != os.getpid() and run not in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
-        return None
+    return pid == os.getpid() or run in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+
+
+def _program(pid: int) -> str:
+    """Return the kind of a process."""
     command = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     program = os.path.basename(command.partition(" ")[0]).rstrip(":")
     if program == "java":
         return "Spark's JVMs" if "org.apache.spark" in command else "HBase" if "hbase" in command else _OTHER
     if program in ("postgres", "pgbouncer"):
         return "PostgreSQL"
-    if "pyspark" in command or "tests.spark.support.daemon" in command:
+    if program.startswith("python") and ("pyspark" in command or "tests.spark.support.daemon" in command):
         return "Spark's Python"
     # A worker of xdist reads its program from its standard input.
     return _PYTEST if pid == os.getpid() or "exec(eval(sys.stdin.readline()))" in command else _OTHER

@@ -11,13 +11,25 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from hashlib import sha256
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import pytest
 
 __all__ = ["ROTATION", "SEED", "chosen_seed", "keep_some_variants", "left_out", "seeds", "some_variants"]
 
 _Test = TypeVar("_Test", bound=Hashable)
+
+
+class _Item(Protocol):
+    """What is asked of a test."""
+
+    @property
+    def nodeid(self) -> str: ...
+
+    def get_closest_marker(self, name: str) -> object | None: ...
+
+
+_Named = TypeVar("_Named", bound=_Item)
 
 ROTATION = int(os.environ.get("STRUCTABLE_TEST_ROTATION", "0"))
 SEED = os.environ.setdefault(
@@ -29,7 +41,7 @@ _ROUND = 10
 
 _VARIABLE = "STRUCTABLE_TEST_VARIANTS"
 _ON_ONE_STORE = ("tests/spark/", "tests/test_benchmarks.py", "tests/test_demo.py")
-"""Tests of one process, which takes longer than all others together: each variant is run on one store only."""
+"""Tests of one process, which takes longer than all others together: a test is run on one store, or on few."""
 _WIDE = ("tests/access/", "tests/cli/", "tests/conformance/", "tests/datasets/", *_ON_ONE_STORE)
 """Where one test has many parameters, on every store."""
 _FAULTS = ("tests/differential/", "tests/hbase/", "tests/leveldb/", "tests/postgresql/")
@@ -43,7 +55,7 @@ def keep_some_variants(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out variants of wide tests, if the environment asks for it: of each on each store as many as it says stay.
 
     The rotation says which stay. All are kept of tests that are named, and of those marked `every_variant`, these of
-    Spark on one store; one in ten of those marked `long`.
+    Spark on the one store of the rotation; one in ten of those marked `long`.
     """
     most = os.environ.get(_VARIABLE)
     if not most or any("::" in name for name in config.args):
@@ -54,13 +66,15 @@ def keep_some_variants(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item not in without]
 
 
-def left_out(items: Sequence[pytest.Item], most: int) -> set[pytest.Item]:
+def left_out(items: Sequence[_Named], most: int) -> set[_Named]:
     """Return the tests that this rotation leaves out where `most` variants of each stay."""
     long = [item for item in items if item.get_closest_marker("long") is not None]
+    every = [item for item in items if item.get_closest_marker("every_variant") is not None]
+    queries = [item for item in every if item.nodeid.startswith(_ON_ONE_STORE)]
+    apart = {*long, *every}
+    within = [item for item in items if item not in apart and item.nodeid.startswith((*_WIDE, *_FAULTS))]
     without = _all_but(0, long, lambda item: "long", _name)
-    without |= _all_but(1, [item for item in items if item.nodeid.startswith(_ON_ONE_STORE)], _variant, _name)
-    several = [item for item in items if item not in without and item.get_closest_marker("every_variant") is None]
-    within = [item for item in several if item.nodeid.startswith((*_WIDE, *_FAULTS))]
+    without |= _all_but(1, queries, _variant, _store)  # the same one for all, which takes long to fill
     return without | _all_but(most, within, _function, _name)
 
 
@@ -107,23 +121,27 @@ def _share(found: Sequence[_Test], least: int) -> list[_Test]:
     return [found[(ROTATION * count + number) % len(found)] for number in range(count)]
 
 
-def _name(item: pytest.Item) -> str:
+def _name(item: _Item) -> str:
     return item.nodeid
 
 
-def _variant(item: pytest.Item) -> Hashable:
+def _store(item: _Item) -> str:
+    return " ".join(sorted(_STORES & set(_parts(item)[1])))
+
+
+def _variant(item: _Item) -> Hashable:
     """A test and its parameters, whatever its store."""
     function, parameters = _parts(item)
     return function, *(word for word in parameters if word not in _STORES)
 
 
-def _function(item: pytest.Item) -> Hashable:
+def _function(item: _Item) -> Hashable:
     """A test and its store; those that are run on one store are one, whichever that is."""
     function, parameters = _parts(item)
     return function, *(() if function.startswith(_ON_ONE_STORE) else sorted(_STORES & set(parameters)))
 
 
-def _parts(item: pytest.Item) -> tuple[str, list[str]]:
+def _parts(item: _Item) -> tuple[str, list[str]]:
     function, _, parameters = item.nodeid.partition("[")
     if function.startswith(_SUITE):
         function = re.sub(r"::\w+::", "::", function)

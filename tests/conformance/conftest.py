@@ -1,7 +1,7 @@
-"""The rules that `make quick` leaves out, and those that CI leaves out behind a pooler: all but a tenth, in rotation.
+"""The rules that `make quick` leaves out, and those that CI leaves out: all but a tenth, in rotation.
 
 The former start processes, interrupt calls or repeat races; or, on LevelDB, belong to the layer that it shares with
-memory. The latter are tested on the same server without a pooler.
+memory. The latter are those behind a pooler and of a measured storage, which are tested on the same store without.
 """
 
 import pytest
@@ -36,7 +36,8 @@ RULES = {
     "test_staged_rows_outlive_their_process",
     "test_window_of_a_merge_job",
 }
-POOLED = "TestPostgreSQLThroughPgBouncer"
+AGAIN = {"TestMeasured", "TestMeasuredLevelDB", "TestPostgreSQLThroughPgBouncer"}
+"""What runs the rules on a store of another class in another way."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,5 +49,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             shared = name == "TestLevelDB" and topic in SHARED_TOPICS
             if name == "TestLevelDBOfAnotherProcess" or shared or topic in TOPICS or item.originalname in RULES:
                 item.add_marker("slow")
-            if name == POOLED:
+            if name in AGAIN:
                 item.add_marker("long")
