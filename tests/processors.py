@@ -11,7 +11,7 @@ from pathlib import Path
 
 __all__ = ["Processors"]
 
-_RUN = "STRUCTABLE_TEST_RUN"
+_RUN = "STRUCTABLE_PYTEST_RUN"
 """The run that a process belongs to: all that tests start inherit it."""
 _INTERVAL = 1.0  # seconds
 _PROC = Path("/proc")

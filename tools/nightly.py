@@ -1,4 +1,4 @@
-"""python tools/nightly.py [--plan] [PART...]: prints the plan of the long tests, and runs the parts that are named, or all.
+"""tools/nightly.py [--plan] [PART...]: prints the plan of the long tests, and runs the parts that are named, or all.
 
 Each part takes an hour or more on two cores. A part that fails does not keep the next one from running.
 """
