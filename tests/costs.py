@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Generator
 from dataclasses import astuple, dataclass, field
 
@@ -59,7 +59,7 @@ class Costs:
             cost.worked += getattr(report, "worked", report.duration)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        kinds = self._processors.stop() if self._processors is not None else Counter()
+        kinds = self._processors.stop() if self._processors is not None else {}
         if len(self._files) < 2:
             return
         total = _Cost(*map(sum, zip(*map(astuple, self._files.values()), strict=True)))
@@ -76,5 +76,5 @@ class Costs:
                     f"{cost.seconds:7.1f}  {waiting:7.1f}  {cost.tests:5}  {cost.worked:7.1f}  {name}"
                 )
         terminalreporter.section("processor seconds of all processes")
-        for kind, seconds in kinds.most_common():
+        for kind, seconds in sorted(kinds.items(), key=lambda item: -item[1]):
             terminalreporter.write_line(f"{seconds:7.1f}  {kind}")

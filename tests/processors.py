@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ class Processors:
     def __init__(self) -> None:
         self._processes: dict[int, _Process] = {}
         self._foreign: set[int] = set()
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="processors", daemon=True)
 
@@ -51,7 +51,7 @@ class Processors:
         watch._thread.start()
         return watch
 
-    def stop(self) -> Counter[str]:
+    def stop(self) -> dict[str, float]:
         """End the watch, and return the seconds of each kind."""
         self._end.set()
         self._thread.join()

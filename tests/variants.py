@@ -20,7 +20,7 @@ __all__ = ["ROTATION", "SEED", "chosen_seed", "keep_some_variants", "left_out", 
 _Test = TypeVar("_Test", bound=Hashable)
 
 
-class _Item(Protocol):
+class _Item(Hashable, Protocol):
     """What is asked of a test."""
 
     @property

@@ -82,7 +82,6 @@ except Exception as error:
     assert run_python(code, installed) == [error]
 
 
-@pytest.mark.timeout(1200)
 def test_passes_the_conformance_suite(installed: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-q"]
     rules = [line for line in run([*command, "--collect-only"], installed).splitlines() if "::" in line]
