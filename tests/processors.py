@@ -37,6 +37,7 @@ class Processors:
     def __init__(self) -> None:
         self._processes: dict[int, _Process] = {}
         self._foreign: set[int] = set()
+        self._run = f"{_RUN}={os.getpid()}".encode()
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="processors", daemon=True)
@@ -82,7 +83,7 @@ class Processors:
         if process is None or process.started != fields[19]:
             if process is not None:
                 self._count(pid)
-            if not _of_the_run(pid):
+            if pid != os.getpid() and self._run not in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
                 self._foreign.add(pid)
                 return
             process = self._processes[pid] = _Process(int(fields[1]), fields[19], _program(pid))
@@ -98,11 +99,6 @@ class Processors:
         self._seconds[_OTHER if process.kind == _PYTEST else process.kind] += short
         if (parent := self._processes.get(process.parent)) is not None:
             parent.seen += process.own + process.ended
-
-
-def _of_the_run(pid: int) -> bool:
-    run = f"{_RUN}={os.environ[_RUN]}".encode()
-    return pid == os.getpid() or run in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
 
 
 def _program(pid: int) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import core, settings
 
 from tests import variants
 from tests.conformance.support import planted_rules
@@ -153,6 +154,13 @@ def test_every_landing_finds_every_planted_bug_of_the_suite(collected: Collected
         f"{bug}-{rule}" for bug, rules in planted_rules.CAUGHT.items() for rule in rules
     }
     assert all(set(every) <= set(collected("tests/conformance", most="1", rotation=number)) for number in range(10))
+
+
+def test_hypothesis_has_the_seed_of_the_run(pytestconfig: pytest.Config) -> None:
+    assert str(vars(core)["global_force_seed"]) == str(pytestconfig.getoption("--hypothesis-seed"))
+    assert not settings.default.derandomize
+    assert os.environ["STRUCTABLE_TEST_SEED"] == variants.SEED
+    assert variants.chosen_seed("one") == variants.chosen_seed("one") != variants.chosen_seed("other")
 
 
 def test_named_tests_are_all_run(tmp_path: Path, tests: list[Item]) -> None:

@@ -1,7 +1,8 @@
 """The rules that `make quick` leaves out, and those that CI leaves out: all but a tenth, in rotation.
 
-The former start processes, interrupt calls, repeat races or write many rows; or, on LevelDB, belong to the layer that it shares with
-memory. The latter are those behind a pooler and of a measured storage, which are tested on the same store without.
+The former start processes, interrupt calls, repeat races or write many rows; or, on LevelDB, belong to the layer that
+it shares with memory. The latter are those behind a pooler and of a measured storage, which are tested on the same
+store without.
 """
 
 import pytest
