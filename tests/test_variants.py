@@ -158,7 +158,7 @@ def test_every_landing_finds_every_planted_bug_of_the_suite(collected: Collected
 
 def test_hypothesis_has_the_seed_of_the_run(pytestconfig: pytest.Config) -> None:
     assert str(vars(core)["global_force_seed"]) == str(pytestconfig.getoption("--hypothesis-seed"))
-    assert not settings.default.derandomize
+    assert not settings().derandomize
     assert os.environ["STRUCTABLE_TEST_SEED"] == variants.SEED
     assert variants.chosen_seed("one") == variants.chosen_seed("one") != variants.chosen_seed("other")
 
