@@ -5,7 +5,7 @@ WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test bench lint format postgresql hbase venv java compiler graphviz clean
+.PHONY: help demo quick test nightly servers bench lint format postgresql hbase venv java compiler graphviz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -13,15 +13,19 @@ help: ## this list
 demo: venv java ## the main job: flights into LevelDB or ARGS="--url URL", services and Spark on them, a chart
 	$(BIN)/python examples/demo.py $(ARGS)
 
-quick: venv ## the rules on memory and LevelDB in a minute: no Java, no server, no C compiler
-	STRUCTABLE_TEST_EXAMPLES=5 $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" \
-		tests/test_architecture.py tests/spi tests/ordered tests/conformance/test_memory.py tests/conformance/test_leveldb.py $(ARGS)
+quick: venv ## each rule on memory and LevelDB in 45 seconds: no Java, no server, no C compiler; ARGS=hbase: on that store alone
+	@WORKERS=$(WORKERS) tools/quick $(ARGS)
 
-test: venv java compiler graphviz ## every test; narrow it with ARGS="tests/test_docs.py -k readme", choose a PYTHON=/path/to/python3.13
+test: venv java compiler graphviz servers ## every test; narrow it with ARGS="tests/test_docs.py -k readme", choose a PYTHON=/path/to/python3.13
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+nightly: venv java compiler graphviz servers ## the long versions of the tests, an hour or more each; ARGS=--plan lists them, ARGS="fuzz tpch" runs these
+	@WORKERS=$(WORKERS) $(BIN)/python tools/nightly.py $(ARGS)
+
+servers:
 	@tools/postgresql server
 	@tools/postgresql pooler
 	@tools/hbase
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 compiler:
 	@command -v cc >/dev/null || tools/apt-install "A C compiler" build-essential

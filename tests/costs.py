@@ -1,16 +1,21 @@
-"""What the tests of each file took, and how much of it was waiting: the end of `make test` shows the longest."""
+"""What the tests of each file and store took, and how much of it was waiting: the end of `make test` shows it."""
 
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Generator
 from dataclasses import astuple, dataclass, field
 
 import pytest
 
+from tests.processors import Processors
+
 __all__ = ["Costs"]
 
 _SHOWN = 25
+_STORES = ("hbase", "postgresql", "leveldb", "memory")
+"""The store of a test is the first of these that its name has."""
 
 
 @dataclass(slots=True)
@@ -27,8 +32,14 @@ class Costs:
     The work is that of pytest's process and of those that it has ended; servers and JVMs that live on count as waiting.
     """
 
-    _files: dict[str, _Cost] = field(default_factory=dict)
+    _files: dict[str, _Cost] = field(default_factory=lambda: defaultdict(_Cost))
+    _stores: dict[str, _Cost] = field(default_factory=lambda: defaultdict(_Cost))
     _worked: float = 0.0
+    _processors: Processors | None = None
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        if not hasattr(session.config, "workerinput"):
+            self._processors = Processors.started()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -41,18 +52,29 @@ class Costs:
         self._worked = sum(os.times()[:4])
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        cost = self._files.setdefault(report.nodeid.partition("::")[0], _Cost())
-        cost.tests += report.when == "call"
-        cost.seconds += report.duration
-        cost.worked += getattr(report, "worked", report.duration)
+        store = next((store for store in _STORES if store in report.nodeid), "no store")
+        for cost in (self._files[report.nodeid.partition("::")[0]], self._stores[store]):
+            cost.tests += report.when == "call"
+            cost.seconds += report.duration
+            cost.worked += getattr(report, "worked", report.duration)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        longest = sorted(self._files.items(), key=lambda item: -item[1].seconds)[:_SHOWN]
+        kinds = self._processors.stop() if self._processors is not None else {}
         if len(self._files) < 2:
             return
-        terminalreporter.section("longest files")
-        terminalreporter.write_line("seconds  waiting  tests  file")
         total = _Cost(*map(sum, zip(*map(astuple, self._files.values()), strict=True)))
-        for name, cost in [*longest, ("all files", total)]:
-            waiting = max(cost.seconds - cost.worked, 0)
-            terminalreporter.write_line(f"{cost.seconds:7.1f}  {waiting:7.1f}  {cost.tests:5}  {name}")
+        longest = sorted(self._files.items(), key=lambda item: -item[1].seconds)[:_SHOWN]
+        for title, costs in (
+            ("longest files", [*longest, ("all files", total)]),
+            ("stores", sorted(self._stores.items())),
+        ):
+            terminalreporter.section(title)
+            terminalreporter.write_line("seconds  waiting  tests   worked")
+            for name, cost in costs:
+                waiting = max(cost.seconds - cost.worked, 0)
+                terminalreporter.write_line(
+                    f"{cost.seconds:7.1f}  {waiting:7.1f}  {cost.tests:5}  {cost.worked:7.1f}  {name}"
+                )
+        terminalreporter.section("processor seconds of all processes")
+        for kind, seconds in sorted(kinds.items(), key=lambda item: -item[1]):
+            terminalreporter.write_line(f"{seconds:7.1f}  {kind}")

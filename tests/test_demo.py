@@ -33,7 +33,7 @@ def finished(command: list[str], tmp_path: Path) -> tuple[Path, subprocess.Compl
             return folder, done
 
 
-@pytest.mark.timeout(_ATTEMPTS * 300)  # each takes some minutes on such a machine
+@pytest.mark.timeout(_ATTEMPTS * 600)  # each takes some minutes on such a machine
 @pytest.mark.xdist_group("spark-applications")
 def test_demo_of_two_days(tmp_path: Path, store: list[str]) -> None:
     arguments = ["--days", "2", "--processes", "2", "--transactions", "60", "--chart", "chart.png", *store]

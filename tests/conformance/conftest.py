@@ -1,7 +1,8 @@
-"""The rules that `make quick` leaves out, and those that CI leaves out behind a pooler: all but a tenth, in rotation.
+"""The rules that `make quick` leaves out, and those that CI leaves out: all but a tenth, in rotation.
 
-The former start processes, interrupt calls or repeat races; or, on LevelDB, belong to the layer that it shares with
-memory. The latter are tested on the same server without a pooler.
+The former start processes, interrupt calls, repeat races or write many rows; or, on LevelDB, belong to the layer that
+it shares with memory. The latter are those behind a pooler and of a measured storage, which are tested on the same
+store without.
 """
 
 import pytest
@@ -28,15 +29,20 @@ RULES = {
     "test_ids_across_processes",
     "test_large_job",
     "test_large_table_is_split",
+    "test_long_transaction_gets_through",
+    "test_many_groups",
     "test_merge_job_of_several_processes",
     "test_one_of_many_commits_applies",
     "test_other_processes_stage_and_commit",
+    "test_partial_aggregates_add_up",
+    "test_plans_of_changes",
     "test_snapshot_holds_while_it_is_referenced",
     "test_splits_find_what_a_scan_finds",
     "test_staged_rows_outlive_their_process",
     "test_window_of_a_merge_job",
 }
-POOLED = "TestPostgreSQLThroughPgBouncer"
+AGAIN = {"TestMeasured", "TestMeasuredLevelDB", "TestPostgreSQLThroughPgBouncer"}
+"""What runs the rules on a store of another class in another way."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,5 +54,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             shared = name == "TestLevelDB" and topic in SHARED_TOPICS
             if name == "TestLevelDBOfAnotherProcess" or shared or topic in TOPICS or item.originalname in RULES:
                 item.add_marker("slow")
-            if name == POOLED:
+            if name in AGAIN:
                 item.add_marker("long")

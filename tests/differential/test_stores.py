@@ -37,6 +37,7 @@ from structable.spi import (
 )
 from structable.spi.conformance.patch_case import patch_batch
 from structable.spi.conformance.write_jobs import PLAIN_MODES
+from tests.variants import chosen_seed
 
 from .calls import Call, random_call, random_rows, random_specification
 
@@ -54,7 +55,7 @@ def test_all_stores_do_the_same(stores: Stores) -> None:
     if SEED is not None:
         one_round(stores, int(SEED))
         return
-    first = random.randrange(1 << 40)
+    first = chosen_seed("stores")
     end = time.monotonic() + SECONDS
     rounds = 0
     while time.monotonic() < end or not rounds:

@@ -24,7 +24,7 @@ from structable.spi import (
 )
 from tests.hbase.support.other_process import Worker, killed_at
 from tests.hbase.support.shared import Place, with_options
-from tests.waiting import until
+from tests.waiting import PROMPT, until
 
 QUICK = "lease=0.5&session_timeout=2&late_writes=0&housekeeping=0.3"
 LATE = "lease=0.5&session_timeout=2&late_writes=600&housekeeping=0.3"
@@ -183,7 +183,7 @@ def test_a_process_killed_in_create(url: str, point: str) -> None:
                 storage.admin.create(INDEXED)
         else:
             storage.admin.create(INDEXED)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < PROMPT
         assert storage.table("runs").count() == 0
         fill(storage)
         storage.admin.create(TableSpecification("other", FIELDS, ["id"]))

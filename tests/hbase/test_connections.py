@@ -20,6 +20,7 @@ from structable.backends.hbase.thrift.requests import (
 from structable.spi import StorageUnavailableError
 from tests.hbase.support.fake_gateway import FakeGateway, FakeTables
 from tests.hbase.support.gateway_calls import COLUMN, ROW, connect, counting, fill, once
+from tests.waiting import PROMPT
 
 
 def test_an_idle_connection_that_ended_is_replaced_before_use(fake: FakeGateway, gateway: Gateway) -> None:
@@ -99,7 +100,8 @@ def test_a_closed_gateway_refuses_and_ends_what_runs(fake: FakeGateway, gateway:
     while len(fake.calls) < 2:
         time.sleep(0.01)
     gateway.close()
-    thread.join(2)
+    thread.join(PROMPT)
+    assert not thread.is_alive()
     assert isinstance(errors[0], ConnectionLostError)
     assert gateway.closed
     gateway.close()

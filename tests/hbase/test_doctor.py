@@ -15,6 +15,7 @@ from structable.cli.app import app
 from structable.spi import Field, Finding, FindingLevel, Storage, TableSpecification, col, connect
 from tests.hbase.support.other_process import killed_at
 from tests.hbase.support.shared import Place, with_options
+from tests.waiting import PROMPT
 
 QUICK = "lease=0.5&session_timeout=2&late_writes=0&housekeeping=0.3"
 SLOW = "lease=1&session_timeout=3&late_writes=600&housekeeping=600"
@@ -134,7 +135,7 @@ def test_a_repair_ends_nothing_of_a_live_process(url: str) -> None:
             writer.table("runs").upsert({"id": 2, "amount": 2})
             started = time.monotonic()
             found = list(other.repair())
-            assert time.monotonic() - started < 8
+            assert time.monotonic() - started < PROMPT
             assert [finding.level for finding in found] == [FindingLevel.OK]
             assert found[0].text.startswith("0 transactions of ended processes were finished, 0 dead processes")
             assert reader.table("runs").count() == 1

@@ -237,7 +237,6 @@ def test_records_go(storage: Storage, cells: Cells) -> None:
     assert set(cells.versions().values()) == {1}
 
 
-@pytest.mark.timeout(900)  # on a busy machine
 def test_hot_key(storage: Storage, cells: Cells) -> None:
     """However often a row is written, by increments and by overwrites, its versions stay few."""
     write(storage, 0, rows=1)

@@ -200,7 +200,6 @@ def test_a_split_has_the_values_of_operands(hbase_url: str, monkeypatch: pytest.
     assert found == {k: (k if k < 50 else 0) + (1_000 if k >= 25 else 0) for k in range(75)}
 
 
-@pytest.mark.timeout(900)  # on a busy machine
 def test_hot_row(hbase_url: str) -> None:
     """Threads and processes merge into one row; none loses a merge, none is aborted, and it stays readable."""
     threads, each = 8, UPDATES // 8

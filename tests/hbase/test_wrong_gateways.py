@@ -28,6 +28,7 @@ from structable.backends.hbase.thrift.requests import (
 from structable.spi import StorageUnavailableError
 from tests.hbase.support.fake_gateway import FakeGateway
 from tests.hbase.support.gateway_calls import COLUMN, ROW, connect, counting
+from tests.waiting import PROMPT
 
 
 class Listener:
@@ -67,7 +68,7 @@ def message(act: Callable[[], object]) -> str:
     started = time.monotonic()
     with pytest.raises((ConnectionLostError, ServerError, RequestTooLargeError)) as caught:
         act()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < PROMPT
     error = unavailable(caught.value, "connecting to HBase")
     assert isinstance(error, StorageUnavailableError)
     assert "\n" not in str(error)

@@ -19,6 +19,7 @@ from structable.backends.leveldb.client.client import Client
 from structable.backends.leveldb.owner.local_route import LocalRoute
 from structable.backends.leveldb.owner.store import LocalStore
 from structable.spi import Field, StorageUnavailableError, TableSpecification, connect
+from tests.variants import chosen_seed
 
 from .support.engines import key, open_engine, put
 from .support.processes import LONGEST, SERVE, Process
@@ -48,7 +49,7 @@ send("ended")
 
 def test_processes_that_open_use_and_close_at_random(folder: Path, run: Run) -> None:
     """Some are killed. Acknowledged writes are there, and the folder opens afterwards."""
-    seed = random.randrange(1 << 30)
+    seed = chosen_seed("ownership")
     chance = random.Random(seed)
     url = f"leveldb://{folder}"
     with connect(url) as storage:

@@ -25,6 +25,7 @@ from structable.spi.errors import (
     StorageUnavailableError,
     TransactionConflictError,
 )
+from tests.variants import chosen_seed
 from tests.waiting import until
 
 from .support.engines import SPACE, key, open_engine, put, read_all
@@ -261,7 +262,7 @@ except BaseException as error:
 
 def test_kill_at_any_moment_loses_no_acknowledged_commit(folder: Path, run: Run) -> None:
     """Processes commit as fast as they can, the owner is killed again and again, and others join."""
-    seed = random.randrange(1 << 30)
+    seed = chosen_seed("kills of the owner")
     chance = random.Random(seed)
     acknowledged: set[bytes] = set()
     failures: list[str] = []

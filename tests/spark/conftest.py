@@ -19,8 +19,6 @@ from structable.spi.arrow import arrow_schema
 from structable.spi.values import Value
 from tests.spark.support.catalogs import catalog_of
 
-HERE = Path(__file__).parent
-
 every_store = pytest.mark.parametrize("url", ["leveldb", "postgresql", "hbase"], indirect=True)
 """For tests of what the bridge asks a store for; a query of Spark takes a second, so that not all of them are."""
 
@@ -31,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Tests that start applications of their own are the group `spark-applications`, of another worker.
     """
     for item in items:
-        if HERE in item.path.parents and item.get_closest_marker("xdist_group") is None:
+        if item.nodeid.startswith("tests/spark/") and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

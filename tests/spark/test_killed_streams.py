@@ -118,7 +118,7 @@ def run_to_the_end(settings: dict[str, object]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900 + 120 * RESTARTS)  # the end may take three attempts on a busy machine
+@pytest.mark.timeout(1200 + 120 * RESTARTS)  # the end may take three attempts on a busy machine
 def test_streams_are_exact_whatever_is_killed(tmp_path: Path, postgresql_schema: Schema) -> None:
     urls = {"leveldb": f"leveldb://{tmp_path}/store", "postgresql": postgresql_schema.url}
     chance = random.Random(RESTARTS)

@@ -11,6 +11,8 @@ import random
 
 import pytest
 
+from tests.variants import chosen_seed
+
 from .conftest import Place
 from .support.commits import ObservedCommits
 from .support.invariants import violations
@@ -23,7 +25,7 @@ BEFORE = 6
 @pytest.mark.parametrize("shared_place", ["memory"], indirect=True)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_invariants_hold_after_overlapping_pairs(place: Place, workload: str) -> None:
-    seed = os.environ.get("STRUCTABLE_TEST_OPERATIONS_SEED") or str(random.randrange(1 << 30))
+    seed = os.environ.get("STRUCTABLE_TEST_OPERATIONS_SEED") or str(chosen_seed(f"pairs {workload}"))
     chance = random.Random(seed)
     actions = list(dict.fromkeys(WORKLOADS[workload]))
     system = open_system(place.storage, workload)

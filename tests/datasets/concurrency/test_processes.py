@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from tests.datasets.support.stores import STORES
+from tests.variants import chosen_seed
 
 from .conftest import Place
 from .support.invariants import violations
@@ -19,7 +18,7 @@ SHARED = [store for store in STORES if store not in ("memory", "leveldb_client")
 @pytest.mark.parametrize("shared_place", SHARED, indirect=True)
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_invariants_hold_after_processes(place: Place, processes: Processes, workload: str) -> None:
-    seed = str(random.randrange(1 << 30))
+    seed = str(chosen_seed(f"processes {workload}"))
     done = processes.run(workload, seed=seed, operations=operations_of(place.kind))
     with open_system(place.storage, workload) as system:
         assert violations(system) == [], f"seed {seed}, {done}"

@@ -229,11 +229,9 @@ class PermitsMachine(_Machine):
         assert found == self.rows
 
 
-@pytest.mark.timeout(900)  # a failure is made simpler for up to 300 seconds
 def test_leases_are_those_of_a_model(explore: Explore) -> None:
     explore(LeasesMachine)
 
 
-@pytest.mark.timeout(900)  # as above
 def test_permits_are_those_of_a_model(explore: Explore) -> None:
     explore(PermitsMachine)

@@ -122,6 +122,5 @@ class PreferencesMachine(SessionMachine[Model]):
         return Resolved(nearest, max(seq for _, seq in levels))
 
 
-@pytest.mark.timeout(900)  # a failure is made simpler for up to 300 seconds
 def test_preferences_are_those_of_a_model(explore: Explore) -> None:
     explore(PreferencesMachine)

@@ -408,6 +408,5 @@ class RunsMachine(SessionMachine[Model]):
         self.model.runs[key] = after
 
 
-@pytest.mark.timeout(900)  # a failure is made simpler for up to 300 seconds
 def test_runs_are_those_of_a_model(explore: Explore) -> None:
     explore(RunsMachine)

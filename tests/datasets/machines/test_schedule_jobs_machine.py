@@ -268,6 +268,5 @@ class ScheduleJobsMachine(SessionMachine[Model]):
         return self.read[key]
 
 
-@pytest.mark.timeout(900)  # a failure is made simpler for up to 300 seconds
 def test_schedule_jobs_are_those_of_a_model(explore: Explore) -> None:
     explore(ScheduleJobsMachine)

@@ -51,7 +51,7 @@ def _damage(folder: Path, choose: random.Random) -> str:
     return f"{path.name} {damage}"
 
 
-@pytest.mark.timeout(300 + len(_CASES))
+@pytest.mark.timeout(1200 + len(_CASES))
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
 def test_damaged_file(quick_path: Path, closed: bool) -> None:
     known = states(0)

@@ -16,7 +16,7 @@ from .support.workload import STEPS, acknowledged, check, states
 _SEEDS = seeds("STRUCTABLE_TEST_FAULT_SEEDS", 20)
 
 
-@pytest.mark.timeout(300 + 3 * len(_SEEDS))
+@pytest.mark.timeout(1200 + 3 * len(_SEEDS))
 @pytest.mark.parametrize("kind", FaultKind)
 def test_fault_at_any_file_operation(worker: Worker, quick_path: Path, kind: FaultKind) -> None:
     """Acknowledged steps are there, none is half there, errors are documented ones, and the store continues."""

@@ -54,7 +54,7 @@ def _try_crashes(
     return problems
 
 
-@pytest.mark.timeout(300 + len(_STATES))
+@pytest.mark.timeout(1200 + len(_STATES))
 @pytest.mark.parametrize("durability", ["machine", "process"])
 def test_crash_at_any_moment(worker: Worker, quick_path: Path, durability: str) -> None:
     """With durability=process some prefix of the steps is there; with machine, every acknowledged step."""
@@ -79,7 +79,7 @@ def test_crash_at_any_moment(worker: Worker, quick_path: Path, durability: str) 
     assert not problems, f"{len(problems)}:\n" + "\n".join(problems[:20])
 
 
-@pytest.mark.timeout(300 + len(_STATES))
+@pytest.mark.timeout(1200 + len(_STATES))
 @pytest.mark.parametrize("rotating", [False, True], ids=["one log", "many logs"])
 def test_crash_between_commits_of_both_durabilities(worker: Worker, quick_path: Path, rotating: bool) -> None:
     """A commit that survives the machine is there with all commits before it, of any process."""
