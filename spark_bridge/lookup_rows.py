@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -19,12 +20,72 @@ from structable.spi.values import Value
 from .errors import one_line_errors, quiet_when_abandoned
 from .store_client import StoreClient
 
-__all__ = ["How", "Lookup", "RememberedRows"]
+__all__ = ["How", "KeyValues", "Lookup", "RememberedRows", "RowSource", "RowsOf", "StoreRows", "Values", "read_rows"]
 
 How: TypeAlias = Literal["inner", "left", "semi", "anti"]
 KeyValues: TypeAlias = tuple[Value, ...]
 Values: TypeAlias = tuple[Value, ...]
 Read: TypeAlias = Callable[[list[KeyValues]], Iterable[Row]]
+RowsOf: TypeAlias = Callable[[Iterable[KeyValues]], Mapping[KeyValues, Values]]
+
+
+class RowSource(Protocol):
+    """Where a task finds rows; picklable."""
+
+    def open(self) -> AbstractContextManager[RowsOf]:
+        """Return a context that yields what returns the wanted fields of those distinct keys that have a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRows:
+    """Rows of a table, over a connection of the task's own, some of which it remembers.
+
+    Parameters
+    ----------
+    store : StoreClient
+        The store.
+    spec : TableSpecification
+        The table.
+    fields : tuple of str
+        The fields that are wanted.
+    cache_rows : int
+        Rows and absences that are remembered at most.
+    """
+
+    store: StoreClient
+    spec: TableSpecification
+    fields: tuple[str, ...]
+    cache_rows: int
+
+    @contextmanager
+    def open(self) -> Iterator[RowsOf]:
+        with self.store.connect() as storage:
+            yield RememberedRows(partial(read_rows, storage, self.spec, self.fields), self.fields, self.cache_rows).of
+
+
+def read_rows(storage: Storage, spec: TableSpecification, fields: tuple[str, ...], keys: list[KeyValues]) -> list[Row]:
+    """Return the rows of keys; refuses those of a table whose fields are not those that the join was made with.
+
+    Raises
+    ------
+    InvalidFieldError
+        If the key or a field is another now.
+    """
+    rows = storage.table(spec.name).multi_read(keys, fields or spec.primary_key)
+    now = storage.admin.get_specification(spec.name)
+    if now.primary_key != spec.primary_key:
+        was_key, key = (f"the key ({', '.join(one.primary_key)})" for one in (spec, now))
+        raise _changed(spec, now.primary_key[0], was_key, key)
+    for name in (*now.primary_key, *fields):
+        was, field = spec.field(name), now.field(name)
+        if field != was:
+            raise _changed(spec, name, was.type_text, field.type_text)
+    return rows
+
+
+def _changed(spec: TableSpecification, name: str, was: str, now: str) -> InvalidFieldError:
+    reason = f"has changed since this look-up join was made, from {was} to {now}; make it again"
+    return InvalidFieldError(spec.name, name, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +94,8 @@ class Lookup:
 
     Parameters
     ----------
-    store : StoreClient
-        The store.
+    source : RowSource
+        Where the rows are found.
     spec : TableSpecification
         The table.
     key : tuple of int
@@ -47,54 +108,29 @@ class Lookup:
         Which rows are left.
     batch : int
         Rows whose keys are read together.
-    cache_rows : int
-        Rows and absences that are remembered at most.
     """
 
-    store: StoreClient
+    source: RowSource
     spec: TableSpecification
     key: tuple[int, ...]
     fields: tuple[str, ...]
     names: tuple[str, ...]
     how: How
     batch: int
-    cache_rows: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
             return
-        with quiet_when_abandoned(), one_line_errors(), self.store.connect() as storage:
-            rows = RememberedRows(partial(self._read, storage), self.fields, self.cache_rows)
+        with quiet_when_abandoned(), one_line_errors(), self.source.open() as rows_of:
             for together in _together(chain((first,), filled), self.batch):
                 keys = [self._keys(part) for part in together]
-                found = rows.of({key for part in keys for key in part if key is not None})
+                found = rows_of({key for part in keys for key in part if key is not None})
+                places: dict[KeyValues | None, int] = {key: place for place, key in enumerate(found)}
+                added = self._added(found)
                 for part, own in zip(together, keys, strict=True):
-                    yield self._joined(part, own, found)
-
-    def _read(self, storage: Storage, keys: list[KeyValues]) -> list[Row]:
-        """Return the rows of keys; refuses those of a table whose fields are not those that the join was made with.
-
-        Raises
-        ------
-        InvalidFieldError
-            If the key or a field is another now.
-        """
-        rows = storage.table(self.spec.name).multi_read(keys, self.fields or self.spec.primary_key)
-        now = storage.admin.get_specification(self.spec.name)
-        if now.primary_key != self.spec.primary_key:
-            was_key, key = (f"the key ({', '.join(spec.primary_key)})" for spec in (self.spec, now))
-            raise self._changed(now.primary_key[0], was_key, key)
-        for name in (*now.primary_key, *self.fields):
-            was, field = self.spec.field(name), now.field(name)
-            if field != was:
-                raise self._changed(name, was.type_text, field.type_text)
-        return rows
-
-    def _changed(self, name: str, was: str, now: str) -> InvalidFieldError:
-        reason = f"has changed since this look-up join was made, from {was} to {now}; call lookup_join again"
-        return InvalidFieldError(self.spec.name, name, reason)
+                    yield self._joined(part, [places.get(key) for key in own], added)
 
     def _keys(self, batch: pa.RecordBatch) -> list[KeyValues | None]:
         """Return the key of each row; None for one that no row of the table has, such as of a null."""
@@ -116,20 +152,24 @@ class Lookup:
         except (InvalidFieldError, FieldSizeLimitError):
             return None
 
+    def _added(self, found: Mapping[KeyValues, Values]) -> list[pa.Array[Any]]:
+        """Return the added fields of the rows that were found."""
+        columns = zip(*found.values(), strict=True) if found else [()] * len(self.fields)
+        return [
+            pa.array(values, arrow_type(self.spec.field(name)))
+            for name, values in zip(self.fields, columns, strict=True)
+        ]
+
     def _joined(
-        self, batch: pa.RecordBatch, keys: Sequence[KeyValues | None], found: Mapping[KeyValues, Values]
+        self, batch: pa.RecordBatch, places: Sequence[int | None], added: Sequence[pa.Array[Any]]
     ) -> pa.RecordBatch:
-        rows = [None if key is None else found.get(key) for key in keys]
+        taken = pa.array(places, pa.int32())
         if self.how != "left":
-            chosen = [(values is None) is (self.how == "anti") for values in rows]
-            if not all(chosen):
-                batch = batch.filter(pa.array(chosen, pa.bool_()))
-                rows = [values for values, kept in zip(rows, chosen, strict=True) if kept]
-        columns = list(batch.columns)
-        for place, name in enumerate(self.fields):
-            own = [None if values is None else values[place] for values in rows]
-            columns.append(pa.array(own, arrow_type(self.spec.field(name))))
-        return pa.RecordBatch.from_arrays(columns, names=list(self.names))
+            chosen = taken.is_null() if self.how == "anti" else taken.is_valid()
+            batch, taken = batch.filter(chosen), taken.filter(chosen)
+        return pa.RecordBatch.from_arrays(
+            [*batch.columns, *(values.take(taken) for values in added)], names=list(self.names)
+        )
 
 
 class RememberedRows:

@@ -1,0 +1,227 @@
+"""Joins of a stream with a table: by the keys of each batch, with or without a cache, or by the whole table."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import cachetools
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from structable.spark_bridge.lookup_joins import check_join, joined
+from structable.spark_bridge.lookup_rows import How, KeyValues, RowsOf, RowSource, Values, read_rows
+from structable.spark_bridge.pipelines.graph import RemoteTable, StoreTable, TableJoin
+from structable.spark_bridge.pipelines.planned import Planned, Step
+from structable.spark_bridge.registration import coordinator_of
+from structable.spark_bridge.sending.arrangement import named
+from structable.spark_bridge.store_client import StoreClient
+from structable.spark_bridge.table_ref import TableRef
+from structable.spi import TableSpecification
+from structable.spi.access import BlockingTable, Cache, FunctionTable, blocking, open_table
+from structable.spi.rules.keyless import keyless_refusal
+from structable.spi.values import Value
+
+from .open_in_workers import kept, using_store
+
+if TYPE_CHECKING:
+    from structable.spi.access import RateLimit, Retry, TableReadFunction
+
+__all__ = ["Tables"]
+
+_BATCH = 10_000
+"""Rows whose keys are read together: as many as Spark gives a task in an Arrow batch."""
+
+
+@dataclass(slots=True)
+class Tables:
+    """The tables of a run: their specifications, read once, and how streams are joined with them."""
+
+    planned: Planned
+    spark: SparkSession
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    _specs: dict[str, TableSpecification] = field(default_factory=dict)
+
+    def ref(self, name: str) -> TableRef:
+        """Return the reference of a table of a store."""
+        node = self.planned.table(name)
+        assert not isinstance(node, RemoteTable)
+        return node.ref
+
+    def spec(self, name: str) -> TableSpecification:
+        """Return the specification of a table as it was at the first call."""
+        found = self._specs.get(name)
+        if found is None:
+            node = self.planned.table(name)
+            if isinstance(node, RemoteTable):
+                found = TableSpecification(name.replace(".", "_"), node.schema, node.key)
+            else:
+                found = coordinator_of(self.spark).client.describe(node.ref.store, node.ref.name)
+            self._specs[name] = found
+        return found
+
+    def joined(self, step: Step, frame: DataFrame, whole: Callable[[str, DataFrame], DataFrame]) -> DataFrame:
+        """Return the DataFrame of a step `join_table`; lazy.
+
+        `whole` is given the DataFrame of a table that is read whole, and returns that of the micro-batch's snapshot.
+        """
+        node, table = step.node, step.table
+        assert isinstance(node, TableJoin)
+        assert table is not None
+        spec, target = self.spec(table), self.planned.table(table)
+        if spec.keyless:
+            raise keyless_refusal(spec, "joins with streams")
+        columns = node.columns
+        if columns is None:
+            columns = tuple(name for name in spec.field_names if name not in spec.primary_key)
+        added = [(name, f"{node.prefix}{name}") for name in columns]
+        how: How = "left" if node.how == "left" else "inner"
+        if isinstance(target, StoreTable) and target.access == "broadcast":
+            check_join(frame, spec, node.on, added, how)
+            return _broadcast(frame, whole(table, _read(frame.sparkSession, target.ref)), spec, node, added)
+
+        def source(fields: tuple[str, ...]) -> RowSource:
+            name = f"{self.run} {step.name}"
+            if isinstance(target, RemoteTable):
+                assert target.read is not None
+                return _RemoteRows(
+                    name, table, fields, spec, target.read, target.read_retry, target.rate_limit, target.cache
+                )
+            cache = target.cache if isinstance(target, StoreTable) else None
+            return _KeptRows(name, self.ref(table).store, spec, fields, spec.table_options.soft_delete, cache)
+
+        return joined(frame, spec, node.on, added, how, source, _BATCH)
+
+
+def _read(spark: SparkSession, ref: TableRef) -> DataFrame:
+    reader = spark.read.format("structable").option("url", ref.url).option("table", ref.name)
+    for name, value in ref.options:
+        reader = reader.option(name, str(value))
+    return reader.load()
+
+
+def _broadcast(
+    frame: DataFrame, rows: DataFrame, spec: TableSpecification, node: TableJoin, added: list[tuple[str, str]]
+) -> DataFrame:
+    softly = spec.table_options.soft_delete
+    if softly is not None:
+        rows = rows.where(~sf.coalesce(named(softly), sf.lit(False)))
+    keys = [named(right).alias(f"_key_{place}") for place, (_, right) in enumerate(node.on)]
+    rows = rows.select(*keys, *(named(one).alias(name) for one, name in added))
+    met = [named(left) == sf.col(f"_key_{place}") for place, (left, _) in enumerate(node.on)]
+    return frame.join(sf.broadcast(rows), met, node.how).drop(*(f"_key_{place}" for place in range(len(met))))
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptRows:
+    """Rows of a table, over a connection that the worker keeps, with a cache that it keeps too."""
+
+    name: str
+    store: StoreClient
+    spec: TableSpecification
+    fields: tuple[str, ...]
+    soft_delete: str | None
+    cache: Cache | None
+
+    @contextmanager
+    def open(self) -> Iterator[RowsOf]:
+        with using_store(self.store) as storage:
+
+            def read(keys: list[KeyValues]) -> dict[KeyValues, Values]:
+                softly, wanted = self.soft_delete, self.fields
+                if softly is not None and softly not in wanted:
+                    wanted = (*wanted, softly)
+                rows = read_rows(storage, self.spec, wanted, keys)
+                return {
+                    row.key: tuple([row[name] for name in self.fields])
+                    for row in rows
+                    if softly is None or row[softly] is not True
+                }
+
+            if self.cache is None:
+                yield lambda keys: read(list(keys))
+                return
+            with kept(self.name, lambda: _CachedRows(self.cache or Cache())) as cached:
+                yield lambda keys: cached.of(keys, read)
+
+
+class _Cached(NamedTuple):
+    values: Values | None
+    expires: float
+
+
+class _CachedRows:
+    """What `Cache` promises, for a task that alone reads, and writes nothing."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._rows: cachetools.TLRUCache[KeyValues, _Cached] = cachetools.TLRUCache(
+            cache.max_rows, lambda key, kept, now: kept.expires, time.monotonic
+        )
+
+    def of(
+        self, keys: Iterable[KeyValues], read: Callable[[list[KeyValues]], Mapping[KeyValues, Values]]
+    ) -> dict[KeyValues, Values]:
+        found: dict[KeyValues, Values] = {}
+        unknown: list[KeyValues] = []
+        for key in keys:
+            kept = self._rows.get(key)
+            if kept is None:
+                unknown.append(key)
+            elif kept.values is not None:
+                found[key] = kept.values
+        if unknown:
+            expires = time.monotonic() + self._cache.ttl
+            rows = read(unknown)
+            found.update(rows)
+            for key in unknown:
+                values = rows.get(key)
+                if values is not None or self._cache.absent:
+                    self._rows[key] = _Cached(values, expires)
+        return found
+
+    def close(self) -> None:
+        self._rows.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _RemoteRows:
+    """Rows of a remote table, whose functions are opened once in each worker."""
+
+    name: str
+    table: str
+    fields: tuple[str, ...]
+    spec: TableSpecification
+    read: TableReadFunction[KeyValues, Mapping[str, Value]]
+    retry: Retry | None
+    rate_limit: RateLimit | None
+    cache: Cache | None
+
+    @contextmanager
+    def open(self) -> Iterator[RowsOf]:
+        with kept(self.name, self._opened) as table:
+            yield lambda keys: {
+                key: tuple([self._value(key, row, name) for name in self.fields])
+                for key, row in table.get_many(list(keys)).items()
+            }
+
+    def _opened(self) -> BlockingTable[KeyValues, Mapping[str, Value]]:
+        functions: FunctionTable[KeyValues, Mapping[str, Value]] = FunctionTable(read=self.read)
+        return blocking(
+            open_table(
+                functions,
+                name=self.table,
+                read_retry=self.retry,
+                rate_limit=self.rate_limit,
+                cache=self.cache,
+            )
+        )
+
+    def _value(self, key: KeyValues, row: Mapping[str, Value], name: str) -> Value:
+        if name in self.spec.primary_key:
+            return key[self.spec.primary_key.index(name)]
+        return row.get(name)
