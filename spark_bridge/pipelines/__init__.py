@@ -1,10 +1,25 @@
 """Pipelines: streams and tables in one graph, planned and verified without Spark, then run by it.
 
-Read in this order: `graph` (what is declared), `planned` (what planning finds), and the modules that find it.
+Read in this order: `api` and `streams` (what is declared, kept in a `graph`), `reach` (the one traversal), `groups`,
+`counts`, `keys`, `orders` and `checks` (what must agree), `cutting`, `clusters`, `stages` and `step_order` (what runs),
+and `plan`.
 """
 
+from __future__ import annotations
+
+from structable.spi.needs import needing
+
+with needing("planning needs", "spark"):
+    import networkx  # noqa: F401
+
+from structable.spi import PlanChangedError, PlanError
+
+from .api import Pipeline
+from .graph import StepKind
 from .partitioners import Partitioner, partition_of
-from .planned import Group, Member, Planned, Problem, Stage, Step, StepKind
+from .plan import Plan
+from .planned import Group, Member, Problem, Stage, Step
+from .streams import Stream, Table
 from .windows import JoinWindow
 
 __all__ = [
@@ -12,10 +27,15 @@ __all__ = [
     "JoinWindow",
     "Member",
     "Partitioner",
-    "Planned",
+    "Pipeline",
+    "Plan",
+    "PlanChangedError",
+    "PlanError",
     "Problem",
     "Stage",
     "Step",
     "StepKind",
+    "Stream",
+    "Table",
     "partition_of",
 ]

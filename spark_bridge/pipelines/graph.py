@@ -1,13 +1,15 @@
 """The graph of a pipeline as it was declared: nodes with numbers, in the order of their declaration.
 
 A node names the streams that it reads, and its table, by their numbers. Streams, tables and sinks share one space of
-names; a stream without a name gets one when the graph is planned (`names.py`).
+names; a stream without a name gets one when the graph is planned (`Graph.of`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import enum
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from structable.spark_bridge.table_ref import TableRef
@@ -17,7 +19,7 @@ from structable.spi.values import Value
 from .windows import JoinWindow
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from structable.spi.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
 
@@ -38,10 +40,13 @@ __all__ = [
     "SideInput",
     "Sink",
     "Source",
+    "StepKind",
     "StoreTable",
     "StreamJoin",
     "Table",
     "TableJoin",
+    "free_name",
+    "kind_of",
 ]
 
 Pairs = tuple[tuple[str, str], ...]
@@ -55,14 +60,14 @@ class Node:
     Parameters
     ----------
     number : int
-        Its place in the order of declaration.
+        Its place in the order of declaration, from 0; -1 before it is declared.
     name : str or None
         The name that was given.
     inputs : tuple of int
         The streams that it reads.
     """
 
-    number: int
+    number: int = -1
     name: str | None = None
     inputs: tuple[int, ...] = ()
 
@@ -97,9 +102,9 @@ class Map(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter(Node):
-    """The rows for which a SQL condition holds, or `condition(DataFrame)`."""
+    """The rows for which a condition holds: SQL, or the Column that a function of the DataFrame returns."""
 
-    condition: str | Callable[[DataFrame], DataFrame]
+    condition: str | Callable[[DataFrame], Column]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,9 +238,82 @@ class ForeignKeyTable(Node):
 Table = StoreTable | RemoteTable | ForeignKeyTable
 
 
+class StepKind(enum.StrEnum):
+    """What a node does when the pipeline runs.
+
+    The first three stand in fronts only, the writes among the steps of a micro-batch only.
+    """
+
+    SOURCE = "source"
+    CHANGES = "changes"
+    STREAM_JOIN = "join"
+    MAP = "map"
+    FILTER = "filter"
+    MERGE = "merge"
+    PARTITION_BY = "partition_by"
+    TABLE_JOIN = "join_table"
+    SEND_TO = "send_to"
+    SEND_UPDATE_TO = "send_update_to"
+    SIDE_INPUT = "side_input"
+    INTERMEDIATE = "intermediate"
+    FOREIGN_KEY_JOIN = "foreign_key_join"
+    SINK = "sink"
+
+
+_KINDS: dict[type[Node], StepKind] = {
+    Source: StepKind.SOURCE,
+    Changes: StepKind.CHANGES,
+    StreamJoin: StepKind.STREAM_JOIN,
+    Map: StepKind.MAP,
+    Filter: StepKind.FILTER,
+    Merge: StepKind.MERGE,
+    PartitionBy: StepKind.PARTITION_BY,
+    TableJoin: StepKind.TABLE_JOIN,
+    SideInput: StepKind.SIDE_INPUT,
+    Intermediate: StepKind.INTERMEDIATE,
+    ForeignKeyTable: StepKind.FOREIGN_KEY_JOIN,
+    Sink: StepKind.SINK,
+}
+
+
+def kind_of(node: Node) -> StepKind:
+    """Return what a stream, sink or foreign-key join does; no other table does anything."""
+    if isinstance(node, Send):
+        return StepKind.SEND_UPDATE_TO if node.options.update else StepKind.SEND_TO
+    return _KINDS[type(node)]
+
+
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """All nodes by their numbers, in the order of declaration, and the name of each."""
+    """All nodes by their numbers, in an order in which each comes after its inputs, and the name of each."""
 
     nodes: Mapping[int, Node]
-    names: Mapping[int, str] = field(default_factory=dict)
+    names: Mapping[int, str]
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node]) -> Graph:
+        """Return the graph of nodes, each after its inputs; a node without a name gets one.
+
+        It is the nearest given name upstream, the operation and a number, and gives way to given names.
+        """
+        found = {node.number: node for node in nodes}
+        taken = {node.name for node in found.values()}
+        names: dict[int, str] = {}
+        roots: dict[int, str] = {}
+        last: Counter[str] = Counter()
+        for number, node in found.items():
+            if node.name is not None:
+                names[number] = roots[number] = node.name
+                continue
+            roots[number] = names[node.table] if isinstance(node, SideInput) else roots[node.inputs[0]]
+            stem = f"{roots[number]}.{kind_of(node)}"
+            names[number] = free_name(stem, taken, last[stem] + 1)
+            last[stem] = int(names[number].rpartition(".")[2])
+        return cls(found, names)
+
+
+def free_name(stem: str, taken: Collection[str | None], number: int = 1) -> str:
+    """Return the first name of a stem and a number, from the given one, that is not taken."""
+    while f"{stem}.{number}" in taken:
+        number += 1
+    return f"{stem}.{number}"

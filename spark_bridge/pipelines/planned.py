@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .graph import Graph, Node
+from .graph import Graph, Node, StepKind
 from .partitioners import Partitioner
 
-__all__ = ["Group", "Member", "Planned", "Problem", "Stage", "Step", "StepKind"]
-
-
-class StepKind(enum.StrEnum):
-    """The kinds of steps, by the class of the node that each runs.
-
-    The first three stand in fronts only, the writes among the steps of a micro-batch only.
-    """
-
-    SOURCE = "source"
-    CHANGES = "changes"
-    STREAM_JOIN = "join"
-    MAP = "map"
-    FILTER = "filter"
-    MERGE = "merge"
-    PARTITION_BY = "partition_by"
-    TABLE_JOIN = "join_table"
-    SEND_TO = "send_to"
-    SEND_UPDATE_TO = "send_update_to"
-    SIDE_INPUT = "side_input"
-    INTERMEDIATE = "intermediate"
-    FOREIGN_KEY_JOIN = "foreign_key_join"
-    SINK = "sink"
+__all__ = ["Group", "Member", "Planned", "Problem", "Stage", "Step"]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One operation of a stage: a DataFrame of a stream made from those of `inputs`, a write, or both.
 
-    Steps run in their order; a runner keeps the DataFrame of each stream by its name. A step without a write is lazy in
-    Spark: persist its DataFrame if `readers` is over one, because a step that reads it later must see the same rows,
-    whatever was written in between.
+    Steps run in their order; a runner keeps the DataFrame of each stream by its name. A step that does not write is
+    lazy in Spark. A send also makes a stream: its input, whose readers come after the write.
 
     Parameters
     ----------
@@ -50,8 +26,8 @@ class Step:
     kind : StepKind
         What it does.
     inputs : tuple of str
-        The streams that it reads: names of steps of the same stage, or of its front. A join's left stream is first.
-        Of a foreign-key join empty: it reads the feeds of its tables.
+        The streams that it reads: names of earlier steps of the stage, or of its front. A join's left stream is first.
+        Empty for a foreign-key join, which reads the feeds of its tables.
     node : Node
         Its declaration, with functions, columns and options. `kind` tells the class: Source, Changes, StreamJoin, Map,
         Filter, Merge, PartitionBy, TableJoin, Send (of both sends), SideInput, Intermediate, ForeignKeyTable, Sink.
@@ -64,8 +40,9 @@ class Step:
         Of `partition_by`: the count. Of a stream-stream join: the count of its state's partitions.
     partitioner : str or None
         Of `partition_by`: the label; `structable`, or that of a registered `Partitioner` (`Planned.partitioners`).
-    readers : int
-        The number of steps, of the same stage, that read the stream which it makes.
+    persist : bool
+        Whether the rows must be kept for the rest of the micro-batch: several writes depend on them, and they come from
+        a table, whose later state a second reading would see.
     """
 
     name: str
@@ -76,7 +53,7 @@ class Step:
     order: tuple[str, ...] | None = None
     partitions: int | None = None
     partitioner: str | None = None
-    readers: int = 0
+    persist: bool = False
 
     @property
     def writes(self) -> bool:
@@ -160,11 +137,24 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A reason why the pipeline cannot run, with its cure; `joins` and `members` are empty for a fault of the graph."""
+    """A reason why the pipeline cannot run, with its cure.
+
+    Parameters
+    ----------
+    joins : tuple of str
+        The joins that it concerns; empty for a fault of the graph.
+    members : tuple of Member
+        Every member of their groups.
+    text : str
+        The problem, with all these, and the cure.
+    nodes : tuple of str
+        Other streams, tables and sinks that it concerns.
+    """
 
     joins: tuple[str, ...]
     members: tuple[Member, ...]
     text: str
+    nodes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.text

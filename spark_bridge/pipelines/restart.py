@@ -1,100 +1,122 @@
-"""What of a plan the state in a checkpoint depends on, and how a later plan differs from it. Knows nothing of Spark."""
+"""What may change between two starts of a pipeline on one checkpoint: compares plans, as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .graph import StreamJoin
-from .planned import Planned, Stage, Step, StepKind
+from structable.spi import PlanChangedError
 
-__all__ = ["differences", "state_of"]
+from .explain import VERSION, to_json
+from .graph import StepKind
+from .planned import Planned
 
-_VERSION = 1
+__all__ = ["check_restart", "differences"]
 
-
-def state_of(planned: Planned) -> dict[str, Any]:
-    """Return what a restart compares, for JSON: texts, numbers, lists and mappings."""
-    inputs = {step.name for stage in planned.stages for step in stage.front if not step.inputs}
-    members = {member.name: member.partitions for group in planned.groups for member in group.members}
-    return {
-        "version": _VERSION,
-        "pipeline": planned.name,
-        "stages": {stage.name: _state_of(stage) for stage in planned.stages},
-        "inputs": {name: count for name, count in sorted(members.items()) if name in inputs},
-    }
+Facts = Mapping[str, Any]
 
 
-def _state_of(stage: Stage) -> dict[str, Any]:
-    joins = {step.name: _join(step) for step in stage.front if step.kind is StepKind.STREAM_JOIN}
-    return {
-        "sources": list(stage.sources),
-        "state partitions": stage.partitions,
-        "joins": joins,
-        "intermediates": {step.name: _partitions(step) for step in stage.front if step.kind is StepKind.PARTITION_BY},
-    }
+def check_restart(before: str, plan: Planned) -> None:
+    """Check that a plan may go on from a checkpoint.
 
+    Parameters
+    ----------
+    before : str
+        The JSON of the plan that the checkpoint was made with.
+    plan : Planned
+        The plan of now.
 
-def _join(step: Step) -> dict[str, Any]:
-    node = step.node
-    assert isinstance(node, StreamJoin)
-    window = node.window
-    return {
-        "streams": list(step.inputs),
-        "on": [list(pair) for pair in node.on],
-        "how": node.how,
-        "times": [window.left_time, window.right_time],
-        "window": [window.before, window.after],
-        "lateness": [window.left_lateness, window.right_lateness],
-    }
-
-
-def _partitions(step: Step) -> dict[str, Any]:
-    key: tuple[str, ...] = step.node.key  # type: ignore[attr-defined]  # of PartitionBy
-    return {"key": list(key), "count": step.partitions, "partitioner": step.partitioner}
-
-
-def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return how a plan differs from an earlier one, where the state of that is lost or wrong by it; none if it is not.
-
-    Both are as `state_of` returns them.
+    Raises
+    ------
+    PlanChangedError
+        If it may not, with every difference.
     """
-    if was.get("version") != now["version"]:
-        return [f"the file of the plan is of version {was.get('version')!r}, and this is version {now['version']}"]
-    return list(_differences(was, now))
+    found = list(differences(before, plan))
+    if found:
+        cure = "Start it with a new checkpoint, or undo the change; a count is pinned by partitions="
+        raise PlanChangedError(f"pipeline {plan.name!r}", found, cure)
 
 
-def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    if was["pipeline"] != now["pipeline"]:
-        yield f"the pipeline's name was {was['pipeline']!r} and is {now['pipeline']!r}"
-    for name in sorted(was["stages"].keys() - now["stages"].keys()):
-        yield f"stage {name!r} is gone, with the sources {', '.join(was['stages'][name]['sources'])}"
-    sources = {one for stage in was["stages"].values() for one in stage["sources"]}
-    for name, stage in now["stages"].items():
-        if name in was["stages"]:
-            yield from _of_stage(name, was["stages"][name], stage)
-        elif sources & set(stage["sources"]):
-            yield f"stage {name!r} is new, and reads {', '.join(stage['sources'])}, which another stage read"
-    for name, count in was["inputs"].items():
-        if name in now["inputs"] and now["inputs"][name] != count:
-            yield f"input {name!r} had {count} partitions and has {now['inputs'][name]}"
+def differences(before: str, plan: Planned) -> Iterator[str]:
+    """Yield every change that a checkpoint does not survive; `before` is the JSON of its plan."""
+    old: Facts = json.loads(before)
+    new: Facts = json.loads(to_json(plan))
+    if old.get("version") != VERSION:
+        yield f"the checkpoint's plan has version {old.get('version')}, and this release reads {VERSION}"
+        return
+    yield from _changed("the pipeline", "name", old["pipeline"], new["pipeline"])
+    yield from _stage_differences(old["stages"], new["stages"])
+    was, now = _grouped_inputs(old), _grouped_inputs(new)
+    for name in sorted(was.keys() & now.keys()):
+        yield from _changed(f"input {name}", "partition count", was[name], now[name])
 
 
-def _of_stage(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    if was["sources"] != now["sources"]:
-        yield f"stage {name!r} read {', '.join(was['sources'])} and reads {', '.join(now['sources'])}, in this order"
-    if was["state partitions"] != now["state partitions"] and was["joins"] and now["joins"]:
-        yield f"stage {name!r} had {was['state partitions']} state partitions and has {now['state partitions']}"
-    for kind, what in (("joins", "join"), ("intermediates", "intermediate")):
-        for step in sorted(was[kind].keys() | now[kind].keys()):
-            before, after = was[kind].get(step), now[kind].get(step)
-            if before is None or after is None:
-                yield f"{what} {step!r} of stage {name!r} is {'new' if before is None else 'gone'}"
-                continue
-            for part in before:
-                if before[part] != after.get(part):
-                    yield f"{part} of {what} {step!r} was {_shown(before[part])} and is {_shown(after.get(part))}"
+def _stage_differences(old: Facts, new: Facts) -> Iterator[str]:
+    read = {source for stage in old.values() for source in stage["sources"]}
+    for name in sorted(old.keys() | new.keys()):
+        if name not in new:
+            yield f"stage {name} of {_listed(old[name]['sources'])} is gone"
+        elif name not in old:
+            shared = sorted(read.intersection(new[name]["sources"]))
+            if shared and not new[name]["side_input"]:
+                yield f"stage {name} is new, and reads {_listed(shared)}, which another stage has read"
+        else:
+            yield from _changed(f"stage {name}", "sources", old[name]["sources"], new[name]["sources"])
+            yield from _front_differences(name, old[name]["front"], new[name]["front"])
+
+
+def _front_differences(stage: str, old: Iterable[Facts], new: Iterable[Facts]) -> Iterator[str]:
+    was, now = _of_kind(old, StepKind.STREAM_JOIN), _of_kind(new, StepKind.STREAM_JOIN)
+    yield from _changed(f"stage {stage}", "stream-stream joins", list(was), list(now))
+    for name in was.keys() & now.keys():
+        for what, fact in (
+            ("state partitions", "partitions"),
+            ("keys", "on"),
+            ("type", "how"),
+            ("time columns", "times"),
+            ("window", "window"),
+            ("lateness", "lateness"),
+            ("streams", "origins"),
+        ):
+            yield from _changed(f"join {name}", what, was[name][fact], now[name][fact])
+    was, now = _of_kind(old, StepKind.PARTITION_BY), _of_kind(new, StepKind.PARTITION_BY)
+    yield from _changed(f"stage {stage}", "intermediates before state", sorted(was), sorted(now))
+    for name in sorted(was.keys() & now.keys()):
+        for what, fact in (("key", "key"), ("partition count", "partitions"), ("partitioner", "partitioner")):
+            yield from _changed(f"intermediate {name}", what, was[name][fact], now[name][fact])
+
+
+def _of_kind(front: Iterable[Facts], kind: StepKind) -> dict[str, Facts]:
+    """Return the steps of a kind by their names, in order, each with the sources, intermediates and joins it reads."""
+    origins: dict[str, list[str]] = {}
+    found: dict[str, Facts] = {}
+    for step in front:
+        above = [origins[stream] for stream in step["inputs"]]
+        if step["kind"] == kind:
+            found[step["name"]] = {**step, "origins": above}
+        passing = step["kind"] in (StepKind.MAP, StepKind.FILTER, StepKind.MERGE)
+        origins[step["name"]] = [name for names in above for name in names] if passing else [step["name"]]
+    return found
+
+
+def _grouped_inputs(plan: Facts) -> dict[str, object]:
+    return {
+        member["name"]: member["partitions"]
+        for group in plan["groups"]
+        for member in group["members"]
+        if "input" in member["reasons"]
+    }
+
+
+def _changed(subject: str, what: str, was: object, now: object) -> Iterator[str]:
+    if was != now:
+        yield f"{subject}: its {what} was {_shown(was)}, and is {_shown(now)}"
 
 
 def _shown(value: object) -> str:
-    return ", ".join(map(_shown, value)) if isinstance(value, list) else str(value)
+    return _listed(value) if isinstance(value, list) else str(value)
+
+
+def _listed(values: Iterable[object]) -> str:
+    return f"({', '.join(map(_shown, values))})"

@@ -1,0 +1,279 @@
+"""`Pipeline`: declares sources and tables, and plans. Nothing here needs Spark, or opens a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from structable.spark_bridge.table_ref import TableRef, require_ref
+from structable.spi import Field
+from structable.spi.values import Value
+
+from .arguments import check_choice, check_count, check_function, checked_columns, checked_name, checked_remote
+from .declarations import Declarations
+from .graph import Changes, ForeignKeyTable, RemoteTable, Source, StoreTable
+from .partitioners import Partitioner
+from .plan import Plan, Settings, plan_nodes
+from .streams import Stream, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from structable.spi.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
+
+__all__ = ["Pipeline"]
+
+
+class Pipeline:
+    """Streams and tables in one graph: declared here, planned without Spark, then run by it.
+
+    Streams, tables and sinks share one space of names: a letter and at most 47 letters, digits, underscores and dots.
+
+    Parameters
+    ----------
+    name : str
+        The pipeline. It names the jobs of its writes.
+    default_partitions : int, optional
+        The count of intermediate streams that nothing else decides; without it, the largest count of all inputs and
+        outputs, at most `partition_cap`.
+    partition_cap : int, optional
+        The largest count that is derived so; None for no limit.
+    on_mismatch : {"error", "repartition"}
+        What the plan does where the streams of a join differ in their counts, keys or partitioners: report it, or
+        insert `<input>.auto`, a `partition_by`, behind inputs.
+    intermediate_store : str, optional
+        The URL of the store for streams between two stages; without it, that of the nearest table upstream.
+
+    Raises
+    ------
+    ValueError
+        For a name or a value that is not allowed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        default_partitions: int | None = None,
+        partition_cap: int | None = 256,
+        on_mismatch: Literal["error", "repartition"] | str = "error",
+        intermediate_store: str | None = None,
+    ) -> None:
+        checked_name("the pipeline's name", name)
+        check_count("default_partitions", default_partitions)
+        check_count("partition_cap", partition_cap)
+        check_choice("on_mismatch", on_mismatch, ("error", "repartition"))
+        if intermediate_store is not None and (
+            not isinstance(intermediate_store, str) or "://" not in intermediate_store
+        ):
+            raise ValueError(f"intermediate_store is {intermediate_store!r}; it must be the URL of a store")
+        self._settings = Settings(
+            name, default_partitions, partition_cap, on_mismatch == "repartition", intermediate_store
+        )
+        self._declared = Declarations(name)
+
+    @property
+    def name(self) -> str:
+        """The pipeline's name."""
+        return self._settings.name
+
+    def source(
+        self,
+        name: str,
+        load: Callable[[SparkSession], DataFrame],
+        *,
+        key: str | Sequence[str] | None = None,
+        partitions: int | None = None,
+        partitioner: str | Partitioner | None = None,
+        order: str | Sequence[str] | None = None,
+    ) -> Stream:
+        """Declare an outer stream.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        load : callable
+            Returns the DataFrame for a SparkSession. Planning never calls it.
+        key : str or sequence of str, optional
+            The columns by which the outer stream is partitioned.
+        partitions : int, optional
+            The count of its partitions.
+        partitioner : str or Partitioner, optional
+            The rule by which it is partitioned: a label, or a rule that is registered with the pipeline by this.
+        order : str or sequence of str, optional
+            The columns that order the rows of a key.
+
+        Raises
+        ------
+        ValueError
+            For a name that is used already, or a value that is not allowed.
+        """
+        check_function("load", load)
+        check_count("partitions", partitions)
+        node = Source(
+            name=checked_name("name", name),
+            load=load,
+            key=checked_columns("key", key),
+            partitions=partitions,
+            partitioner=self._declared.label(partitioner),
+            order=checked_columns("order", order),
+        )
+        return Stream(self._declared, self._declared.add(node))
+
+    def changes(self, name: str, ref: TableRef, *, partitions: int | None = None) -> Stream:
+        """Declare the change feed of a table as a stream: its key is the primary key, its order `_commit_version`."""
+        require_ref(ref, "ref")
+        check_count("partitions", partitions)
+        node = Changes(name=checked_name("name", name), ref=ref, partitions=partitions)
+        return Stream(self._declared, self._declared.add(node))
+
+    def table(
+        self,
+        name: str,
+        ref: TableRef,
+        *,
+        access: Literal["lookup", "broadcast"] | str = "lookup",
+        cache: Cache | None = None,
+        copartition: bool = True,
+        side_inputs: Iterable[Stream] = (),
+    ) -> Table:
+        """Declare a table of a store.
+
+        Parameters
+        ----------
+        name : str
+            Its name in the pipeline.
+        ref : TableRef
+            The table.
+        access : {"lookup", "broadcast"}
+            How joins read it: by the keys of each batch of rows, or whole, once a micro-batch.
+        cache : Cache, optional
+            Of `structable.spi.access`: rows that each Python worker keeps between lookups.
+        copartition : bool
+            Whether the streams that feed the table and those that are joined with it must be partitioned alike.
+        side_inputs : iterable of Stream
+            Streams that are written to it, as by `send_to`, in queries of their own that are read first.
+
+        Raises
+        ------
+        ValueError
+            For a name that is used already, or a value that is not allowed.
+        """
+        require_ref(ref, "ref")
+        check_choice("access", access, ("lookup", "broadcast"))
+        if cache is not None and access != "lookup":
+            raise ValueError(
+                f"cache is given, and access is {access!r}: only lookups use a cache; leave one of them out"
+            )
+        if not isinstance(copartition, bool):
+            raise ValueError(f"copartition is {copartition!r}; it must be True or False")
+        given = tuple(self._declared.stream(stream, "side_inputs") for stream in side_inputs)
+        node = StoreTable(
+            name=checked_name("name", name),
+            ref=ref,
+            access=access,
+            cache=cache,
+            copartition=copartition,
+            side_inputs=given,
+        )
+        return Table(self._declared, self._declared.add(node))
+
+    def remote_table(
+        self,
+        name: str,
+        *,
+        key: str | Sequence[str],
+        schema: Sequence[Field],
+        read: TableReadFunction[tuple[Value, ...], Mapping[str, Value]] | None = None,
+        write: TableWriteFunction[tuple[Value, ...], Mapping[str, Value]] | None = None,
+        read_retry: Retry | None = None,
+        write_retry: Retry | None = None,
+        rate_limit: RateLimit | None = None,
+        cache: Cache | None = None,
+    ) -> Table:
+        """Declare a table of another system, behind functions of `structable.spi.access`.
+
+        The functions get keys as tuples in the order of `key`. They must be picklable, and are opened in each worker;
+        writes take effect at least once.
+
+        Raises
+        ------
+        ValueError
+            For a name that is used already, neither function, or a schema that no table can have.
+        """
+        named = checked_name("name", name)
+        keyed, fields = checked_remote(named, key, schema, read, write)
+        node = RemoteTable(
+            name=named,
+            key=keyed,
+            schema=fields,
+            read=read,
+            write=write,
+            read_retry=read_retry,
+            write_retry=write_retry,
+            rate_limit=rate_limit,
+            cache=cache,
+        )
+        return Table(self._declared, self._declared.add(node))
+
+    def foreign_key_join(
+        self,
+        name: str,
+        left: Table,
+        right: Table,
+        on: Mapping[str, str] | Iterable[str],
+        *,
+        how: Literal["inner", "left"] | str = "inner",
+        select: Mapping[str, str] | None = None,
+        joiner: Callable[..., object] | None = None,
+        result_fields: Iterable[Field] | None = None,
+        result: TableRef,
+    ) -> Table:
+        """Declare the result of a foreign-key join of two tables, of which the pipeline must feed at least one.
+
+        A step of each micro-batch that writes to one of them brings the result up to date, after these writes. The
+        arguments are those of `structable.spark_bridge.joins.ForeignKeyJoin`. Only the join writes to the result.
+
+        Raises
+        ------
+        ValueError
+            For a name that is used already, a remote table, or a value that is not allowed.
+        """
+        require_ref(result, "result")
+        check_choice("how", how, ("inner", "left"))
+        sides = [self._declared.table(table, argument) for table, argument in ((left, "left"), (right, "right"))]
+        for argument, number in zip(("left", "right"), sides, strict=True):
+            if isinstance(self._declared.nodes[number], RemoteTable):
+                raise ValueError(
+                    f"{argument} is the remote table {self._declared.nodes[number].name!r}, which has no change feed"
+                )
+        if not isinstance(on, Mapping):
+            on = checked_columns("on", [on] if isinstance(on, str) else list(on)) or ()
+        node = ForeignKeyTable(
+            name=checked_name("name", name),
+            left=sides[0],
+            right=sides[1],
+            on=on if isinstance(on, tuple) else dict(on),
+            ref=result,
+            how=how,
+            select=None if select is None else dict(select),
+            joiner=joiner,
+            result_fields=None if result_fields is None else tuple(result_fields),
+        )
+        return Table(self._declared, self._declared.add(node))
+
+    def plan(self, strict: bool = True) -> Plan:
+        """Plan the pipeline: the partition counts, what must agree, and what runs. No store is opened.
+
+        Parameters
+        ----------
+        strict : bool
+            Whether problems are an error; otherwise the plan has them in `problems`.
+
+        Raises
+        ------
+        PlanError
+            With every problem, the streams that it concerns, and the cure.
+        """
+        return plan_nodes(self._settings, self._declared.nodes, self._declared.partitioners, strict=strict)

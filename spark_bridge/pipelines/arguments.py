@@ -1,0 +1,149 @@
+"""Checks of what is declared; each raises `ValueError` with the argument, its value and what would be right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from structable.spi import Field, InvalidSpecificationError, TableSpecification
+
+from .graph import ForeignKeyTable, Node, Pairs, RemoteTable, SendOptions
+
+__all__ = [
+    "check_choice",
+    "check_count",
+    "check_function",
+    "check_target",
+    "checked_columns",
+    "checked_name",
+    "checked_pairs",
+    "checked_remote",
+    "checked_remote_join",
+    "checked_send",
+    "checked_sink",
+]
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,47}\Z")
+_SINK_KEYS = ("format", "options", "mode")
+
+
+def checked_name(argument: str, name: object) -> str:
+    """Return a name of a pipeline, stream, table or sink."""
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise ValueError(f"{argument} is {name!r}; it must be a letter and at most 47 letters, digits, _ and .")
+    return name
+
+
+def check_count(argument: str, count: object) -> None:
+    """Check a count of partitions, or None."""
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+        raise ValueError(f"{argument} is {count!r}; a count of partitions must be a whole number of at least 1")
+
+
+def check_choice(argument: str, given: object, allowed: Collection[str]) -> None:
+    """Check one of a few texts."""
+    if given not in allowed:
+        raise ValueError(f"{argument} is {given!r}; allowed are {', '.join(allowed)}")
+
+
+def check_function(argument: str, given: object) -> None:
+    """Check a function."""
+    if not callable(given):
+        raise ValueError(f"{argument} is {given!r}; it must be a function")
+
+
+def checked_columns(argument: str, given: str | Iterable[str] | None, *, empty: bool = False) -> tuple[str, ...] | None:
+    """Return the names of columns, each once; None for None."""
+    if given is None:
+        return None
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
+        raise ValueError(f"{argument} is {given!r}; it must be a list of the names of columns, each once")
+    if not names and not empty:
+        raise ValueError(f"{argument} is {given!r}; it must name at least one column")
+    return names
+
+
+def checked_pairs(on: str | Sequence[str] | Mapping[str, str]) -> Pairs:
+    """Return the pairs of columns that a join compares."""
+    if isinstance(on, Mapping):
+        left, right = checked_columns("on", list(on)) or (), checked_columns("on", list(on.values())) or ()
+        return tuple(zip(left, right, strict=True))
+    names = checked_columns("on", on)
+    if names is None:
+        raise ValueError("on is None; it must be a list of columns, or a mapping of columns of the left to the right")
+    return tuple((name, name) for name in names)
+
+
+def checked_send(options: SendOptions) -> SendOptions:
+    """Return the arguments of a send, which go together."""
+    if options.unordered and options.order_by is not None:
+        raise ValueError(f"unordered is True, and order_by is {options.order_by!r}: give only one of the two")
+    if options.deletes is not None and (not isinstance(options.deletes, str) or not options.deletes):
+        raise ValueError(f"deletes is {options.deletes!r}; it must be the name of a boolean column")
+    if options.update:
+        check_choice("nulls", options.nulls, ("set", "keep"))
+        check_choice("on_missing", options.on_missing, ("fail", "drop"))
+        if options.default is not None and not isinstance(options.default, str | Mapping):
+            raise ValueError(
+                f"default is {options.default!r}; it must be a mapping of fields, or the name of a struct column"
+            )
+        return options
+    check_choice("mode", options.mode, ("upsert", "changes", "replace", "insert"))
+    if options.deletes is not None and options.mode in ("insert", "changes"):
+        raise ValueError(
+            f"deletes is {options.deletes!r}, and mode is {options.mode!r}: deletes needs upsert or replace"
+        )
+    return options
+
+
+def check_target(table: Node) -> None:
+    """Check that streams may be sent to a table."""
+    if isinstance(table, RemoteTable) and table.write is None:
+        raise ValueError(f"table {table.name!r} has no write function; give remote_table(write=...)")
+    if isinstance(table, ForeignKeyTable):
+        raise ValueError(f"table {table.name!r} is the result of a foreign-key join, and only the join writes to it")
+
+
+def checked_remote(
+    name: str, key: str | Sequence[str], schema: Iterable[Field], read: object, write: object
+) -> tuple[tuple[str, ...], tuple[Field, ...]]:
+    """Return key and schema of a remote table, which has a function."""
+    if read is None and write is None:
+        raise ValueError(f"remote table {name!r} has neither a read nor a write function; give at least one")
+    keyed, fields = checked_columns("key", key) or (), tuple(schema)
+    try:
+        TableSpecification("remote", fields, primary_key=keyed)
+    except InvalidSpecificationError as error:
+        raise ValueError(f"remote table {name!r}: {error}") from None
+    return keyed, fields
+
+
+def checked_remote_join(table: RemoteTable, on: Pairs, columns: Iterable[str] | None) -> None:
+    """Check a join with a remote table, whose schema is known."""
+    if table.read is None:
+        raise ValueError(f"table {table.name!r} has no read function; give remote_table(read=...)")
+    compared = {right for _, right in on}
+    if compared != set(table.key):
+        raise ValueError(
+            f"on compares {', '.join(sorted(compared))}; it must compare the whole key of {table.name!r}, which is "
+            f"{', '.join(table.key)}"
+        )
+    names = [field.name for field in table.schema]
+    for column in columns or ():
+        if column not in names:
+            raise ValueError(f"columns has {column!r}; table {table.name!r} has {', '.join(names)}")
+
+
+def checked_sink(
+    write: Callable[..., object] | Mapping[str, object],
+) -> Callable[..., object] | Mapping[str, object]:
+    """Return what a sink writes by: a function, or the arguments of a DataFrameWriter."""
+    if callable(write):
+        return write
+    if not isinstance(write, Mapping) or "format" not in write or not set(write) <= set(_SINK_KEYS):
+        raise ValueError(
+            f"write is {write!r}; it must be a function of a DataFrame and the number of its batch, or a mapping of "
+            "format and, if need be, options and mode"
+        )
+    return dict(write)

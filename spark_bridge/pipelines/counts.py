@@ -1,0 +1,112 @@
+"""How many partitions each stream has: known counts spread over groups; the rest take the default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .graph import Changes, Node, PartitionBy, Send, Sink, Source
+from .groups import Linked
+from .reach import Reach
+
+__all__ = ["CountFault", "Counts", "find_counts", "known_count"]
+
+
+@dataclass(frozen=True, slots=True)
+class CountFault:
+    """Why streams have no count: those of a group, or one stream without a group."""
+
+    group: Linked | None
+    text: str
+    stream: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The count of each input and intermediate; None where it is not known, or not decided for a fault."""
+
+    partitions: dict[int, int | None]
+    faults: tuple[CountFault, ...]
+
+
+def known_count(node: Node) -> int | None:
+    """Return the count that an input or intermediate declares."""
+    return node.partitions if isinstance(node, Source | Changes | PartitionBy) else None
+
+
+def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap: int | None) -> Counts:
+    """Return the counts, and a fault for each group or stream that has none.
+
+    Parameters
+    ----------
+    reach : Reach
+        The graph.
+    groups : iterable of Linked
+        Its groups.
+    default : int or None
+        The count of what nothing else decides.
+    cap : int or None
+        The largest count that stands in for an absent default: the largest count of all inputs and outputs, up to this.
+    """
+    nodes, names = reach.graph.nodes, reach.graph.names
+    partitions = {
+        number: known_count(node) for number, node in nodes.items() if isinstance(node, Source | Changes | PartitionBy)
+    }
+    if default is None:
+        largest = max(_outer_counts(reach), default=None)
+        default = largest if largest is None or cap is None else min(largest, cap)
+    faults: list[CountFault] = []
+    undecided = {
+        number for number, count in partitions.items() if count is None and isinstance(nodes[number], PartitionBy)
+    }
+    for group in groups:
+        known = sorted({count for number in group.members if (count := partitions[number]) is not None})
+        unknown = [names[number] for number in group.members if partitions[number] is None and number not in undecided]
+        if unknown:
+            faults.append(CountFault(group, _unknown_inputs(unknown)))
+        if len(known) > 1:
+            faults.append(CountFault(group, f"their streams have {_listed(known)} partitions, and need one count"))
+        if len(known) == 1 or (not known and not unknown and default is not None):
+            partitions |= dict.fromkeys(undecided.intersection(group.members), known[0] if known else default)
+        if known or unknown:
+            undecided.difference_update(group.members)
+    for number in undecided:
+        if partitions[number] is None:
+            partitions[number] = default
+        if partitions[number] is None:
+            faults.append(
+                CountFault(
+                    None,
+                    f"intermediate {names[number]} has no partition count, and no input or output has one: give it "
+                    "partitions=, or the pipeline default_partitions=",
+                    number,
+                )
+            )
+    faults.sort(key=lambda fault: fault.text)
+    return Counts(partitions, tuple(faults))
+
+
+def _outer_counts(reach: Reach) -> Iterable[int]:
+    def leaves(node: Node, readers: Sequence[tuple[Node, bool]]) -> bool:
+        return isinstance(node, Send | Sink) or any(found for _, found in readers)
+
+    leaving = reach.up(leaves)
+    for number, node in reach.graph.nodes.items():
+        if isinstance(node, Source | Changes | Sink) and leaving[number] and node.partitions is not None:
+            yield node.partitions
+
+
+def _unknown_inputs(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return (
+            f"the partition count of input {names[0]} is not known: declare its partitions=, or put a partition_by "
+            "behind it"
+        )
+    return (
+        f"the partition counts of inputs {_listed(names)} are not known: declare their partitions=, or put a "
+        "partition_by behind each"
+    )
+
+
+def _listed(items: Sequence[object]) -> str:
+    return f"{', '.join(map(str, items[:-1]))} and {items[-1]}"

@@ -1,0 +1,205 @@
+"""Where one stage is not enough: the streams that become tables, whose feeds the next stage reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from structable.spark_bridge.table_ref import TableRef
+
+from .graph import (
+    Changes,
+    Filter,
+    ForeignKeyTable,
+    Graph,
+    Intermediate,
+    Map,
+    Merge,
+    Node,
+    PartitionBy,
+    RemoteTable,
+    Send,
+    Source,
+    StoreTable,
+    StreamJoin,
+    TableJoin,
+    free_name,
+)
+from .reach import Reach
+
+__all__ = ["Cut", "cut"]
+
+_TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The nodes that stages are made of.
+
+    Parameters
+    ----------
+    graph : Graph
+        The declared nodes, with an Intermediate and a feed for each stream between two stages.
+    levels : dict of int to int
+        The nodes that belong to one stage, and how many streams between stages precede each at most. All other nodes
+        are sources, and maps, filters, merges and partitions of these: every stage has its own of those that it reads.
+    feeds : dict of int to int
+        The Intermediate that writes the table of each feed.
+    problems : list of str
+        Streams between stages that have no place.
+    """
+
+    graph: Graph
+    levels: dict[int, int]
+    feeds: dict[int, int]
+    problems: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    level: int
+    partitions: int | None
+    """The count of the stream-stream joins of this level above."""
+    after_table: bool
+    """Whether the stream comes from a join with a table, in this level."""
+
+
+def cut(
+    reach: Reach,
+    pipeline: str,
+    store: str | None,
+    partitions: Mapping[int, int | None],
+    apart: Collection[int],
+) -> Cut:
+    """Cut streams where a stream-stream join follows a join with a table, and where two joins need different counts.
+
+    Parameters
+    ----------
+    reach : Reach
+        The graph.
+    pipeline : str
+        Its name, with which the names of tables begin.
+    store : str or None
+        The store of these tables; without it that of the nearest table upstream.
+    partitions : mapping of int to int or None
+        The count of each stream-stream join.
+    apart : collection of int
+        Stream-stream joins whose rows go to another stage in any case.
+    """
+    names = reach.graph.names
+    levels = {number: place.level for number, place in _places(reach, partitions, apart).items() if place is not None}
+    stores = _nearest_stores(reach)
+    found = _Streams(pipeline, store, stores, dict(names), set(names.values()), max(reach.graph.nodes, default=0) + 1)
+    nodes: dict[int, Node] = {}
+    for number, node in reach.graph.nodes.items():
+        inputs = []
+        for stream in node.inputs:
+            if levels.get(stream, levels.get(number)) != levels.get(number):
+                while isinstance(node, StreamJoin) and isinstance(reach.graph.nodes[stream], PartitionBy):
+                    stream = reach.graph.nodes[stream].inputs[0]  # the join partitions its state itself
+                stream = found.feed_of(stream)
+            inputs.append(stream)
+        nodes[number] = replace(node, inputs=tuple(inputs))
+    if not found.writes:
+        return Cut(reach.graph, levels, {}, found.problems)
+    levels |= {write.number: levels[stream] for stream, write in found.writes.items()}
+    feeds = {feed.number: found.writes[stream].number for stream, feed in found.feeds.items()}
+    every = {feed.number: feed for feed in found.feeds.values()} | nodes
+    every |= {write.number: write for write in found.writes.values()}
+    return Cut(Graph(every, found.names), levels, feeds, found.problems)
+
+
+@dataclass(slots=True)
+class _Streams:
+    """The streams between stages: for each the write of its table, and the feed."""
+
+    pipeline: str
+    store: str | None
+    stores: Mapping[int, TableRef | None]
+    names: dict[int, str]
+    taken: set[str]
+    fresh: int
+    writes: dict[int, Intermediate] = field(default_factory=dict)
+    feeds: dict[int, Changes] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def feed_of(self, stream: int) -> int:
+        """Return the feed of a stream, the stream itself if there is no place for its table."""
+        if stream not in self.feeds:
+            ref = self._table(stream)
+            if ref is None:
+                return stream
+            name = self.names[stream]
+            self.writes[stream] = Intermediate(
+                number=self.fresh, name=self._name(f"{name}.intermediate"), inputs=(stream,), ref=ref
+            )
+            self.feeds[stream] = Changes(number=self.fresh + 1, name=self._name(f"{name}.feed"), ref=ref, between=True)
+            for node in (self.writes[stream], self.feeds[stream]):
+                self.names[node.number] = str(node.name)
+            self.fresh += 2
+        return self.feeds[stream].number
+
+    def _name(self, stem: str) -> str:
+        name = free_name(stem, self.taken)
+        self.taken.add(name)
+        return name
+
+    def _table(self, stream: int) -> TableRef | None:
+        name = f"{self.pipeline}_{self.names[stream]}".replace(".", "_")
+        near = self.stores[stream]
+        problem = None
+        if not _TABLE_NAME.match(name):
+            problem = (
+                f"its table {name!r} would have a name of {len(name)} characters, and 48 are allowed: give it name="
+            )
+        elif self.store is None and near is None:
+            problem = "no table upstream has a store for it: give the pipeline intermediate_store="
+        if problem is not None:
+            problem = f"stream {self.names[stream]} goes from one stage to another, and {problem}"
+            if problem not in self.problems:
+                self.problems.append(problem)
+            return None
+        if self.store is not None or near is None:
+            return TableRef(self.store or "", name)
+        return TableRef(near.url, name, **dict(near.options))
+
+
+def _places(reach: Reach, partitions: Mapping[int, int | None], apart: Collection[int]) -> dict[int, _Place | None]:
+    """Return the place of each node that belongs to one stage; None for those of which every stage has its own."""
+
+    def carry(node: Node, inputs: Sequence[tuple[Node, _Place | None]]) -> _Place | None:
+        placed = [(stream, place) for stream, place in inputs if place is not None]
+        if isinstance(node, StoreTable | RemoteTable | ForeignKeyTable):
+            return None
+        if not placed:
+            if isinstance(node, Source | Changes | Map | Filter | Merge | PartitionBy):
+                return None
+            own = partitions.get(node.number) if isinstance(node, StreamJoin) else None
+            return _Place(0, own, isinstance(node, TableJoin))
+        joins = isinstance(node, StreamJoin)
+        level = max(place.level + (stream.number in apart or (joins and place.after_table)) for stream, place in placed)
+        own = partitions.get(node.number) if joins else None
+        counts = {place.partitions for stream, place in placed if place.level == level and stream.number not in apart}
+        if len({*counts, own} - {None}) > 1:
+            level, counts = level + 1, set()
+        known = {count for count in (*counts, own) if count is not None}
+        after = any(place.after_table for _, place in placed if place.level == level)
+        return _Place(level, min(known, default=None), isinstance(node, TableJoin) or (after and not joins))
+
+    return reach.down(carry)
+
+
+def _nearest_stores(reach: Reach) -> dict[int, TableRef | None]:
+    """Return, for each stream, the nearest table of a store upstream."""
+    tables = reach.graph.nodes
+
+    def carry(node: Node, inputs: Sequence[tuple[Node, tuple[int, TableRef] | None]]) -> tuple[int, TableRef] | None:
+        if isinstance(node, Send | TableJoin) and isinstance(table := tables[node.table], StoreTable | ForeignKeyTable):
+            return 0, table.ref
+        if isinstance(node, Changes):
+            return 0, node.ref
+        near = [(found[0] + 1, found[1]) for _, found in inputs if found is not None]
+        return min(near, key=lambda found: found[0], default=None)
+
+    return {number: found[1] if found is not None else None for number, found in reach.down(carry).items()}

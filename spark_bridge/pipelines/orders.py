@@ -1,0 +1,75 @@
+"""The order of the rows of one key: what a shuffle leaves of it, and what each write goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from structable.spi.changes import FEED_COLUMNS
+
+from .graph import Changes, Merge, Node, PartitionBy, Send, SideInput, Source, StreamJoin
+from .reach import Reach
+
+__all__ = ["OrderFault", "find_orders"]
+
+_COMMIT_VERSION = FEED_COLUMNS[1]
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFault:
+    """A write of rows whose order is lost: at `shuffle`, and `sources` have none; without these, orders that differ."""
+
+    write: int
+    shuffle: int
+    sources: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    columns: tuple[str, ...] | None
+    shuffle: int | None
+    unordered: int
+    """The sources without an order, a bit for the number of each."""
+
+
+def find_orders(reach: Reach) -> tuple[dict[int, tuple[str, ...] | None], list[OrderFault]]:
+    """Return the columns by which each write to a table orders the rows of a key, and the writes without an order."""
+
+    def carry(node: Node, inputs: Sequence[tuple[Node, _Order]]) -> _Order:
+        orders = [order for _, order in inputs]
+        match node:
+            case Source():
+                return _Order(node.order, None, 1 << node.number if node.order is None else 0)
+            case Changes():
+                return _Order((_COMMIT_VERSION,), None, 0)
+            case PartitionBy() | Merge() | StreamJoin():
+                unordered = 0
+                for order in orders:
+                    unordered |= order.unordered
+                return _Order(_combined(node, orders), node.number, unordered)
+            case _:
+                return orders[0] if orders else _Order(None, None, 0)
+
+    found = reach.down(carry)
+    chosen: dict[int, tuple[str, ...] | None] = {}
+    faults: list[OrderFault] = []
+    for number, node in reach.graph.nodes.items():
+        if not isinstance(node, Send | SideInput):
+            continue
+        order = found[node.inputs[0]]
+        if isinstance(node, Send) and (node.options.unordered or node.options.order_by is not None):
+            chosen[number] = node.options.order_by
+            continue
+        chosen[number] = order.columns
+        if order.columns is None and order.shuffle is not None:
+            sources = (source for source in range(order.unordered.bit_length()) if order.unordered >> source & 1)
+            faults.append(OrderFault(number, order.shuffle, tuple(sources)))
+    return chosen, faults
+
+
+def _combined(node: Node, orders: Sequence[_Order]) -> tuple[str, ...] | None:
+    """Return the columns that order the rows of all inputs, None if there are none."""
+    columns = [order.columns for order in orders]
+    if isinstance(node, StreamJoin) and None not in columns:
+        return tuple(dict.fromkeys(name for each in columns for name in each or ()))
+    return columns[0] if len(set(columns)) == 1 else None

@@ -1,0 +1,184 @@
+"""The stages of a pipeline: each is one streaming query, and its steps are what it does with a micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import networkx
+
+from .checks import Checked
+from .clusters import cluster
+from .cutting import cut
+from .graph import (
+    Changes,
+    ForeignKeyTable,
+    Graph,
+    Node,
+    RemoteTable,
+    Send,
+    SideInput,
+    Sink,
+    StepKind,
+    StoreTable,
+    StreamJoin,
+    TableJoin,
+    free_name,
+)
+from .planned import Problem, Stage, Step
+from .reach import Reach
+from .stage_steps import build_stage
+
+__all__ = ["Staged", "find_stages"]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The stages, in an order in which each comes after those of its `before`; problems and notes of their making."""
+
+    stages: tuple[Stage, ...]
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+
+
+def find_stages(checked: Checked, pipeline: str, store: str | None) -> Staged:
+    """Divide a checked graph into stages; `store` is where streams between stages go."""
+    reach = checked.reach
+    states = _state_partitions(checked)
+    main, sides = _divided(reach)
+    apart: set[int] = set()
+    while True:
+        parts = cut(Reach(main), pipeline, store, states, apart)
+        found = cluster(parts, states)
+        if not found.apart - apart:
+            break
+        apart |= found.apart
+    notes: list[str] = []
+    problems = [Problem((), (), text) for text in parts.problems]
+    stages: list[Stage] = []
+    for side in sides:
+        alone = cut(Reach(side), pipeline, store, states, ())
+        if alone.feeds or alone.problems or len(_counts(side, states)) > 1:
+            name = reach.graph.names[max(side.nodes)]
+            problems.append(
+                Problem((), (), f"side input {name}: it needs more than one query; send its stream to a table first")
+            )
+            continue
+        stages.append(build_stage(checked, states, alone.graph, side.nodes, notes))
+    contents: list[list[int]] = [[] for _ in range(found.count)]
+    for number in parts.graph.nodes:
+        for place in found.stages[number]:
+            contents[place].append(number)
+    stages += (build_stage(checked, states, parts.graph, content, notes) for content in contents)
+    named = _with_before(_named(stages), reach.graph.names)
+    return Staged(named, tuple(problems), (*notes, *_loose_tables(named)))
+
+
+def _state_partitions(checked: Checked) -> dict[int, int | None]:
+    """Return the count of each stream-stream join."""
+    nodes = checked.reach.graph.nodes
+    return {
+        join: checked.counts.partitions[group.members[0]]
+        for group in checked.linked
+        for join in group.joins
+        if isinstance(nodes[join], StreamJoin)
+    }
+
+
+def _counts(graph: Graph, states: Mapping[int, int | None]) -> set[int]:
+    return {count for number in graph.nodes if (count := states.get(number)) is not None}
+
+
+def _divided(reach: Reach) -> tuple[Graph, list[Graph]]:
+    """Return the graph without side inputs, and one for each of them, in which sends are left out."""
+    nodes, names = reach.graph.nodes, reach.graph.names
+    sides = [number for number, node in nodes.items() if isinstance(node, SideInput)]
+    bits = {number: 1 << place for place, number in enumerate(sides)}
+
+    def carry(node: Node, readers: Sequence[tuple[Node, tuple[bool, int]]]) -> tuple[bool, int]:
+        main, side = isinstance(node, Send | Sink), bits.get(node.number, 0)
+        for _, (found, others) in readers:
+            main, side = main or found, side | others
+        return main, side
+
+    ends = reach.up(carry)
+    tables = {
+        number: node for number, node in nodes.items() if isinstance(node, StoreTable | RemoteTable | ForeignKeyTable)
+    }
+    main = {number: node for number, node in nodes.items() if number in tables or ends[number][0]}
+    own: list[dict[int, Node]] = [{} for _ in sides]
+    before_send: dict[int, int] = {}
+    for number, node in nodes.items():
+        inputs = tuple(before_send.get(stream, stream) for stream in node.inputs)
+        if isinstance(node, Send):
+            before_send[number] = inputs[0]
+            continue
+        remaining = ends[number][1]
+        while remaining:
+            lowest = remaining & -remaining
+            own[lowest.bit_length() - 1][number] = replace(node, inputs=inputs)
+            remaining ^= lowest
+    return Graph(main, names), [Graph({**_joined(tables, side), **side}, names) for side in own]
+
+
+def _joined(tables: Mapping[int, Node], side: Mapping[int, Node]) -> dict[int, Node]:
+    used = dict.fromkeys(node.table for node in side.values() if isinstance(node, TableJoin | SideInput))
+    return {table: replace(tables[table], inputs=()) for table in used}
+
+
+def _named(stages: Sequence[Stage]) -> list[Stage]:
+    """Return the stages with names: of the side input, or of the first source that no other stage is named by."""
+    taken: set[str] = set()
+    named: list[Stage] = []
+    for stage in stages:
+        wanted = [step.name for step in stage.steps if step.kind is StepKind.SIDE_INPUT] or [
+            step.name for step in sorted(stage.front, key=lambda step: not _between(step)) if not step.inputs
+        ]
+        name = next((one for one in wanted if one not in taken), None) or free_name(wanted[0], taken)
+        taken.add(name)
+        named.append(replace(stage, name=name))
+    return named
+
+
+def _between(step: Step) -> bool:
+    return isinstance(step.node, Changes) and step.node.between
+
+
+def _with_before(stages: Sequence[Stage], names: Mapping[int, str]) -> tuple[Stage, ...]:
+    """Return the stages in order, each with those that must be read to their end before it."""
+    feeding = {step.table: stage.name for stage in stages for step in stage.steps if step.kind is StepKind.INTERMEDIATE}
+    filling: dict[str | None, list[str]] = {}
+    for stage in stages:
+        for step in stage.steps:
+            if step.kind is StepKind.SIDE_INPUT:
+                filling.setdefault(step.table, []).append(stage.name)
+    graph: networkx.DiGraph[str] = networkx.DiGraph()
+    found: dict[str, Stage] = {}
+    places = {stage.name: place for place, stage in enumerate(stages)}
+    for stage in stages:
+        before = {feeding[step.table] for step in stage.front if _between(step)}
+        for step in stage.steps:
+            if isinstance(step.node, ForeignKeyTable):
+                tables: tuple[str | None, ...] = (names[step.node.left], names[step.node.right])
+            else:
+                tables = (step.table,) if step.kind is StepKind.TABLE_JOIN else ()
+            before.update(name for table in tables for name in filling.get(table, ()))
+        before.discard(stage.name)
+        found[stage.name] = replace(stage, before=tuple(sorted(before)))
+        graph.add_node(stage.name)
+        graph.add_edges_from((name, stage.name) for name in before)
+    return tuple(found[name] for name in networkx.lexicographical_topological_sort(graph, key=places.__getitem__))
+
+
+def _loose_tables(stages: Iterable[Stage]) -> Iterator[str]:
+    """Yield a note for each join with a table that another stage writes."""
+    writing: dict[str | None, list[Stage]] = {}
+    for stage in stages:
+        for step in stage.steps:
+            if step.kind in (StepKind.SEND_TO, StepKind.SEND_UPDATE_TO):
+                writing.setdefault(step.table, []).append(stage)
+    for stage in stages:
+        for step in stage.steps:
+            others = dict.fromkeys(other.name for other in writing.get(step.table, ()) if other is not stage)
+            if step.kind is StepKind.TABLE_JOIN and others:
+                yield f"join {step.name} reads {step.table} as far as other stages have written it: {', '.join(others)}"
