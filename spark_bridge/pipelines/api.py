@@ -283,9 +283,7 @@ class Pipeline:
         """
         return plan_nodes(self._settings, self._declared.nodes, self._declared.partitioners, strict=strict)
 
-    def start(
-        self, spark: SparkSession, checkpoint: str, trigger: Mapping[str, object] | None = None
-    ) -> PipelineRun:
+    def start(self, spark: SparkSession, checkpoint: str, trigger: Mapping[str, object] | None = None) -> PipelineRun:
         """Start the pipeline: a streaming query for each stage, after all side inputs were read to their present end.
 
         Parameters

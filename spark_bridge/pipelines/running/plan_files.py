@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from structable.spark_bridge.pipelines.planned import Planned
-from structable.spark_bridge.pipelines.restart import differences, state_of
-from structable.spi import PlanChangedError
+from structable.spark_bridge.pipelines.plan import Plan
+from structable.spark_bridge.pipelines.restart import check_restart
 
-__all__ = ["check_restart"]
+__all__ = ["record_plan"]
 
 _NAME = "structable-plan.json"
-_CURE = "Take a new checkpoint, or restore what was; a count is pinned to the old one by partitions=."
 
 
-def check_restart(spark: SparkSession, planned: Planned, checkpoint: str) -> None:
+def record_plan(spark: SparkSession, plan: Plan, checkpoint: str) -> None:
     """Compare a plan with that of the checkpoint, which it then replaces.
 
     Raises
@@ -29,22 +26,20 @@ def check_restart(spark: SparkSession, planned: Planned, checkpoint: str) -> Non
     java = spark._jsc.hadoopConfiguration()
     path = jvm.org.apache.hadoop.fs.Path(checkpoint, _NAME)
     files = path.getFileSystem(java)
-    now = state_of(planned)
+    now = plan.to_json()
     if files.exists(path):
         stream = files.open(path)
         try:
-            was = json.loads(bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream)))
+            before = bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode()
         finally:
             stream.close()
-        found = differences(was, now)
-        if found:
-            raise PlanChangedError(f"pipeline {planned.name!r}", found, _CURE)
-        if was == now:
+        check_restart(before, plan)
+        if before == now:
             return
     made = jvm.org.apache.hadoop.fs.Path(checkpoint, f".{_NAME}.new")
     stream = files.create(made, True)
     try:
-        stream.write(bytearray(json.dumps(now, indent=2, sort_keys=True).encode() + b"\n"))
+        stream.write(bytearray(now.encode()))
     finally:
         stream.close()
     rename = jvm.org.apache.hadoop.fs.Options.Rename

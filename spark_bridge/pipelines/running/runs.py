@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from structable.spark_bridge.micro_batches import require_streaming
-from structable.spark_bridge.pipelines.planned import Planned
+from structable.spark_bridge.pipelines.plan import Plan
 from structable.spark_bridge.registration import register
 from structable.spark_bridge.table_ref import TableRef
 
-from .plan_files import check_restart
+from .plan_files import record_plan
 from .stages import StageRun, prepared
 from .writes import Numbered
 
@@ -31,7 +31,7 @@ _starting = threading.Lock()
 
 
 def start(
-    planned: Planned, spark: SparkSession, checkpoint: str, trigger: Mapping[str, object] | None = None
+    planned: Plan, spark: SparkSession, checkpoint: str, trigger: Mapping[str, object] | None = None
 ) -> PipelineRun:
     """Start all stages; side inputs are read to their present end first."""
     stages = _prepared(planned, spark, checkpoint)
@@ -49,13 +49,13 @@ def start(
     return PipelineRun(stages, queries)
 
 
-def run_available(planned: Planned, spark: SparkSession, checkpoint: str) -> None:
+def run_available(planned: Plan, spark: SparkSession, checkpoint: str) -> None:
     """Run each stage until it has read what was there when it began, in order of dependence."""
     for stage in _prepared(planned, spark, checkpoint):
         _run_to_end(stage, checkpoint)
 
 
-def run_batch(planned: Planned, spark: SparkSession, run_id: str | None = None) -> None:
+def run_batch(planned: Plan, spark: SparkSession, run_id: str | None = None) -> None:
     """Run each stage once, on batch DataFrames."""
     register(spark)
     stages = prepared(planned, spark, streaming=False)
@@ -70,13 +70,13 @@ def run_batch(planned: Planned, spark: SparkSession, run_id: str | None = None) 
             frame.unpersist()
 
 
-def _prepared(planned: Planned, spark: SparkSession, checkpoint: str) -> list[StageRun]:
+def _prepared(planned: Plan, spark: SparkSession, checkpoint: str) -> list[StageRun]:
     if not isinstance(checkpoint, str) or not checkpoint:
         raise ValueError(f"checkpoint is {checkpoint!r}; it must be the folder of the pipeline's checkpoints")
     require_streaming()
     register(spark)
     stages = prepared(planned, spark, streaming=True)
-    check_restart(spark, planned, checkpoint)
+    record_plan(spark, planned, checkpoint)
     return stages
 
 

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from structable.spark_bridge.micro_batches import MicroBatch
-from structable.spark_bridge.pipelines.graph import Changes, Intermediate, Map, PartitionBy, Source
-from structable.spark_bridge.pipelines.planned import Planned, Problem, Stage, Step, StepKind
+from structable.spark_bridge.pipelines.graph import Changes, Intermediate, Map, PartitionBy, Source, StepKind
+from structable.spark_bridge.pipelines.planned import Planned, Problem, Stage, Step
 from structable.spark_bridge.table_ref import TableRef
 from structable.spi import PlanError
 
@@ -198,11 +198,7 @@ class StageRun:
     def run(self, rows: DataFrame, batch: Numbered, between: dict[TableRef, DataFrame] | None = None) -> None:
         """Run the steps on the rows of the front; `between` takes what a batch run gives to later stages."""
         with _Scope() as scope:
-            reads = _reads(self.stage)
-            whole = rows
-            if sum(reads.get(name, 0) for name in self.stage.outputs) > 1:
-                whole = scope.persisted(rows)
-            frames = self.front.streams(whole)
+            frames = self.front.streams(scope.persisted(rows) if self.stage.cached else rows)
             for step in self.stage.steps:
                 inputs = [frames[name] for name in step.inputs]
                 if step.writes:
@@ -219,7 +215,7 @@ class StageRun:
                     frame = self.tables.joined(step, inputs[0], scope.table)
                 else:
                     frame = derived(step, inputs, self.planned.partitioners)
-                frames[step.name] = scope.persisted(frame) if reads.get(step.name, 0) > 1 else frame
+                frames[step.name] = scope.persisted(frame) if step.persist else frame
 
     def _write(self, step: Step, inputs: list[DataFrame], batch: Numbered) -> None:
         begun = time.perf_counter()
@@ -230,16 +226,6 @@ class StageRun:
             raise
         rows = None if summary is None else summary.rows
         record(self.planned.name, self.name, step.name, time.perf_counter() - begun, rows)
-
-
-def _reads(stage: Stage) -> dict[str, int]:
-    """Return how often each stream of a stage is read by what Spark runs: by writes, and by streams made of it."""
-    reads: dict[str, int] = {}
-    for step in reversed(stage.steps):
-        own = reads.get(step.name, 0)
-        for name in step.inputs:
-            reads[name] = reads.get(name, 0) + (1 + own if step.writes else min(own, 1))
-    return reads
 
 
 class _Scope:

@@ -19,8 +19,8 @@ from structable.spark_bridge.pipelines import (
     PlanError,
     partition_of,
 )
-from structable.spark_bridge.sending import jobs
 from structable.spark_bridge.pipelines.running import step_metrics
+from structable.spark_bridge.sending import jobs
 from structable.spi import Field, RecordNotFoundError, Storage, TableSpecification
 from structable.spi.access import Cache
 from structable.spi.values import Value
@@ -113,9 +113,7 @@ def test_stream_is_joined_with_a_table_that_another_feeds(streams: Streams, stor
 
 
 @two_stores
-def test_lookups_find_rows_of_every_kind_of_table(
-    streams: Streams, storage: Storage, url: str, tmp_path: Path
-) -> None:
+def test_lookups_find_rows_of_every_kind_of_table(streams: Streams, storage: Storage, url: str, tmp_path: Path) -> None:
     create(storage, PROFILES, SOFT)
     storage.table("profiles").insert_many([{"id": "a", "name": "Ann", "age": 1}, {"id": "b", "name": "Bob"}])
     storage.table("soft").insert_many([{"id": "a", "word": "kept"}, {"id": "b", "word": "lost"}])
@@ -318,7 +316,11 @@ def test_batch_run_with_an_id_is_one(spark: SparkSession, storage: Storage, url:
     joined.send_to(target, name="out").sink("told", told)
     pipeline.source("profiles_of", lambda spark: profiles, key="id", partitions=1).send_to(table, name="in")
     pipeline.run_batch(spark, "2024-02-29")
-    expected = [{"id": "a", "n": 1, "name": "Ann"}, {"id": "b", "n": 2, "name": "Bob"}, {"id": "c", "n": 3, "name": None}]
+    expected = [
+        {"id": "a", "n": 1, "name": "Ann"},
+        {"id": "b", "n": 2, "name": "Bob"},
+        {"id": "c", "n": 3, "name": None},
+    ]
     assert rows(storage, "views") == expected
     storage.table("views").delete((1,))
     pipeline.run_batch(spark, "2024-02-29")

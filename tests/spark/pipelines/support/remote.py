@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-
 from pathlib import Path
 
 from structable.spi import RecordNotFoundError, Value
