@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +19,7 @@ from structable.spark_bridge.sending.arrangement import Arrangement, RowOrder, n
 from structable.spark_bridge.sending.jobs import WriteSummary, measure_missing
 from structable.spark_bridge.sending.rows import plan_rows
 from structable.spark_bridge.sending.updates import plan_updates
-from structable.spi import RecordNotFoundError, TableSpecification
+from structable.spi import RecordNotFoundError, StructableError, TableSpecification
 from structable.spi.access import AsyncTable, Batching, FunctionTable, open_table
 from structable.spi.values import Value
 
@@ -73,7 +74,11 @@ class RemoteWrite:
         order = () if options.unordered else self._order or (RowOrder.POSITION,)
         arrangement = Arrangement(sending.arrangement.fields, beside, by_key=True, order=order)
         calls = _Calls(self._name, self._table, self._spec, options)
-        told = arrangement.apply(self._spec, frame).mapInArrow(calls, "rows bigint, missing bigint").collect()
+        schema = "rows bigint, missing bigint, error binary"
+        told = arrangement.apply(self._spec, frame).mapInArrow(calls, schema).collect()
+        for row in told:
+            if row["error"] is not None:
+                raise pickle.loads(row["error"])
         missing = sum(row["missing"] for row in told)
         if missing:
             measure_missing(self._name, missing)
@@ -94,8 +99,13 @@ class _Calls:
         first = list(islice(rows, 1))
         if not first:
             return
-        done, missing = asyncio.run(self._all(first, rows))
-        yield pa.RecordBatch.from_pydict({"rows": [done], "missing": [missing]})
+        done, missing, error = 0, 0, None
+        try:
+            done, missing = asyncio.run(self._all(first, rows))
+        except StructableError as refused:  # Spark passes on the text of an error alone
+            error = pickle.dumps(refused)
+        told = {"rows": pa.array([done]), "missing": pa.array([missing]), "error": pa.array([error], pa.binary())}
+        yield pa.RecordBatch.from_pydict(told)
 
     async def _all(self, first: list[dict[str, Any]], rows: Iterator[dict[str, Any]]) -> tuple[int, int]:
         assert self.table.write is not None
@@ -116,9 +126,6 @@ class _Calls:
                 for key, error in zip(keys, ended, strict=True):
                     if isinstance(error, RecordNotFoundError) and self.options.on_missing == "drop":
                         missing.add(key)
-                    elif isinstance(error, RecordNotFoundError):
-                        error.add_note('on_missing="drop" leaves such updates out.')
-                        raise error
                     elif isinstance(error, BaseException):
                         raise error
                 done += len(some)

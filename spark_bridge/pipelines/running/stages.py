@@ -15,7 +15,7 @@ from structable.spark_bridge.micro_batches import MicroBatch
 from structable.spark_bridge.pipelines.graph import Changes, Intermediate, Map, PartitionBy, Source, StepKind
 from structable.spark_bridge.pipelines.planned import Planned, Problem, Stage, Step
 from structable.spark_bridge.table_ref import TableRef
-from structable.spi import PlanError
+from structable.spi import PlanError, RecordNotFoundError
 
 from .fronts import Front, loaded
 from .lookups import Tables
@@ -222,6 +222,8 @@ class StageRun:
         try:
             summary = self.writes[step.name].run(inputs[0], batch)
         except BaseException as error:
+            if isinstance(error, RecordNotFoundError) and step.kind is StepKind.SEND_UPDATE_TO:
+                error.add_note('on_missing="drop" leaves out updates of keys that have no row, default= gives them one')
             error.add_note(f"in {step.kind} {step.name!r} of stage {self.name!r}, pipeline {self.planned.name!r}")
             raise
         rows = None if summary is None else summary.rows

@@ -18,7 +18,7 @@ from structable.spark_bridge.sending.rows import plan_rows
 from structable.spark_bridge.sending.updates import plan_updates
 from structable.spark_bridge.table_creation import create_table
 from structable.spark_bridge.table_ref import TableRef
-from structable.spi import RecordNotFoundError, TableSpecification, WriteJob, WriteMode
+from structable.spi import TableSpecification, WriteJob, WriteMode
 from structable.spi.rules.jobs import requested_job
 
 from .lookups import Tables
@@ -127,11 +127,7 @@ class _ToTable:
 
         wanted = batch.job(self._step, self._ref.name, sending.mode, sending.on_missing)
         run = None if batch.query is None else batch.run
-        try:
-            return run_job(self._ref.store, wanted, frame, prepare, run=run, submits_again=batch.again)
-        except RecordNotFoundError as error:
-            error.add_note('send_update_to(..., on_missing="drop") leaves out the updates of keys without a row.')
-            raise
+        return run_job(self._ref.store, wanted, frame, prepare, run=run, submits_again=batch.again)
 
 
 class _Between(_ToTable):
