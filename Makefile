@@ -1,11 +1,11 @@
-# Needs python3 (3.11 or later) and make; everything else is fetched on first use into .venv, Java, PostgreSQL's server
-# and Maven by apt, and HBase by Maven.
+# Needs python3 (3.11 or later) and make; everything else is fetched on first use into .venv, Java, PostgreSQL's server,
+# Graphviz and Maven by apt, and HBase by Maven.
 BIN := .venv/bin
 WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test bench lint format postgresql hbase venv java compiler clean
+.PHONY: help demo quick test bench lint format postgresql hbase venv java compiler graphviz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -17,7 +17,7 @@ quick: venv ## the rules on memory and LevelDB in a minute: no Java, no server, 
 	STRUCTABLE_TEST_EXAMPLES=5 $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" \
 		tests/test_architecture.py tests/spi tests/ordered tests/conformance/test_memory.py tests/conformance/test_leveldb.py $(ARGS)
 
-test: venv java compiler ## every test; narrow it with ARGS="tests/test_docs.py -k readme", choose a PYTHON=/path/to/python3.13
+test: venv java compiler graphviz ## every test; narrow it with ARGS="tests/test_docs.py -k readme", choose a PYTHON=/path/to/python3.13
 	@tools/postgresql server
 	@tools/postgresql pooler
 	@tools/hbase
@@ -25,6 +25,9 @@ test: venv java compiler ## every test; narrow it with ARGS="tests/test_docs.py 
 
 compiler:
 	@command -v cc >/dev/null || tools/apt-install "A C compiler" build-essential
+
+graphviz:
+	@command -v dot >/dev/null || tools/apt-install "Graphviz, which draws pipelines" graphviz
 
 bench: venv java ## measure each speed promise against its raw floor
 	@tools/postgresql server

@@ -21,7 +21,7 @@ def extension_names() -> list[str]:
 
 
 def extension(name: str) -> TyperCommand | TyperGroup | None:
-    """Load the command of this name, or return None if no package brings it.
+    """Load the command of this name, or return None if no package brings it; an application of one is that command.
 
     One that cannot be loaded is a command that fails with the reason, so that all others, and the help, still work.
     """
@@ -40,6 +40,11 @@ def extension(name: str) -> TyperCommand | TyperGroup | None:
         return _failing(name, reason)
     group = typer.main.get_group(application)
     group.name = name
+    if application.registered_callback is None and len(application.registered_commands) == 1:
+        (command,) = group.commands.values()
+        assert isinstance(command, TyperCommand)
+        command.name = name
+        return command
     return group
 
 

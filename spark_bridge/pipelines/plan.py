@@ -87,7 +87,7 @@ def plan_nodes(
         graph=graph,
         partitions=partition_counts(checked.counts, graph.names),
         groups=checked.groups,
-        stages=() if problems else staged.stages,
+        stages=staged.stages,
         notes=(*notes, *checked.notes, *staged.notes),
         problems=tuple(problems),
         partitioners=dict(partitioners),

@@ -15,13 +15,12 @@ from .graph import (
     ForeignKeyTable,
     Graph,
     Node,
-    RemoteTable,
     Send,
     SideInput,
     Sink,
     StepKind,
-    StoreTable,
     StreamJoin,
+    Table,
     TableJoin,
     free_name,
 )
@@ -53,25 +52,24 @@ def find_stages(checked: Checked, pipeline: str, store: str | None) -> Staged:
         if not found.apart - apart:
             break
         apart |= found.apart
-    notes: list[str] = []
-    problems = [Problem((), (), text) for text in parts.problems]
-    stages: list[Stage] = []
-    for side in sides:
-        alone = cut(Reach(side), pipeline, store, states, ())
-        if alone.feeds or alone.problems or len(_counts(side, states)) > 1:
+    texts = list(parts.problems)
+    alone = [cut(Reach(side), pipeline, store, states, ()) for side in sides]
+    for side, one in zip(sides, alone, strict=True):
+        if one.feeds or one.problems or len({states[number] for number in side.nodes if number in states}) > 1:
             name = reach.graph.names[max(side.nodes)]
-            problems.append(
-                Problem((), (), f"side input {name}: it needs more than one query; send its stream to a table first")
-            )
-            continue
-        stages.append(build_stage(checked, states, alone.graph, side.nodes, notes))
+            texts.append(f"side input {name} needs more than one query: send its stream to a table first")
+    problems = tuple(Problem((), (), text) for text in texts)
+    if problems or checked.problems:
+        return Staged((), problems, ())
     contents: list[list[int]] = [[] for _ in range(found.count)]
     for number in parts.graph.nodes:
         for place in found.stages[number]:
             contents[place].append(number)
+    notes: list[str] = []
+    stages = [build_stage(checked, states, one.graph, _streams(one.graph), notes) for one in alone]
     stages += (build_stage(checked, states, parts.graph, content, notes) for content in contents)
     named = _with_before(_named(stages), reach.graph.names)
-    return Staged(named, tuple(problems), (*notes, *_loose_tables(named)))
+    return Staged(named, problems, (*notes, *_loose_tables(named)))
 
 
 def _state_partitions(checked: Checked) -> dict[int, int | None]:
@@ -85,8 +83,8 @@ def _state_partitions(checked: Checked) -> dict[int, int | None]:
     }
 
 
-def _counts(graph: Graph, states: Mapping[int, int | None]) -> set[int]:
-    return {count for number in graph.nodes if (count := states.get(number)) is not None}
+def _streams(graph: Graph) -> list[int]:
+    return [number for number, node in graph.nodes.items() if not isinstance(node, Table)]
 
 
 def _divided(reach: Reach) -> tuple[Graph, list[Graph]]:
@@ -102,9 +100,7 @@ def _divided(reach: Reach) -> tuple[Graph, list[Graph]]:
         return main, side
 
     ends = reach.up(carry)
-    tables = {
-        number: node for number, node in nodes.items() if isinstance(node, StoreTable | RemoteTable | ForeignKeyTable)
-    }
+    tables = {number: node for number, node in nodes.items() if isinstance(node, Table)}
     main = {number: node for number, node in nodes.items() if number in tables or ends[number][0]}
     own: list[dict[int, Node]] = [{} for _ in sides]
     before_send: dict[int, int] = {}
