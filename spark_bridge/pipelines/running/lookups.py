@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 
 from structable.spark_bridge.lookup_joins import check_join, joined
 from structable.spark_bridge.lookup_rows import How, KeyValues, RowsOf, RowSource, Values, read_rows
-from structable.spark_bridge.pipelines.graph import RemoteTable, StoreTable, TableJoin
+from structable.spark_bridge.pipelines.graph import ForeignKeyTable, RemoteTable, StoreTable, TableJoin
 from structable.spark_bridge.pipelines.planned import Planned, Step
 from structable.spark_bridge.registration import coordinator_of
 from structable.spark_bridge.sending.arrangement import named
@@ -49,7 +49,7 @@ class Tables:
     def ref(self, name: str) -> TableRef:
         """Return the reference of a table of a store."""
         node = self.planned.table(name)
-        assert not isinstance(node, RemoteTable)
+        assert isinstance(node, StoreTable | ForeignKeyTable)
         return node.ref
 
     def spec(self, name: str) -> TableSpecification:
@@ -60,7 +60,8 @@ class Tables:
             if isinstance(node, RemoteTable):
                 found = TableSpecification(name.replace(".", "_"), node.schema, node.key)
             else:
-                found = coordinator_of(self.spark).client.describe(node.ref.store, node.ref.name)
+                ref = self.ref(name)
+                found = coordinator_of(self.spark).client.describe(ref.store, ref.name)
             self._specs[name] = found
         return found
 

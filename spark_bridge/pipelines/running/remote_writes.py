@@ -104,8 +104,12 @@ class _Calls:
             done, missing = asyncio.run(self._all(first, rows))
         except StructableError as refused:  # Spark passes on the text of an error alone
             error = pickle.dumps(refused)
-        told = {"rows": pa.array([done]), "missing": pa.array([missing]), "error": pa.array([error], pa.binary())}
-        yield pa.RecordBatch.from_pydict(told)
+        told: list[pa.Array[Any]] = [
+            pa.array([done], pa.int64()),
+            pa.array([missing], pa.int64()),
+            pa.array([error], pa.binary()),
+        ]
+        yield pa.RecordBatch.from_arrays(told, names=["rows", "missing", "error"])
 
     async def _all(self, first: list[dict[str, Any]], rows: Iterator[dict[str, Any]]) -> tuple[int, int]:
         assert self.table.write is not None

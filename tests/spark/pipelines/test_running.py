@@ -141,7 +141,7 @@ def test_lookups_find_rows_of_every_kind_of_table(streams: Streams, storage: Sto
             joined = source.join_table(table, {"key": "id"}, how=how, columns=columns, prefix=f"{how}_")
             joined.sink(f"{name}_{how}", found.setdefault(f"{name} {how}", Collected()))
     streams.run(pipeline)
-    row = {
+    row: dict[str, dict[str, tuple[object, ...]]] = {
         "plain": {"a": (1, "Ann"), "b": (None, "Bob")},
         "cached": {"a": ("Ann", 1), "b": ("Bob", None)},
         "whole": {"a": ("Ann", 1), "b": ("Bob", None)},
@@ -296,11 +296,11 @@ def test_remote_tables_are_written(streams: Streams, spark: SparkSession, tmp_pa
                 pipeline.run_batch(spark)
             continue
         pipeline.run_batch(spark)
-        expected: dict[str, Mapping[str, Value]] = {
+        expected: dict[str, dict[str, Mapping[str, Value]]] = {
             "rows": {"x": {"a": 3, "b": None}, "z": {"a": 5, "b": "q"}},
             "updates": {"x": {"a": 3, "b": "b"}, "z": {"a": 5, "b": "q"}},
-        }[step]
-        assert remote.rows() == expected
+        }
+        assert remote.rows() == expected[step]
 
 
 @two_stores
