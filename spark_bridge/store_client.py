@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-from pyarrow import RecordBatch
+from typing import TYPE_CHECKING
 
 from structable.spi import ScanSplit, Storage, StorageUrl, StoreNotFoundError, connect, mask_url, read_split
 
 from .option_names import READ_OPTIONS, WRITE_OPTIONS
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 __all__ = ["StoreClient"]
 
