@@ -94,6 +94,10 @@ class JoinTables:
             storage.admin.create_or_update(wanted)
         return feed
 
+    def result_feed(self) -> str:
+        """Return the feed of the result, or "" if there is no such table."""
+        return self._result()[1]
+
     def fits(self, view: View) -> bool:
         """Tell whether the left and the right table are still as they were when the join was bound."""
         bound = self._bound
