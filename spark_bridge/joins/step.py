@@ -271,6 +271,7 @@ class Stepper:
         self._bind(resolve=adopts)
         if record is not None:
             known = Definition.parse(record.definition)
+            self._tables.require_one_result(known)
             if known.feed != self._tables.result_feed():
                 # Before the result is made again: it never stands at positions of the table that was dropped.
                 emptied = replace(record, positions=None)
