@@ -111,6 +111,8 @@ __all__ = [
     "Option",
     "OptionValue",
     "PatchArm",
+    "PlanChangedError",
+    "PlanError",
     "Range",
     "PlanChangedError",
     "PlanError",

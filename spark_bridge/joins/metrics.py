@@ -1,0 +1,102 @@
+"""`JoinInstruments`: the OpenTelemetry instruments of one join, and nothing at all where no SDK is set up."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from structable.spi.metering import duration_histogram, recording_meter, records
+
+from .progress import JoinProgress
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+__all__ = ["JoinInstruments"]
+
+
+class JoinInstruments:
+    """What a worker reports of its join.
+
+    Parameters
+    ----------
+    join : str
+        The join's name, an attribute of every measurement.
+    meter : opentelemetry.metrics.Meter, optional
+        Where to report; the meter `structable` of the program's SDK by default.
+
+    Raises
+    ------
+    TypeError
+        If the meter is none.
+    """
+
+    def __init__(self, join: str, meter: Meter | None = None) -> None:
+        self._attributes = {"join": join}
+        self._oldest: float | None = None
+        if meter is None:
+            meter = recording_meter()
+        else:
+            _require_meter(meter)
+            meter = meter if records(meter) else None
+        self.enabled = meter is not None
+        if meter is not None:
+            self._create(meter)
+
+    def _create(self, meter: Meter) -> None:
+        self._duration = duration_histogram(meter, "structable.join.duration", "Time of one step of a join")
+        self._affected = meter.create_counter("structable.join.affected", "{row}", "Left rows that were joined again")
+        self._changes = meter.create_counter("structable.join.changes", "{row}", "Rows of the result that were written")
+        unchanged = "Left rows that were joined again and gave the row that was there"
+        self._unchanged = meter.create_counter("structable.join.unchanged", "{row}", unchanged)
+        from opentelemetry.metrics import Observation
+
+        def lag(options: CallbackOptions) -> list[Observation]:
+            oldest = self._oldest
+            seconds = 0.0 if oldest is None else max(0.0, time.time() - oldest)
+            return [Observation(seconds, self._attributes)]
+
+        meter.create_observable_gauge("structable.join.lag", [lag], "s", "Time since the oldest commit not joined")
+
+    def behind(self, *oldest: dt.datetime | None) -> None:
+        """Note when the oldest commits were made that the result lacks, of each table."""
+        found = [one.timestamp() for one in oldest if one is not None]
+        self._oldest = min(found, default=None)
+
+    @contextmanager
+    def step(self) -> Iterator[list[JoinProgress]]:
+        """Time a step; the block adds its progress to the list, unless it fails."""
+        began = time.perf_counter()
+        done: list[JoinProgress] = []
+        outcome = "error"
+        try:
+            yield done
+            outcome = "ok"
+        finally:
+            if self.enabled:
+                self._duration.record(time.perf_counter() - began, {**self._attributes, "outcome": outcome})
+                for progress in done:
+                    self._count(progress)
+
+    def caught_up(self) -> None:
+        """Note that the result has every commit that was seen."""
+        self._oldest = None
+
+    def _count(self, progress: JoinProgress) -> None:
+        for counter, rows in ((self._affected, progress.affected), (self._unchanged, progress.unchanged)):
+            if rows:
+                counter.add(rows, self._attributes)
+        kinds = (("insert", progress.inserted), ("update", progress.updated), ("delete", progress.deleted))
+        for kind, rows in kinds:
+            if rows:
+                self._changes.add(rows, {**self._attributes, "kind": kind})
+
+
+def _require_meter(meter: object) -> None:
+    from opentelemetry.metrics import Meter
+
+    if not isinstance(meter, Meter):
+        raise TypeError(f"meter is {meter!r}; it must be a Meter of opentelemetry.metrics")
