@@ -96,7 +96,7 @@ def check(reach: Reach, default: int | None, cap: int | None, registered: Iterab
         problems.append(Problem((names[key_fault.join],), group.members, text))
     for linked_group, found in label_faults.items():
         text = (
-            f"their streams are partitioned by different rules, {', '.join(sorted(found))}: declare one partitioner=, "
+            f"the streams are partitioned by different rules, {', '.join(sorted(found))}: declare one partitioner=, "
             "register a Partitioner for it, or put a partition_by behind the inputs"
         )
         problems.append(_of_group(shown[linked_group], text))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import enum
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .graph import Changes, Node, PartitionBy, Send, Sink, Source
+from .graph import Changes, Node, PartitionBy, Send, SideInput, Sink, Source
 from .groups import Linked
 from .reach import Reach
 
@@ -52,8 +53,9 @@ def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap
     partitions = {
         number: known_count(node) for number, node in nodes.items() if isinstance(node, Source | Changes | PartitionBy)
     }
+    ends = _ends(reach)
     if default is None:
-        largest = max(_outer_counts(reach), default=None)
+        largest = max(_outer_counts(reach, ends), default=None)
         default = largest if largest is None or cap is None else min(largest, cap)
     faults: list[CountFault] = []
     undecided = {
@@ -65,7 +67,7 @@ def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap
         if unknown:
             faults.append(CountFault(group, _unknown_inputs(unknown)))
         if len(known) > 1:
-            faults.append(CountFault(group, f"their streams have {_listed(known)} partitions, and need one count"))
+            faults.append(CountFault(group, _different(known)))
         if len(known) == 1 or (not known and not unknown and default is not None):
             partitions |= dict.fromkeys(undecided.intersection(group.members), known[0] if known else default)
         if known or unknown:
@@ -73,7 +75,7 @@ def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap
     for number in undecided:
         if partitions[number] is None:
             partitions[number] = default
-        if partitions[number] is None:
+        if partitions[number] is None and ends[number] is not _End.NOWHERE:
             faults.append(
                 CountFault(
                     None,
@@ -86,14 +88,35 @@ def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap
     return Counts(partitions, tuple(faults))
 
 
-def _outer_counts(reach: Reach) -> Iterable[int]:
-    def leaves(node: Node, readers: Sequence[tuple[Node, bool]]) -> bool:
-        return isinstance(node, Send | Sink) or any(found for _, found in readers)
+class _End(enum.IntEnum):
+    """Where the rows of a stream go at most."""
 
-    leaving = reach.up(leaves)
+    NOWHERE = 0
+    SIDE_INPUT = 1
+    OUTSIDE = 2
+
+
+def _ends(reach: Reach) -> dict[int, _End]:
+    def carry(node: Node, readers: Sequence[tuple[Node, _End]]) -> _End:
+        if isinstance(node, Send | Sink):
+            return _End.OUTSIDE
+        own = _End.SIDE_INPUT if isinstance(node, SideInput) else _End.NOWHERE
+        return max((end for _, end in readers), default=own)
+
+    return reach.up(carry)
+
+
+def _outer_counts(reach: Reach, ends: Mapping[int, _End]) -> Iterable[int]:
     for number, node in reach.graph.nodes.items():
-        if isinstance(node, Source | Changes | Sink) and leaving[number] and node.partitions is not None:
+        if isinstance(node, Source | Changes | Sink) and ends[number] is _End.OUTSIDE and node.partitions is not None:
             yield node.partitions
+
+
+def _different(counts: Sequence[int]) -> str:
+    return (
+        f"the streams have {_listed(counts)} partitions, and need one count: change the partitions of the outer streams, "
+        "or put a partition_by behind those that differ"
+    )
 
 
 def _unknown_inputs(names: Sequence[str]) -> str:

@@ -90,7 +90,7 @@ def cut(
     names = reach.graph.names
     levels = {number: place.level for number, place in _places(reach, partitions, apart).items() if place is not None}
     stores = _nearest_stores(reach)
-    found = _Streams(pipeline, store, stores, dict(names), set(names.values()), max(reach.graph.nodes, default=0) + 1)
+    found = _Streams(pipeline, store, stores, dict(names), set(names.values()), max(names, default=0) + 1)
     nodes: dict[int, Node] = {}
     for number, node in reach.graph.nodes.items():
         inputs = []

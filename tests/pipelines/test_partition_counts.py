@@ -10,13 +10,14 @@ import pytest
 
 from structable.spark_bridge.pipelines import Plan, PlanError
 from tests.pipelines.support.declared import declare, inputs_of, lines, orders
+from tests.pipelines.support.random_cases import random_case
 
 # What each stream must have; or, after `=`, parts of the problem's text.
-CASES = {
+CASES: dict[str, tuple[str, dict[str, int | None] | list[str]]] = {
     "joined inputs that agree": ("S1 source 16 | S2 source 16 | J join S1 S2 | O sink J", {"S1": 16, "S2": 16}),
     "joined inputs that differ": (
         "S1 source 16 | S2 source 8 | J join S1 S2 | O sink J",
-        ["join J: their streams have 8 and 16 partitions", "S1: 16 (input), S2: 8 (input)"],
+        ["join J: the streams have 8 and 16 partitions", "S1: 16 (input), S2: 8 (input)"],
     ),
     "an intermediate takes the count of the input that it meets": (
         "S1 source 16 | S2 source 8 | I by S2 | J join S1 I | O sink J",
@@ -141,33 +142,6 @@ def test_defaults() -> None:
     assert planned(case, partition_cap=10).partitions["I"] == 10
     joined = lines("S1 source 8 \n I by S1 \n J join S1 I \n O sink J")
     assert planned(joined, default_partitions=500).partitions["I"] == 8
-
-
-def random_case(chance: random.Random) -> list[list[str]]:
-    """Return a case of at most 12 streams, tables apart."""
-    case: list[list[str]] = []
-    streams: list[str] = []
-    tables: list[str] = []
-    for place in range(chance.randint(2, 4)):
-        count = [str(chance.choice((4, 8)))] if chance.random() < 0.9 else []
-        case.append([f"S{place}", "source", *count])
-        streams.append(f"S{place}")
-    for place in range(chance.randint(0, 2)):
-        side = [chance.choice(streams)] if chance.random() < 0.3 else []
-        case.append([f"T{place}", chance.choice(("table", "table", "apart", "broadcast")), *side])
-        tables.append(f"T{place}")
-    for place in range(len(streams), 12):
-        verb = chance.choice(("by", "by", "join", "merge", *(("send", "update", "lookup", "lookup") if tables else ())))
-        words = [chance.choice(streams)]
-        if verb in ("join", "merge"):
-            words.append(chance.choice(streams))
-        elif verb in ("send", "update", "lookup"):
-            words.append(chance.choice(tables))
-        elif chance.random() < 0.15:
-            words.append(str(chance.choice((4, 8))))
-        case.append([f"N{place}", verb, *words])
-        streams.append(f"N{place}")
-    return case + [[f"O{name}", "sink", name] for name in streams]
 
 
 def groups_by_hand(case: list[list[str]]) -> Iterator[set[str]]:

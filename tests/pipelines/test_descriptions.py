@@ -1,0 +1,73 @@
+"""The plan as text, JSON and pictures, each the same again; files in `snapshots` have what is expected.
+
+After a change that is meant: STRUCTABLE_TEST_SNAPSHOTS=write pytest tests/pipelines/test_descriptions.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from structable.spark_bridge import TableRef
+from tests.pipelines.support import page_views
+from tests.pipelines.support.declared import declare, lines
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+def expect(name: str, text: str) -> None:
+    path = SNAPSHOTS / name
+    if os.environ.get("STRUCTABLE_TEST_SNAPSHOTS") == "write":
+        path.write_text(text + "\n", encoding="utf-8")
+    assert text + "\n" == path.read_text(encoding="utf-8")
+
+
+def test_descriptions() -> None:
+    plan = page_views.pipeline.plan()
+    expect("pages.txt", plan.explain())
+    expect("pages.json", plan.to_json())
+    expect("pages.mmd", plan.to_mermaid())
+    expect("pages.dot", plan.to_dot())
+
+
+def test_descriptions_of_problems() -> None:
+    plan = page_views.broken.plan(strict=False)
+    expect("broken.txt", plan.explain())
+    expect("broken.mmd", plan.to_mermaid())
+    assert json.loads(plan.to_json())["stages"] == {}
+
+
+def test_json_does_not_depend_on_the_order_of_streams() -> None:
+    one = lines("A source 8\nB source 8\nJ join A B\nO sink J\nP sink A")
+    other = [one[1], one[0], one[2], one[4], one[3]]
+    first, second = (json.loads(declare(case).plan().to_json()) for case in (one, other))
+    for fact in ("streams", "tables", "groups"):
+        assert first[fact] == second[fact]
+
+
+def test_a_password_is_not_shown() -> None:
+    pipeline = declare(lines("A source 8"))
+    table = pipeline.table("T", TableRef("postgresql://app:secret@db/app", "t"))
+    pipeline.changes("C", TableRef("postgresql://app:secret@db/app", "c"), partitions=8).send_to(table)
+    plan = pipeline.plan(strict=False)
+    assert "secret" not in plan.to_json() + plan.explain() + plan.to_dot() + plan.to_mermaid() + repr(plan)
+
+
+def test_svg_without_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="program dot is not in PATH"):
+        page_views.pipeline.plan().to_svg(tmp_path / "pages.svg")
+
+
+def test_dot_reads_the_language(tmp_path: Path) -> None:
+    if shutil.which("dot") is None:
+        pytest.skip("Graphviz is not installed")
+    run = subprocess.run(
+        ["dot", "-Tplain"], input=page_views.pipeline.plan().to_dot(), capture_output=True, text=True, check=True
+    )
+    assert run.stderr == ""
