@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import pandas as pd
 import psycopg
@@ -73,7 +74,7 @@ class _Work:
         part = -(-len(numbers) // files)
         for start in range(0, len(numbers), part):
             some = [known[number] for number in numbers[start : start + part]]
-            columns = {
+            columns: dict[str, pa.Array[Any]] = {
                 "host": pa.array([host for host, _ in some], pa.string()),
                 "started": pa.array([started for _, started in some], pa.int64()),
                 "place": pa.array(range(start, start + len(some)), pa.int32()),

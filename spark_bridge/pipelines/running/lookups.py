@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import cachetools
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from structable.spark_bridge.joins import ForeignKeyJoin
+from structable.spark_bridge.joins.binding import bind
+from structable.spark_bridge.joins.definition import Joiner
 from structable.spark_bridge.lookup_joins import check_join, joined
 from structable.spark_bridge.lookup_rows import How, KeyValues, RowsOf, RowSource, Values, read_rows
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, RemoteTable, StoreTable, TableJoin
@@ -21,7 +24,7 @@ from structable.spark_bridge.registration import coordinator_of
 from structable.spark_bridge.sending.arrangement import named
 from structable.spark_bridge.store_client import StoreClient
 from structable.spark_bridge.table_ref import TableRef
-from structable.spi import TableSpecification
+from structable.spi import TableNotFoundError, TableSpecification
 from structable.spi.access import BlockingTable, Cache, FunctionTable, blocking, open_table
 from structable.spi.rules.keyless import keyless_refusal
 from structable.spi.values import Value
@@ -44,6 +47,8 @@ class Tables:
     planned: Planned
     spark: SparkSession
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    open: ExitStack = field(default_factory=ExitStack)
+    """What the driver has open until the run ends."""
     _specs: dict[str, TableSpecification] = field(default_factory=dict)
 
     def ref(self, name: str) -> TableRef:
@@ -59,11 +64,41 @@ class Tables:
             node = self.planned.table(name)
             if isinstance(node, RemoteTable):
                 found = TableSpecification(name.replace(".", "_"), node.schema, node.key)
+            elif isinstance(node, ForeignKeyTable):
+                found = self._result(name)
             else:
-                ref = self.ref(name)
-                found = coordinator_of(self.spark).client.describe(ref.store, ref.name)
+                found = self._described(self.ref(name))
             self._specs[name] = found
         return found
+
+    def foreign_key_join(self, name: str) -> ForeignKeyJoin:
+        """Return the join whose result a table is."""
+        node, names = self.planned.table(name), self.planned.graph.names
+        assert isinstance(node, ForeignKeyTable)
+        how: Literal["inner", "left"] = "left" if node.how == "left" else "inner"
+        return ForeignKeyJoin(
+            name,
+            self.ref(names[node.left]),
+            self.ref(names[node.right]),
+            node.on,
+            how,
+            select=node.select,
+            joiner=cast("Joiner | None", node.joiner),
+            result_fields=node.result_fields,
+            result=node.ref,
+        )
+
+    def _result(self, name: str) -> TableSpecification:
+        """Return the specification of a join's result, which the join may have to make."""
+        node, names = self.planned.table(name), self.planned.graph.names
+        assert isinstance(node, ForeignKeyTable)
+        try:
+            return self._described(node.ref)
+        except TableNotFoundError:
+            return bind(self.foreign_key_join(name), self.spec(names[node.left]), self.spec(names[node.right])).result
+
+    def _described(self, ref: TableRef) -> TableSpecification:
+        return coordinator_of(self.spark).client.describe(ref.store, ref.name)
 
     def joined(self, step: Step, frame: DataFrame, whole: Callable[[str, DataFrame], DataFrame]) -> DataFrame:
         """Return the DataFrame of a step `join_table`; lazy.

@@ -63,9 +63,10 @@ class RemoteWrite:
             plan = plan_rows("replace", order, unordered=options.unordered, deletes=options.deletes)
         self._sending = plan(self._spec, schema, streaming=streaming)
 
-    def run(self, frame: DataFrame, batch: Numbered) -> WriteSummary:
+    def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary:
         sending, options = self._sending, self._options
         assert sending is not None
+        assert frame is not None
         beside: dict[str, Column] = {}
         if options.deletes is not None:
             beside[_DELETES] = named(options.deletes)

@@ -35,24 +35,29 @@ def start(
 ) -> PipelineRun:
     """Start all stages; side inputs are read to their present end first."""
     stages = _prepared(planned, spark, checkpoint)
-    for stage in stages:
-        if stage.stage.side_input:
-            _run_to_end(stage, checkpoint)
     queries: dict[str, StreamingQuery] = {}
     try:
+        for stage in stages:
+            if stage.stage.side_input:
+                _run_to_end(stage, checkpoint)
         for stage in stages:
             queries[stage.name] = _query(stage, checkpoint, trigger)
     except BaseException:
         for query in queries.values():
             query.stop()
+        _close(stages)
         raise
     return PipelineRun(stages, queries)
 
 
 def run_available(planned: Plan, spark: SparkSession, checkpoint: str) -> None:
     """Run each stage until it has read what was there when it began, in order of dependence."""
-    for stage in _prepared(planned, spark, checkpoint):
-        _run_to_end(stage, checkpoint)
+    stages = _prepared(planned, spark, checkpoint)
+    try:
+        for stage in stages:
+            _run_to_end(stage, checkpoint)
+    finally:
+        _close(stages)
 
 
 def run_batch(planned: Plan, spark: SparkSession, run_id: str | None = None) -> None:
@@ -68,6 +73,7 @@ def run_batch(planned: Plan, spark: SparkSession, run_id: str | None = None) -> 
     finally:
         for frame in between.values():
             frame.unpersist()
+        _close(stages)
 
 
 def _prepared(planned: Plan, spark: SparkSession, checkpoint: str) -> list[StageRun]:
@@ -76,8 +82,17 @@ def _prepared(planned: Plan, spark: SparkSession, checkpoint: str) -> list[Stage
     require_streaming()
     register(spark)
     stages = prepared(planned, spark, streaming=True)
-    record_plan(spark, planned, checkpoint)
+    try:
+        record_plan(spark, planned, checkpoint)
+    except BaseException:
+        _close(stages)
+        raise
     return stages
+
+
+def _close(stages: Sequence[StageRun]) -> None:
+    for stage in stages:
+        stage.tables.open.close()
 
 
 def _query(stage: StageRun, checkpoint: str, trigger: Mapping[str, object] | None) -> StreamingQuery:
@@ -140,6 +155,7 @@ class PipelineRun:
         self._stages = list(stages)
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
+        self._running = len(self._stages)
         self._watches = [
             threading.Thread(target=self._watch, args=(stage,), name=f"structable-{stage.name}", daemon=True)
             for stage in stages
@@ -204,3 +220,9 @@ class PipelineRun:
                 for other in self.queries.values():
                     if other is not query:
                         other.stop()
+        finally:
+            with self._lock:
+                self._running -= 1
+                last = not self._running
+            if last:
+                _close(self._stages)

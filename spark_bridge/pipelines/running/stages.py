@@ -39,6 +39,7 @@ def prepared(planned: Planned, spark: SparkSession, *, streaming: bool) -> list[
     check = _Check(planned, spark, streaming)
     stages = [check.stage(stage) for stage in planned.stages]
     if check.problems:
+        check.tables.open.close()
         raise PlanError(f"pipeline {planned.name!r}", check.problems) from check.cause
     return [stage for stage in stages if stage is not None]
 
@@ -220,7 +221,7 @@ class StageRun:
     def _write(self, step: Step, inputs: list[DataFrame], batch: Numbered) -> None:
         begun = time.perf_counter()
         try:
-            summary = self.writes[step.name].run(inputs[0], batch)
+            summary = self.writes[step.name].run(inputs[0] if inputs else None, batch)
         except BaseException as error:
             if isinstance(error, RecordNotFoundError) and step.kind is StepKind.SEND_UPDATE_TO:
                 error.add_note('on_missing="drop" leaves out updates of keys that have no row, default= gives them one')

@@ -9,7 +9,9 @@ from typing import Any, Literal, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from structable.spark_bridge.pipelines.graph import Intermediate, RemoteTable, Send, SideInput, Sink
+from structable.spark_bridge.joins import JoinWorker
+from structable.spark_bridge.joins.binding import bind
+from structable.spark_bridge.pipelines.graph import ForeignKeyTable, Intermediate, RemoteTable, Send, SideInput, Sink
 from structable.spark_bridge.pipelines.planned import Planned, Step
 from structable.spark_bridge.sending.arguments import Plan, Sending
 from structable.spark_bridge.sending.arrangement import COMMIT_VERSION
@@ -65,8 +67,8 @@ class Write(Protocol):
     def check(self, schema: StructType, *, streaming: bool) -> None:
         """Raise what keeps rows of a schema from being written, before anything runs."""
 
-    def run(self, frame: DataFrame, batch: Numbered) -> WriteSummary | None:
-        """Write the rows; None if they were not counted."""
+    def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary | None:
+        """Write the rows, which are None of a join of tables; returns None if they were not counted."""
 
 
 def write_of(step: Step, planned: Planned, tables: Tables) -> Write:
@@ -75,6 +77,8 @@ def write_of(step: Step, planned: Planned, tables: Tables) -> Write:
     match node:
         case Sink():
             return _Sink(node)
+        case ForeignKeyTable():
+            return _Join(step, planned, tables)
         case Intermediate():
             return _Between(step, node.ref, tables)
         case Send() | SideInput():
@@ -118,9 +122,10 @@ class _ToTable:
     def check(self, schema: StructType, *, streaming: bool) -> None:
         self._sending = self._plan(self.spec(), schema, streaming=streaming)
 
-    def run(self, frame: DataFrame, batch: Numbered) -> WriteSummary:
+    def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary:
         sending, spec = self._sending, self.spec()
         assert sending is not None
+        assert frame is not None
 
         def prepare(frame: DataFrame) -> tuple[TableSpecification, DataFrame, Reshape]:
             return spec, sending.arrangement.apply(spec, frame), sending.reshape
@@ -157,11 +162,38 @@ class _Sink:
     def check(self, schema: StructType, *, streaming: bool) -> None:
         return None
 
-    def run(self, frame: DataFrame, batch: Numbered) -> None:
+    def run(self, frame: DataFrame | None, batch: Numbered) -> None:
         write = self.node.write
+        assert frame is not None
         if not isinstance(write, Mapping):
             write(frame, batch.number)
             return
         given: Mapping[str, Any] = write
         writer = frame.write.format(given["format"]).options(**given.get("options", {}))
         writer.mode(given.get("mode", "append")).save()
+
+
+class _Join:
+    """A foreign-key join of tables that the stage has written: brings its result up to date."""
+
+    def __init__(self, step: Step, planned: Planned, tables: Tables) -> None:
+        assert isinstance(step.node, ForeignKeyTable)
+        names = planned.graph.names
+        self._inputs = names[step.node.left], names[step.node.right]
+        self._chained = any(isinstance(planned.table(name), ForeignKeyTable) for name in self._inputs)
+        self._join, self._tables = tables.foreign_key_join(step.name), tables
+        self._worker: JoinWorker | None = None
+
+    def check(self, schema: StructType, *, streaming: bool) -> None:
+        bind(self._join, *(self._tables.spec(name) for name in self._inputs))
+        if not self._chained:  # else an earlier step makes one of the tables
+            self._opened()
+
+    def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary:
+        progress = self._opened().run_available()
+        return WriteSummary(progress.affected, progress.affected)
+
+    def _opened(self) -> JoinWorker:
+        if self._worker is None:
+            self._worker = self._tables.open.enter_context(JoinWorker(self._join))
+        return self._worker

@@ -352,6 +352,40 @@ def test_stream_behind_a_table_is_joined_in_a_stage_of_its_own(streams: Streams,
     assert len(pipeline.plan().stages) == 2
 
 
+@two_stores
+def test_foreign_key_join_follows_the_writes_of_its_tables(streams: Streams, storage: Storage, url: str) -> None:
+    fed = {"changelog-producer": "lookup"}
+    create(
+        storage,
+        TableSpecification(
+            "orders", [Field.long("id"), Field.string("product"), Field.int("count")], ["id"], ["product"], fed
+        ),
+        TableSpecification("products", [Field.string("product"), Field.string("title")], ["product"], options=fed),
+    )
+    ordered = streams.of("ordered", "id bigint, product string, count int")
+    priced, asked = streams.of("priced", "product string, title string"), streams.of("asked", "id bigint")
+    pipeline, answers = Pipeline("shop", default_partitions=1), Collected()
+    orders, products = (pipeline.table(name, TableRef(url, name)) for name in ("orders", "products"))
+    titled = pipeline.foreign_key_join(
+        "titled", orders, products, ["product"], select={"title": "right.title"}, result=TableRef(url, "titled")
+    )
+    pipeline.source("asked", lambda spark: asked.stream()).join_table(titled, "id", how="left").sink("out", answers)
+    pipeline.source("ordered", lambda spark: ordered.stream()).send_to(orders)
+    pipeline.source("priced", lambda spark: priced.stream()).send_to(products)
+    ordered.add({"id": 1, "product": "a", "count": 2}, {"id": 2, "product": "b", "count": 1})
+    priced.add({"product": "a", "title": "Apple"})
+    asked.add({"id": 1}, {"id": 2})
+    streams.run(pipeline)
+    streams.forget(pipeline.plan().stages[0].name, 0)
+    streams.run(pipeline)
+    assert rows(storage, "titled") == [{"id": 1, "title": "Apple"}]
+    priced.add({"product": "a", "title": "Apples"}, {"product": "b", "title": "Bread"})
+    asked.add({"id": 2})
+    streams.run(pipeline)
+    assert rows(storage, "titled") == [{"id": 1, "title": "Apples"}, {"id": 2, "title": "Bread"}]
+    assert answers.rows == [(1, "Apple"), (2, None), (2, "Bread")]
+
+
 def test_what_does_not_fit_is_found_before_anything_runs(streams: Streams, storage: Storage, url: str) -> None:
     create(storage, PROFILES, VIEWS)
     given = streams.of("given", "id string, n int, other string")
