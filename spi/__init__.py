@@ -114,8 +114,6 @@ __all__ = [
     "PlanChangedError",
     "PlanError",
     "Range",
-    "PlanChangedError",
-    "PlanError",
     "RecordChangedError",
     "RecordExistsError",
     "RecordNotFoundError",

@@ -22,8 +22,6 @@
       StorageUnavailableError                            (also ConnectionError)
       UnsupportedOperationError
       DataCorruptionError
-      PlanError                                          (also ValueError)
-        PlanChangedError
 
 All are picklable, as Spark executors and client processes send them to other processes. `StorageUnavailableError` and
 `TransactionConflictError` mean that nothing was committed; `CommitOutcomeUnknownError` is the only error
@@ -338,35 +336,3 @@ class UnsupportedOperationError(StructableError):
 
 class DataCorruptionError(StructableError):
     """The store's content cannot be decoded, was written by a newer version, or is not structable's."""
-
-
-class PlanError(StructableError, ValueError):
-    """A pipeline or a join cannot run as it is planned.
-
-    Parameters
-    ----------
-    message : str
-        What is planned.
-    problems : iterable of str
-        Every problem, a sentence each.
-    """
-
-    def __init__(self, message: str, problems: Iterable[str] = ()) -> None:
-        self.problems = tuple(problems)
-        super().__init__(f"{message}: " + "; ".join(self.problems) if self.problems else message)
-
-
-class PlanChangedError(PlanError):
-    """What is stored was made by another plan; the message names the cure.
-
-    Parameters
-    ----------
-    message : str
-        What was made.
-    differences : iterable of str
-        Every difference, a sentence each.
-    """
-
-    def __init__(self, message: str, differences: Iterable[str] = ()) -> None:
-        super().__init__(message, differences)
-        self.differences = self.problems

@@ -365,8 +365,7 @@ class Stepper:
         found = known.differences(definition_of(self.kernel.bound, known.feed))
         if found:
             raise PlanChangedError(
-                f"join {self._join.name!r} has a result of another definition, which rebuild() changes to this one",
-                found,
+                f"join {self._join.name!r}", found, "rebuild() changes its result to this definition."
             )
 
     def _log_lost(self, reason: object) -> None:

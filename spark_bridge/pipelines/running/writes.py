@@ -185,7 +185,8 @@ class _Join:
         self._worker: JoinWorker | None = None
 
     def check(self, schema: StructType, *, streaming: bool) -> None:
-        bind(self._join, *(self._tables.spec(name) for name in self._inputs))
+        left, right = map(self._tables.spec, self._inputs)
+        bind(self._join, left, right)
         if not self._chained:  # else an earlier step makes one of the tables
             self._opened()
 
