@@ -8,25 +8,62 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from structable.spi import FieldSizeLimitError, InvalidFieldError, Row, Storage, TableSpecification
 from structable.spi.arrow import arrow_type
 from structable.spi.rules.rows import check_key
-from structable.spi.values import Value
+from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .errors import one_line_errors, quiet_when_abandoned
+from .garbage_collection import freeze_imports
 from .store_client import StoreClient
 
-__all__ = ["How", "KeyValues", "Lookup", "RememberedRows", "RowSource", "RowsOf", "StoreRows", "Values", "read_rows"]
+__all__ = [
+    "Found",
+    "How",
+    "KeyValues",
+    "Lookup",
+    "RememberedRows",
+    "RowSource",
+    "RowsOf",
+    "StoreRows",
+    "Values",
+    "read_rows",
+]
 
 How: TypeAlias = Literal["inner", "left", "semi", "anti"]
 KeyValues: TypeAlias = tuple[Value, ...]
 Values: TypeAlias = tuple[Value, ...]
 Read: TypeAlias = Callable[[list[KeyValues]], Iterable[Row]]
-RowsOf: TypeAlias = Callable[[Iterable[KeyValues]], Mapping[KeyValues, Values]]
+
+
+class Found(NamedTuple):
+    """Rows that were found: their keys, and the values of each wanted field in the order of these."""
+
+    keys: Sequence[KeyValues]
+    columns: Sequence[Sequence[Value]]
+
+    @classmethod
+    def of(cls, rows: Mapping[KeyValues, Values], fields: Sequence[str]) -> Found:
+        """Return rows that are kept by their keys."""
+        return cls(list(rows), list(zip(*rows.values(), strict=True)) if rows else [()] * len(fields))
+
+    @classmethod
+    def of_rows(cls, spec: TableSpecification, fields: Sequence[str], rows: Sequence[Row]) -> Found:
+        """Return rows of a table, column by column."""
+        if not rows:
+            return cls([], [()] * len(fields))
+        values = zip(*[row.astuple() for row in rows], strict=True)
+        columns = dict(zip(rows[0].keys(), values, strict=True))
+        keys = list(zip(*[columns[name] for name in spec.primary_key], strict=True))
+        return cls(keys, [columns[name] for name in fields])
+
+
+RowsOf: TypeAlias = Callable[[Iterable[KeyValues]], Found]
 
 
 class RowSource(Protocol):
@@ -60,7 +97,9 @@ class StoreRows:
     @contextmanager
     def open(self) -> Iterator[RowsOf]:
         with self.store.connect() as storage:
-            yield RememberedRows(partial(read_rows, storage, self.spec, self.fields), self.fields, self.cache_rows).of
+            read = partial(read_rows, storage, self.spec, self.fields)
+            remembered = RememberedRows(read, self.fields, self.cache_rows)
+            yield lambda keys: Found.of(remembered.of(keys), self.fields)
 
 
 def read_rows(storage: Storage, spec: TableSpecification, fields: tuple[str, ...], keys: list[KeyValues]) -> list[Row]:
@@ -123,21 +162,29 @@ class Lookup:
         first = next(filled, None)
         if first is None:
             return
+        freeze_imports()
         with quiet_when_abandoned(), one_line_errors(), self.source.open() as rows_of:
             for together in _together(chain((first,), filled), self.batch):
                 keys = [self._keys(part) for part in together]
                 found = rows_of({key for part in keys for key in part if key is not None})
-                places: dict[KeyValues | None, int] = {key: place for place, key in enumerate(found)}
-                added = self._added(found)
+                places: dict[KeyValues | None, int] = {key: place for place, key in enumerate(found.keys)}
+                added = [
+                    pa.array(values, arrow_type(self.spec.field(name)))
+                    for name, values in zip(self.fields, found.columns, strict=True)
+                ]
                 for part, own in zip(together, keys, strict=True):
                     yield self._joined(part, [places.get(key) for key in own], added)
 
     def _keys(self, batch: pa.RecordBatch) -> list[KeyValues | None]:
         """Return the key of each row; None for one that no row of the table has, such as of a null."""
-        columns = [
-            _values(batch.column(place).cast(arrow_type(field)))
+        arrays = [
+            batch.column(place).cast(arrow_type(field))
             for place, field in zip(self.key, self.spec.key_fields, strict=True)
         ]
+        columns = [_values(array) for array in arrays]
+        longest = MAX_KEY_SIZE // len(arrays)
+        if all(_are_key_values(array, longest) for array in arrays):
+            return list(zip(*columns, strict=True))
         known: dict[KeyValues, KeyValues | None] = {}
         keys: list[KeyValues | None] = []
         for key in zip(*columns, strict=True):
@@ -151,14 +198,6 @@ class Lookup:
             return check_key(self.spec, key)
         except (InvalidFieldError, FieldSizeLimitError):
             return None
-
-    def _added(self, found: Mapping[KeyValues, Values]) -> list[pa.Array[Any]]:
-        """Return the added fields of the rows that were found."""
-        columns = zip(*found.values(), strict=True) if found else [()] * len(self.fields)
-        return [
-            pa.array(values, arrow_type(self.spec.field(name)))
-            for name, values in zip(self.fields, columns, strict=True)
-        ]
 
     def _joined(
         self, batch: pa.RecordBatch, places: Sequence[int | None], added: Sequence[pa.Array[Any]]
@@ -226,6 +265,17 @@ def _together(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[list[pa.
                 gathered, room = [], rows
     if gathered:
         yield gathered
+
+
+def _are_key_values(column: pa.Array[Any], longest: int) -> bool:
+    """Return whether all values are surely ones that a key may have, none longer than so many bytes."""
+    if column.null_count:
+        return False
+    if not pa.types.is_string(column.type):
+        return pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
+    texts = cast(pa.StringArray, column)
+    sizes = pc.max(pc.binary_length(texts)).as_py()
+    return (sizes or 0) <= longest and not pc.any(pc.match_substring(texts, "\0")).as_py()
 
 
 def _values(column: pa.Array[Any]) -> list[Value]:

@@ -17,7 +17,7 @@ from structable.spark_bridge.joins import ForeignKeyJoin
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.joins.definition import Joiner
 from structable.spark_bridge.lookup_joins import check_join, joined
-from structable.spark_bridge.lookup_rows import How, KeyValues, RowsOf, RowSource, Values, read_rows
+from structable.spark_bridge.lookup_rows import Found, How, KeyValues, RowsOf, RowSource, Values, read_rows
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, RemoteTable, StoreTable, TableJoin
 from structable.spark_bridge.pipelines.planned import Planned, Step
 from structable.spark_bridge.registration import coordinator_of
@@ -167,22 +167,19 @@ class _KeptRows:
     def open(self) -> Iterator[RowsOf]:
         with using_store(self.store) as storage:
 
-            def read(keys: list[KeyValues]) -> dict[KeyValues, Values]:
-                softly, wanted = self.soft_delete, self.fields
-                if softly is not None and softly not in wanted:
-                    wanted = (*wanted, softly)
+            def read(keys: list[KeyValues]) -> Found:
+                if self.soft_delete is None:
+                    return Found.of_rows(self.spec, self.fields, read_rows(storage, self.spec, self.fields, keys))
+                wanted = tuple(dict.fromkeys((*self.fields, self.soft_delete)))
                 rows = read_rows(storage, self.spec, wanted, keys)
-                return {
-                    row.key: tuple([row[name] for name in self.fields])
-                    for row in rows
-                    if softly is None or row[softly] is not True
-                }
+                kept_rows = [row for row in rows if row[self.soft_delete] is not True]
+                return Found.of_rows(self.spec, self.fields, kept_rows)
 
             if self.cache is None:
                 yield lambda keys: read(list(keys))
                 return
             with kept(self.name, lambda: _CachedRows(self.cache or Cache())) as cached:
-                yield lambda keys: cached.of(keys, read)
+                yield lambda keys: Found.of(cached.of(keys, read), self.fields)
 
 
 class _Cached(NamedTuple):
@@ -199,9 +196,7 @@ class _CachedRows:
             cache.max_rows, lambda key, kept, now: kept.expires, time.monotonic
         )
 
-    def of(
-        self, keys: Iterable[KeyValues], read: Callable[[list[KeyValues]], Mapping[KeyValues, Values]]
-    ) -> dict[KeyValues, Values]:
+    def of(self, keys: Iterable[KeyValues], read: Callable[[list[KeyValues]], Found]) -> dict[KeyValues, Values]:
         found: dict[KeyValues, Values] = {}
         unknown: list[KeyValues] = []
         for key in keys:
@@ -212,7 +207,9 @@ class _CachedRows:
                 found[key] = kept.values
         if unknown:
             expires = time.monotonic() + self._cache.ttl
-            rows = read(unknown)
+            read_now = read(unknown)
+            values_of = zip(*read_now.columns, strict=True) if read_now.columns else [()] * len(read_now.keys)
+            rows: dict[KeyValues, Values] = dict(zip(read_now.keys, values_of, strict=True))
             found.update(rows)
             for key in unknown:
                 values = rows.get(key)
@@ -240,10 +237,11 @@ class _RemoteRows:
     @contextmanager
     def open(self) -> Iterator[RowsOf]:
         with kept(self.name, self._opened) as table:
-            yield lambda keys: {
-                key: tuple([self._value(key, row, name) for name in self.fields])
-                for key, row in table.get_many(list(keys)).items()
-            }
+            yield lambda keys: self._found(table.get_many(list(keys)))
+
+    def _found(self, rows: Mapping[KeyValues, Mapping[str, Value]]) -> Found:
+        values = {key: tuple([self._value(key, row, name) for name in self.fields]) for key, row in rows.items()}
+        return Found.of(values, self.fields)
 
     def _opened(self) -> BlockingTable[KeyValues, Mapping[str, Value]]:
         functions: FunctionTable[KeyValues, Mapping[str, Value]] = FunctionTable(read=self.read)
