@@ -1,4 +1,4 @@
-"""Pipelines: lookups of streams in tables, and the writes of a micro-batch, on Spark and PostgreSQL."""
+"""Pipelines: planning, as the graph grows; lookups of streams in tables and the writes of a micro-batch, on Spark."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pathlib import Path
 from benchmarks.measuring import Measurement, Scale
 from benchmarks.postgresql.database import available, database
 
-from . import running
+from . import planning, running
 
 __all__ = ["measure"]
 
 
 def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
-    """Measure pipelines, if there is a server."""
+    """Measure the planning of graphs of several shapes, and Spark with PostgreSQL if there is a server."""
+    yield from planning.measure(scale)
     if not available():
-        print("pipelines are not measured: there is no PostgreSQL server", file=sys.stderr)
+        print("running pipelines is not measured: there is no PostgreSQL server", file=sys.stderr)
         return
     with database() as found:
         yield from running.measure(folder, found, scale)

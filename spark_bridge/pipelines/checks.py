@@ -133,7 +133,7 @@ def _of_group(group: Group, text: str) -> Problem:
 
 
 def _members(group: Group) -> str:
-    return f"Members: {', '.join(map(str, group.members))}"
+    return f"Members: {', '.join(group.members)}"
 
 
 def _labels(

@@ -68,7 +68,7 @@ def _parts(edges: Iterable[tuple[int, int]], nodes: Iterable[int]) -> dict[int, 
     graph: networkx.Graph[int] = networkx.Graph()
     graph.add_nodes_from(nodes)
     graph.add_edges_from(edges)
-    return {node: min(part) for part in networkx.connected_components(graph) for node in part}
+    return {node: low for part in networkx.connected_components(graph) for low in (min(part),) for node in part}
 
 
 def _arcs(cut: Cut, parts: Mapping[int, int]) -> networkx.DiGraph[int]:

@@ -114,8 +114,8 @@ def _outer_counts(reach: Reach, ends: Mapping[int, _End]) -> Iterable[int]:
 
 def _different(counts: Sequence[int]) -> str:
     return (
-        f"the streams have {_listed(counts)} partitions, and need one count: change the partitions of the outer streams, "
-        "or put a partition_by behind those that differ"
+        f"the streams have {_listed(counts)} partitions, and need one count: give the outer streams equal counts, or "
+        "put a partition_by behind those that differ"
     )
 
 

@@ -72,7 +72,8 @@ def mermaid(plan: Planned) -> str:
 def dot(plan: Planned) -> str:
     """Return a digraph in Graphviz' language."""
     boxes, arrows = _picture(plan)
-    lines = ["digraph pipeline {", "    rankdir=LR", '    node [fontname="sans-serif" fontsize=11]']
+    fonts = (f'    {part} [fontname="sans-serif" fontsize={size}]' for part, size in (("node", 11), ("edge", 9)))
+    lines = ["digraph pipeline {", "    rankdir=LR", *fonts]
     for box in boxes:
         text = "\\n".join(line.replace('"', '\\"') for line in box.lines)
         colour = f' color="{_RED}" fontcolor="{_RED}"' if box.red else ""

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from structable.spi.values import Value
 
-__all__ = ["STRUCTABLE", "Partitioner", "partition_of"]
+__all__ = ["STRUCTABLE", "Partitioner", "partition_of", "partition_sql"]
 
 STRUCTABLE = "structable"
 """The label of the library's own rule, `partition_of`."""
@@ -70,6 +70,44 @@ def partition_of(values: Sequence[Value], n: int) -> int:
     if n < 1:
         raise ValueError(f"n is {n!r}; a count of partitions must be at least 1")
     return zlib.crc32("\0".join(map(_text, values)).encode()) % n
+
+
+_SQL_TEXTS = {
+    "string": "{}",
+    "boolean": "cast({} as string)",
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint", "date"), "cast({} as string)"),
+    "timestamp": "cast(unix_micros({}) as string)",
+    # unix_micros would convert it by the session's time zone.
+    "timestamp_ntz": (
+        "cast(datediff(cast({0} as date), date'1970-01-01') * 86400000000 + hour({0}) * 3600000000L + minute({0}) "
+        "* 60000000L + cast(extract(second from {0}) * 1000000 as bigint) as string)"
+    ),
+    "binary": "lower(hex({}))",
+}
+
+
+def partition_sql(columns: Sequence[tuple[str, str]], n: int) -> str:
+    """Return `partition_of` as a SQL expression of Spark.
+
+    Parameters
+    ----------
+    columns : sequence of (str, str)
+        The names of the key's columns and their types, as `simpleString` has them.
+    n : int
+        The count of partitions.
+
+    Raises
+    ------
+    TypeError
+        For a type that no key has.
+    """
+    texts = []
+    for name, kind in columns:
+        if kind not in _SQL_TEXTS:
+            raise TypeError(f"column {name!r} is of type {kind}, and a key has {', '.join(_SQL_TEXTS)}")
+        quoted = "`" + name.replace("`", "``") + "`"
+        texts.append(f"coalesce({_SQL_TEXTS[kind].format(quoted)}, '')")
+    return f"cast(pmod(crc32(cast(concat_ws(chr(0), {', '.join(texts)}) as binary)), {n}) as int)"
 
 
 def _text(value: Value) -> str:

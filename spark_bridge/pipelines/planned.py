@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from .graph import Graph, Node, StepKind
 from .partitioners import Partitioner
@@ -114,17 +115,32 @@ class Stage:
     side_input: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A stream of a group: an input or an intermediate. Its text is `name: count (reason; reason)`."""
+class Member(str):
+    """A stream of a group, an input or an intermediate: the text `name: count (reason; reason)`, and its facts.
 
+    Parameters
+    ----------
+    name : str
+        The stream.
+    partitions : int or None
+        Its count; None, in the text `unknown`, if it has none.
+    reasons : tuple of str
+        What it is, and the tables that it feeds.
+    """
+
+    __slots__ = ("name", "partitions", "reasons")
     name: str
     partitions: int | None
     reasons: tuple[str, ...]
 
-    def __str__(self) -> str:
-        count = "unknown" if self.partitions is None else str(self.partitions)
-        return f"{self.name}: {count} ({'; '.join(self.reasons)})"
+    def __new__(cls, name: str, partitions: int | None, reasons: tuple[str, ...]) -> Self:
+        count = "unknown" if partitions is None else partitions
+        member = super().__new__(cls, f"{name}: {count} ({'; '.join(reasons)})")
+        member.name, member.partitions, member.reasons = name, partitions, reasons
+        return member
+
+    def __getnewargs__(self) -> tuple[str, int | None, tuple[str, ...]]:  # type: ignore[override]
+        return self.name, self.partitions, self.reasons
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,9 +53,10 @@ def build_stage(
     reach = Reach(Graph({table: graph.nodes[table] for table in used} | streams, graph.names))
     order, read_first = order_steps({number: node.inputs for number, node in streams.items()}, _table_uses(reach))
     for one in read_first:
+        writers = ", ".join(graph.names[writer] for writer in one.writers)
         notes.append(
             f"join {graph.names[one.join]} reads {graph.names[one.table]} as of the micro-batch before: "
-            f"{', '.join(graph.names[writer] for writer in one.writers)} depends on the join"
+            f"{writers} {'depends' if len(one.writers) == 1 else 'depend'} on the join"
         )
     leading = reach.up(_leads_to_state)
     front = {number for number in streams if leading[number] or isinstance(streams[number], Source | Changes)}

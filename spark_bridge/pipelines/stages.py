@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import networkx
 
+from structable.spark_bridge.table_ref import TableRef
+
 from .checks import Checked
 from .clusters import cluster
 from .cutting import cut
@@ -15,6 +17,7 @@ from .graph import (
     ForeignKeyTable,
     Graph,
     Node,
+    RemoteTable,
     Send,
     SideInput,
     Sink,
@@ -68,7 +71,7 @@ def find_stages(checked: Checked, pipeline: str, store: str | None) -> Staged:
     notes: list[str] = []
     stages = [build_stage(checked, states, one.graph, _streams(one.graph), notes) for one in alone]
     stages += (build_stage(checked, states, parts.graph, content, notes) for content in contents)
-    named = _with_before(_named(stages), reach.graph.names)
+    named = _with_before(_named(stages), reach.graph)
     return Staged(named, problems, (*notes, *_loose_tables(named)))
 
 
@@ -140,30 +143,55 @@ def _between(step: Step) -> bool:
     return isinstance(step.node, Changes) and step.node.between
 
 
-def _with_before(stages: Sequence[Stage], names: Mapping[int, str]) -> tuple[Stage, ...]:
+def _with_before(stages: Sequence[Stage], graph: Graph) -> tuple[Stage, ...]:
     """Return the stages in order, each with those that must be read to their end before it."""
-    feeding = {step.table: stage.name for stage in stages for step in stage.steps if step.kind is StepKind.INTERMEDIATE}
-    filling: dict[str | None, list[str]] = {}
+    between: dict[str | None, str] = {}
+    filling: dict[str | None, set[str]] = {}
+    writing: dict[TableRef, set[str]] = {}
+    tables = {graph.names[number]: node for number, node in graph.nodes.items() if isinstance(node, Table)}
     for stage in stages:
         for step in stage.steps:
+            if step.kind is StepKind.INTERMEDIATE:
+                between[step.table] = stage.name
+                continue
             if step.kind is StepKind.SIDE_INPUT:
-                filling.setdefault(step.table, []).append(stage.name)
-    graph: networkx.DiGraph[str] = networkx.DiGraph()
-    found: dict[str, Stage] = {}
-    places = {stage.name: place for place, stage in enumerate(stages)}
+                filling.setdefault(step.table, set()).add(stage.name)
+            if step.writes and not isinstance(table := tables.get(step.table or ""), RemoteTable | None):
+                writing.setdefault(table.ref, set()).add(stage.name)
+    before: dict[str, set[str]] = {}
+    after_writes: set[tuple[str, str]] = set()
     for stage in stages:
-        before = {feeding[step.table] for step in stage.front if _between(step)}
+        found = {between[step.table] for step in stage.front if _between(step)}
         for step in stage.steps:
-            if isinstance(step.node, ForeignKeyTable):
-                tables: tuple[str | None, ...] = (names[step.node.left], names[step.node.right])
-            else:
-                tables = (step.table,) if step.kind is StepKind.TABLE_JOIN else ()
-            before.update(name for table in tables for name in filling.get(table, ()))
-        before.discard(stage.name)
-        found[stage.name] = replace(stage, before=tuple(sorted(before)))
-        graph.add_node(stage.name)
-        graph.add_edges_from((name, stage.name) for name in before)
-    return tuple(found[name] for name in networkx.lexicographical_topological_sort(graph, key=places.__getitem__))
+            for name in _read_tables(step, graph.names):
+                found |= filling.get(name, set())
+        before[stage.name] = found - {stage.name}
+        for step in stage.front:
+            if isinstance(step.node, Changes) and not step.node.between:
+                after_writes |= {(name, stage.name) for name in writing.get(step.node.ref, ())}
+    for first, then in _without_circles(before, after_writes):
+        before[then].add(first)
+    order: networkx.DiGraph[str] = networkx.DiGraph()
+    order.add_nodes_from(before)
+    order.add_edges_from((first, then) for then, found in before.items() for first in found)
+    places = {stage.name: place for place, stage in enumerate(stages)}
+    by_name = {stage.name: replace(stage, before=tuple(sorted(before[stage.name]))) for stage in stages}
+    return tuple(by_name[name] for name in networkx.lexicographical_topological_sort(order, key=places.__getitem__))
+
+
+def _read_tables(step: Step, names: Mapping[int, str]) -> tuple[str | None, ...]:
+    if isinstance(step.node, ForeignKeyTable):
+        return names[step.node.left], names[step.node.right]
+    return (step.table,) if step.kind is StepKind.TABLE_JOIN else ()
+
+
+def _without_circles(before: Mapping[str, set[str]], more: set[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield further orders of stages but those that lie on a circle: feeds of tables may lead back."""
+    graph: networkx.DiGraph[str] = networkx.DiGraph()
+    graph.add_edges_from((first, then) for then, found in before.items() for first in found)
+    graph.add_edges_from(more)
+    part_of = {name: place for place, part in enumerate(networkx.strongly_connected_components(graph)) for name in part}
+    yield from (edge for edge in sorted(more) if part_of[edge[0]] != part_of[edge[1]])
 
 
 def _loose_tables(stages: Iterable[Stage]) -> Iterator[str]:

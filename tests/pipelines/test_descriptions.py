@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from structable.spark_bridge import TableRef
+from tests.page_code import ROOT, blocks_of
 from tests.pipelines.support import page_views
 from tests.pipelines.support.declared import declare, lines
 
@@ -64,10 +66,15 @@ def test_svg_without_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         page_views.pipeline.plan().to_svg(tmp_path / "pages.svg")
 
 
-def test_dot_reads_the_language(tmp_path: Path) -> None:
-    if shutil.which("dot") is None:
-        pytest.skip("Graphviz is not installed")
-    run = subprocess.run(
-        ["dot", "-Tplain"], input=page_views.pipeline.plan().to_dot(), capture_output=True, text=True, check=True
+@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+def test_the_picture_of_the_page_is_that_of_its_code(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    code = next(block.code for block in blocks_of(page) if "pages.plan()" in block.code)
+    namespace: dict[str, Any] = {}
+    exec(code, namespace)  # noqa: S102
+    namespace["plan"].to_svg(tmp_path / "pages.svg")
+    drawn, shown = (
+        sorted(re.findall("<(?:title|text)[^>]*>([^<]*)<|(stroke-dasharray)", path.read_text(encoding="utf-8")))
+        for path in (tmp_path / "pages.svg", ROOT / "docs" / "pipelines.svg")
     )
-    assert run.stderr == ""
+    assert drawn == shown, "docs/pipelines.svg is another picture: write it again by plan.to_svg"

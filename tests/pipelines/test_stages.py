@@ -179,6 +179,18 @@ def test_foreign_key_join_needs_a_send() -> None:
         pipeline.plan()
 
 
+def test_a_feed_comes_after_the_stage_that_writes_its_table() -> None:
+    pipeline = Pipeline("app")
+    first, second = TableRef(STORE, "first"), TableRef(STORE, "second")
+    feed = pipeline.changes("feed", first, partitions=2)
+    feed.send_to(pipeline.table("second", second))
+    pipeline.source("A", load, partitions=2).send_to(pipeline.table("first", first))
+    assert [(stage.name, stage.before) for stage in pipeline.plan().stages] == [("A", ()), ("feed", ("A",))]
+    # A circle of feeds leaves both free.
+    pipeline.changes("back", second, partitions=2).send_to(pipeline.table("again", first), name="W")
+    assert {stage.before for stage in pipeline.plan().stages if stage.name in ("feed", "back")} == {(), ("A",)}
+
+
 @pytest.mark.parametrize("seed", range(100))
 def test_random_graphs_can_be_run(seed: int) -> None:
     case = random_case(random.Random(seed))

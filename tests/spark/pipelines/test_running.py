@@ -1,6 +1,5 @@
 """Pipelines on Spark: stages, steps, lookups, side inputs, joins of streams, batches, starts and restarts."""
 
-import datetime as dt
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,7 +68,8 @@ class Streams:
     def run(self, pipeline: Pipeline) -> None:
         for attempt in range(3):
             try:
-                return pipeline.run_available(self.spark, str(self.checkpoint))
+                pipeline.run_available(self.spark, str(self.checkpoint))
+                return
             except StreamingQueryException as error:
                 # Spark gives the Python process of a stream ten seconds to connect, too few on a very busy machine.
                 if attempt == 2 or "failed to connect back" not in str(error):
@@ -166,18 +166,12 @@ def test_lookups_find_rows_of_every_kind_of_table(streams: Streams, storage: Sto
 
 
 def test_partitions_are_those_of_the_rule(spark: SparkSession) -> None:
-    moment = dt.datetime(2024, 2, 29, 12, 30, 0, 7, dt.UTC)
-    keys: list[tuple[Any, ...]] = [
-        (word, number, number % 2 == 0, b"\x00\xff", moment.date(), moment, moment.replace(tzinfo=None))
-        for word in ("x", "é", "", None)
-        for number in (-3, 0, 2**40)
-    ]
-    schema = "s string, n bigint, b boolean, y binary, d date, t timestamp, m timestamp_ntz"
-    frame = spark.createDataFrame(keys, schema)
+    keys = [(word, number) for word in ("x", "é", "", None) for number in (-3, 0, 2**40)]
+    frame = spark.createDataFrame(keys, "s string, n bigint")
     own, ruled = Collected(), Collected()
     pipeline = Pipeline("parts")
     source = pipeline.source("rows", lambda spark: frame)
-    parts = source.partition_by(["s", "n", "b", "y", "d", "t", "m"], partitions=5)
+    parts = source.partition_by(["s", "n"], partitions=5)
     parts.map(lambda df: df.select("s", "n", spark_partition_id()), rekeys=True).sink("own", own)
     by_number = Partitioner("by_number", lambda names, count: f"pmod({names[0]}, {count})")
     moved = source.partition_by("n", partitions=3, partitioner=by_number)
