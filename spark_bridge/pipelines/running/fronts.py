@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -35,11 +36,16 @@ class Front:
     def of(cls, stage: Stage, frames: Mapping[str, DataFrame]) -> Front:
         outputs = [frames[name] for name in stage.outputs]
         schemas = {name: frames[name].schema for name in stage.outputs}
-        if len(outputs) == 1:
-            return cls(outputs[0], schemas)
-        united = outputs[0].select(sf.struct("*").alias("_0"))
-        for place, frame in enumerate(outputs[1:], 1):
-            united = united.unionByName(frame.select(sf.struct("*").alias(f"_{place}")), allowMissingColumns=True)
+        if len(outputs) > 1:
+            structs = [frame.select(sf.struct("*").alias(f"_{place}")) for place, frame in enumerate(outputs)]
+            united = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), structs)
+        else:
+            united = outputs[0]
+        if len(stage.sources) > 1 and united.isStreaming:
+            # Spark's checkpoint knows sources by their places in the plan, whichever outputs are read.
+            nothing = [sf.lit(None).cast(column.dataType).alias(column.name) for column in united.schema.fields]
+            leaves = [frames[name].where(sf.lit(False)).select(*nothing) for name in stage.sources]
+            united = reduce(DataFrame.union, [*leaves, united])
         return cls(united, schemas)
 
     def streams(self, rows: DataFrame) -> dict[str, DataFrame]:
