@@ -330,6 +330,21 @@ def test_batch_run_with_an_id_is_one(spark: SparkSession, storage: Storage, url:
     assert told.calls == 3
 
 
+def test_changes_of_a_table_are_a_stream(streams: Streams, storage: Storage, url: str) -> None:
+    create(storage, PROFILES.evolve(options={"changelog-producer": "lookup"}), PROFILES.evolve(name="copy"))
+    profiles, pipeline = storage.table("profiles"), Pipeline("copies")
+    copy = pipeline.table("copy", TableRef(url, "copy"))
+    pipeline.changes("changed", TableRef(url, "profiles")).send_to(copy, mode="changes")
+    profiles.insert_many({"id": name, "name": name.upper()} for name in "abc")
+    streams.run(pipeline)
+    profiles.delete(("b",))
+    profiles.update({"id": "a", "age": 7})
+    streams.run(pipeline)
+    assert rows(storage, "copy") == rows(storage, "profiles")
+    with pytest.raises(PlanError, match="the changes of table 'profiles' are a stream: use start or run_available"):
+        pipeline.run_batch(streams.spark)
+
+
 def test_stream_behind_a_table_is_joined_in_a_stage_of_its_own(streams: Streams, storage: Storage, url: str) -> None:
     create(storage, PROFILES)
     storage.table("profiles").insert({"id": "a", "name": "Ann"})
