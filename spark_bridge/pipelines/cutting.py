@@ -153,6 +153,8 @@ class _Streams:
             problem = (
                 f"its table {name!r} would have a name of {len(name)} characters, and 48 are allowed: give it name="
             )
+        elif name in {write.ref.name for write in self.writes.values()}:
+            problem = f"another such stream has its table {name!r}: give it another name="
         elif self.store is None and near is None:
             problem = "no table upstream has a store for it: give the pipeline intermediate_store="
         if problem is not None:

@@ -33,7 +33,8 @@ class Step:
         Its declaration, with functions, columns and options. `kind` tells the class: Source, Changes, StreamJoin, Map,
         Filter, Merge, PartitionBy, TableJoin, Send (of both sends), SideInput, Intermediate, ForeignKeyTable, Sink.
     table : str or None
-        The name of the table that it reads or writes, as declared; `Planned.table` has its node.
+        The name of the table that it reads or writes, as declared; `Planned.table` has its node. Of `intermediate` and
+        `changes` the name that the table has in its store.
     order : tuple of str or None
         Of `send_to`, `send_update_to` and `side_input`: the columns that order the rows of a key. None with
         `unordered`: any order; None without: the position in the micro-batch, which nothing has shuffled.
@@ -96,7 +97,7 @@ class Stage:
     partitions : int or None
         `spark.sql.shuffle.partitions` of the query's session, for the state of its stream-stream joins; None without.
     cached : bool
-        Whether more than one step reads the front, so that a micro-batch is persisted.
+        Whether the front is read more than once, so that a micro-batch is persisted.
     before : tuple of str
         The stages that are run to their present end before this one: in `start` those of side inputs, whose tables this
         stage reads; in `run_available` also those that write the tables whose feeds it reads.

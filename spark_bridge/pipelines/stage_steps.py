@@ -70,11 +70,11 @@ def build_stage(
 
     def step(number: int) -> Step:
         node = streams[number]
-        ahead = number in front
+        named = front_input if number in front else graph.names.__getitem__
         return Step(
             graph.names[number],
             kind_of(node),
-            tuple(front_input(stream) if ahead else graph.names[stream] for stream in node.inputs),
+            tuple(named(stream) for stream in node.inputs),
             node,
             table=_table_name(node, graph.names),
             order=checked.orders.get(number),
@@ -87,7 +87,8 @@ def build_stage(
 
     steps = tuple(step(number) for number in order if number not in front)
     ahead = tuple(step(number) for number in order if number in front)
-    read = {stream for one in steps for stream in one.inputs}
+    outputs = {one.name for one in ahead}
+    read = [stream for one in steps for stream in one.inputs if stream in outputs]
     counts = {states[number] for number in front if number in states}
     return Stage(
         "",
@@ -96,7 +97,7 @@ def build_stage(
         front=ahead,
         outputs=tuple(one.name for one in ahead if one.name in read),
         partitions=max((count for count in counts if count is not None), default=None),
-        cached=sum(one.writes and bool(one.inputs) for one in steps) > 1,
+        cached=len(read) > 1 or sum(one.writes and bool(one.inputs) for one in steps) > 1,
         side_input=any(isinstance(node, SideInput) for node in streams.values()),
     )
 

@@ -160,7 +160,7 @@ class NoSpark:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, NoSpark())
-from structable.spark_bridge.pipelines import JoinWindow, Pipeline
+from structable.spark_bridge.pipelines import command, restart
 from tests.pipelines.support.declared import declare, lines
 
 case = "A source 8|B source 2|I by B|T table|W send I T|L lookup A T|J join A I|O sink J|P sink L"

@@ -33,6 +33,15 @@ def test_one_stage_for_what_tables_connect() -> None:
     assert (second.name, names(second), second.cached) == ("C", ["P"], False)
 
 
+def test_a_front_that_is_read_twice_is_cached() -> None:
+    for twice in (False, True):
+        pipeline = Pipeline("app")
+        stream = pipeline.source("A", load).filter("x > 0")
+        (stream.merge(pipeline.source("B", load)) if twice else stream).sink("O", write)
+        (stage,) = pipeline.plan().stages
+        assert (stage.cached, len(stage.outputs)) == (twice, 1 + twice)
+
+
 def test_job_names_of_steps() -> None:
     (stage,) = plan_of("A source 8 | T table | W send A T").stages
     assert stage.steps[0].job("app", "1-2-3") == "app/1-2-3/W"
@@ -82,6 +91,12 @@ def test_the_store_of_streams_between_stages() -> None:
     parallel = "A source 8 | B source 16 | J join A A | K join B B | M merge J K | O sink M"
     with pytest.raises(PlanError, match="stream J goes from one stage to another, and no table upstream has a store"):
         plan_of(parallel)
+    with pytest.raises(
+        PlanError, match="stream a_b goes from one stage to another, and another such stream has its table"
+    ):
+        plan_of(parallel.replace("J", "a.b").replace("K", "a_b"), intermediate_store=STORE)
+    with pytest.raises(PlanError, match="of 50 characters, and 48 are allowed: give it name="):
+        plan_of(parallel.replace("J", "j" * 46), intermediate_store=STORE)
     found = plan_of(parallel, intermediate_store=STORE)
     assert {stage.name: stage.partitions for stage in found.stages} == {"A": 8, "B": 16, "J.feed.1": None}
 

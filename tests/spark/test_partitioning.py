@@ -49,8 +49,7 @@ def test_partitions_of_every_type(spark: SparkSession) -> None:
             [(value, 7) for value in values], t.StructType().add(name, kind).add("k", t.IntegerType())
         )
         column = expr(partition_sql([(name, kind.simpleString()), ("k", "int")], 1_000_003))
-        assert [row[0] for row in frame.select(column).collect()] == [
-            partition_of((value, 7), 1_000_003) for value in values
-        ], name
+        found = [row[0] for row in frame.select(column).collect()]
+        assert found == [partition_of((value, 7), 1_000_003) for value in values], name
     with pytest.raises(TypeError, match="column 'x' is of type double"):
         partition_sql([("x", "double")], 4)
