@@ -12,9 +12,10 @@ from pyspark.sql.types import StructType
 
 from structable.spark_bridge.pipelines.graph import Changes, Source
 from structable.spark_bridge.pipelines.planned import Stage, Step
+from structable.spark_bridge.table_ref import TableRef
 from structable.spi.changes import FEED_COLUMNS
 
-__all__ = ["Front", "loaded"]
+__all__ = ["Front", "loaded", "read_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +80,13 @@ def loaded(step: Step, spark: SparkSession, *, streaming: bool) -> DataFrame:
     assert isinstance(node, Changes)
     if not streaming:
         raise ValueError(f"the changes of table {node.ref.name!r} are a stream: use start or run_available")
-    reader = spark.readStream.format("structable").option("url", node.ref.url).option("table", node.ref.name)
-    for name, value in node.ref.options:
-        reader = reader.option(name, str(value))
-    reader = reader.option("readChangeFeed", "true")
+    reader = spark.readStream.format("structable").options(**read_options(node.ref)).option("readChangeFeed", "true")
     if not node.between:
         return reader.load()
     return reader.option("startingVersion", "earliest").load().drop(*FEED_COLUMNS)
+
+
+def read_options(ref: TableRef) -> dict[str, str]:
+    """Return the options of the format by which a table is read."""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in ref.options}
+    return {**texts, "url": ref.url, "table": ref.name}

@@ -29,6 +29,7 @@ from structable.spi.access import BlockingTable, Cache, FunctionTable, blocking,
 from structable.spi.rules.keyless import keyless_refusal
 from structable.spi.values import Value
 
+from .fronts import read_options
 from .open_in_workers import kept, using_store
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ class Tables:
         how: How = "left" if node.how == "left" else "inner"
         if isinstance(target, StoreTable) and target.access == "broadcast":
             check_join(frame, spec, node.on, added, how)
-            return _broadcast(frame, whole(table, _read(frame.sparkSession, target.ref)), spec, node, added)
+            reader = frame.sparkSession.read.format("structable").options(**read_options(target.ref))
+            return _broadcast(frame, whole(table, reader.load()), spec, node, added)
 
         def source(fields: tuple[str, ...]) -> RowSource:
             name = f"{self.run} {step.name}"
@@ -131,13 +133,6 @@ class Tables:
             return _KeptRows(name, self.ref(table).store, spec, fields, spec.table_options.soft_delete, cache)
 
         return joined(frame, spec, node.on, added, how, source, _BATCH)
-
-
-def _read(spark: SparkSession, ref: TableRef) -> DataFrame:
-    reader = spark.read.format("structable").option("url", ref.url).option("table", ref.name)
-    for name, value in ref.options:
-        reader = reader.option(name, str(value))
-    return reader.load()
 
 
 def _broadcast(

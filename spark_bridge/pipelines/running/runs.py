@@ -16,8 +16,9 @@ from structable.spark_bridge.micro_batches import require_streaming
 from structable.spark_bridge.pipelines.plan import Plan
 from structable.spark_bridge.registration import register
 from structable.spark_bridge.table_ref import TableRef
+from structable.spi import WriteMode
 
-from .plan_files import record_plan
+from .plan_files import PlanFile
 from .stages import StageRun, prepared
 from .writes import Numbered
 
@@ -63,13 +64,16 @@ def run_available(planned: Plan, spark: SparkSession, checkpoint: str) -> None:
 def run_batch(planned: Plan, spark: SparkSession, run_id: str | None = None) -> None:
     """Run each stage once, on batch DataFrames."""
     register(spark)
+    batch = Numbered(planned.name, 0, None, uuid.uuid4().hex if run_id is None else run_id, again=run_id is not None)
+    for stage in planned.stages:
+        for step in stage.steps:
+            batch.job(step, "table", WriteMode.UPSERT, "fail")  # ValueError for a run_id that no job can have
     stages = prepared(planned, spark, streaming=False)
-    batch = Numbered(planned.name, 0, None, run_id or uuid.uuid4().hex, again=run_id is not None)
     between: dict[TableRef, DataFrame] = {}
     try:
-        for stage in stages:
-            with _naming(stage):
-                stage.run(stage.front.frame, batch, between)
+        for run in stages:
+            with _naming(run):
+                run.batch(batch, between)
     finally:
         for frame in between.values():
             frame.unpersist()
@@ -81,9 +85,11 @@ def _prepared(planned: Plan, spark: SparkSession, checkpoint: str) -> list[Stage
         raise ValueError(f"checkpoint is {checkpoint!r}; it must be the folder of the pipeline's checkpoints")
     require_streaming()
     register(spark)
+    file = PlanFile(spark, checkpoint)
+    file.check(planned)
     stages = prepared(planned, spark, streaming=True)
     try:
-        record_plan(spark, planned, checkpoint)
+        file.keep(planned)
     except BaseException:
         _close(stages)
         raise
@@ -155,6 +161,7 @@ class PipelineRun:
         self._stages = list(stages)
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
+        self._stopping = False
         self._running = len(self._stages)
         self._watches = [
             threading.Thread(target=self._watch, args=(stage,), name=f"structable-{stage.name}", daemon=True)
@@ -193,6 +200,7 @@ class PipelineRun:
 
     def stop(self) -> None:
         """Stop all stages, and wait for their end; a micro-batch that is under way runs again at the next start."""
+        self._stopping = True
         for query in self.queries.values():
             query.stop()
         self._join(None)
@@ -213,7 +221,7 @@ class PipelineRun:
             query.awaitTermination()
         except Exception as failure:
             with self._lock:
-                first = self._failure is None
+                first = self._failure is None and not self._stopping  # a step that is stopped may fail
                 if first:
                     self._failure = _named(stage, failure)
             if first:

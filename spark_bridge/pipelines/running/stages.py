@@ -52,7 +52,8 @@ class _Check:
     tables: Tables = field(init=False)
     problems: list[Problem] = field(default_factory=list)
     cause: Exception | None = None
-    unmade: set[TableRef] = field(default_factory=set)
+    between: dict[TableRef, StructType] = field(default_factory=dict)
+    """The schemas of streams between stages."""
 
     def __post_init__(self) -> None:
         self.tables = Tables(self.planned, self.spark)
@@ -89,7 +90,9 @@ class _Check:
     def _stream(self, stage: Stage, step: Step, frames: dict[str, DataFrame], kept: dict[str, frozenset[str]]) -> None:
         node = step.node
         if step.kind in _LOADS:
-            if isinstance(node, Changes) and node.ref in self.unmade:
+            if isinstance(node, Changes) and node.between and (node.ref not in self.between or not self.streaming):
+                if node.ref in self.between:
+                    frames[step.name] = self.spark.createDataFrame([], self.between[node.ref])
                 return
             with self._finding(stage, step):
                 frames[step.name] = loaded(step, self.spark, streaming=self.streaming)
@@ -123,16 +126,13 @@ class _Check:
 
     def _write(self, stage: Stage, step: Step, frames: Mapping[str, DataFrame], writes: dict[str, Write]) -> None:
         if not all(name in frames for name in step.inputs):
-            if isinstance(step.node, Intermediate):
-                self.unmade.add(step.node.ref)
             return
         with self._finding(stage, step):
             writes[step.name] = write = write_of(step, self.planned, self.tables)
             schema = frames[step.inputs[0]].schema if step.inputs else StructType()
             write.check(schema, streaming=self.streaming)
-            return
-        if isinstance(step.node, Intermediate):
-            self.unmade.add(step.node.ref)
+            if isinstance(step.node, Intermediate):
+                self.between[step.node.ref] = schema
 
     @contextmanager
     def _finding(self, stage: Stage, step: Step | None) -> Iterator[None]:
@@ -196,8 +196,21 @@ class StageRun:
             self.error = error
             raise
 
+    def batch(self, batch: Numbered, between: dict[TableRef, DataFrame]) -> None:
+        """Run the steps on batch DataFrames; `between` has the streams of earlier stages, and takes those of this."""
+        frames: dict[str, DataFrame] = {}
+        for step in self.stage.front:
+            if isinstance(step.node, Changes):
+                frames[step.name] = between[step.node.ref]
+            elif step.kind in _LOADS:
+                frames[step.name] = loaded(step, self.spark, streaming=False)
+            else:
+                inputs = [frames[name] for name in step.inputs]
+                frames[step.name] = derived(step, inputs, self.planned.partitioners)
+        self.run(Front.of(self.stage, frames).frame, batch, between)
+
     def run(self, rows: DataFrame, batch: Numbered, between: dict[TableRef, DataFrame] | None = None) -> None:
-        """Run the steps on the rows of the front; `between` takes what a batch run gives to later stages."""
+        """Run the steps on the rows of the front; `between` takes the streams to later stages of a batch run."""
         with _Scope() as scope:
             frames = self.front.streams(scope.persisted(rows) if self.stage.cached else rows)
             for step in self.stage.steps:
@@ -205,6 +218,7 @@ class StageRun:
                 if step.writes:
                     if between is not None and isinstance(step.node, Intermediate):
                         between[step.node.ref] = inputs[0].persist()
+                        inputs[0].count()  # now, ahead of later writes to the tables that it was joined with
                     else:
                         self._write(step, inputs, batch)
                     if step.table is not None:

@@ -350,14 +350,22 @@ def test_stream_behind_a_table_is_joined_in_a_stage_of_its_own(streams: Streams,
     storage.table("profiles").insert({"id": "a", "name": "Ann"})
     shown = streams.of("shown", "id string, at timestamp")
     clicked = streams.of("clicked", "id string, clicked timestamp")
-    pipeline, found = Pipeline("cut", default_partitions=2), Collected()
-    profiles = pipeline.table("profiles", TableRef(url, "profiles"))
-    named = pipeline.source("shown", lambda spark: shown.stream(), key="id", partitions=2).join_table(
-        profiles, "id", columns="name", name="named"
-    )
-    clicks = pipeline.source("clicked", lambda spark: clicked.stream(), key="id", partitions=2)
     window = JoinWindow("at", "clicked", "0 seconds", "10 minutes", "1 hour", "1 hour")
-    named.join(clicks, "id", window=window).sink("found", found)
+
+    def declared(stream: bool) -> tuple[Pipeline, Collected]:
+        pipeline, found = Pipeline("cut", default_partitions=2), Collected()
+        profiles = pipeline.table("profiles", TableRef(url, "profiles"))
+        views = pipeline.source(
+            "shown", lambda spark: shown.stream() if stream else shown.batch(), key="id", partitions=2
+        )
+        clicks = pipeline.source(
+            "clicked", lambda spark: clicked.stream() if stream else clicked.batch(), key="id", partitions=2
+        )
+        named = views.join_table(profiles, "id", columns="name", name="named")
+        named.join(clicks, "id", window=window).sink("found", found)
+        return pipeline, found
+
+    pipeline, found = declared(stream=True)
     for number in range(2):
         shown.add({"id": "a", "at": f"2024-01-01T1{number}:00:00Z"}, {"id": "b", "at": "2024-01-01T10:00:00Z"})
         clicked.add({"id": "a", "clicked": f"2024-01-01T1{number}:01:00Z"})
@@ -365,6 +373,10 @@ def test_stream_behind_a_table_is_joined_in_a_stage_of_its_own(streams: Streams,
     assert [row[0] for row in found.rows] == ["a", "a"]
     assert len(rows(storage, "cut_named")) == 2
     assert len(pipeline.plan().stages) == 2
+    batch, found = declared(stream=False)
+    batch.run_batch(streams.spark)
+    assert [row[0] for row in found.rows] == ["a", "a"]
+    assert len(rows(storage, "cut_named")) == 2
 
 
 @two_stores
