@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-import cachetools
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -177,43 +178,50 @@ class _KeptRows:
                 yield lambda keys: Found.of(cached.of(keys, read), self.fields)
 
 
-class _Cached(NamedTuple):
-    values: Values | None
-    expires: float
-
-
 class _CachedRows:
-    """What `Cache` promises, for a task that alone reads, and writes nothing."""
+    """What `Cache` promises, for a task that alone reads, and writes nothing: the least recently used rows go first."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
-        self._rows: cachetools.TLRUCache[KeyValues, _Cached] = cachetools.TLRUCache(
-            cache.max_rows, lambda key, kept, now: kept.expires, time.monotonic
-        )
+        self._rows: OrderedDict[KeyValues, tuple[float, Values | None]] = OrderedDict()
 
     def of(self, keys: Iterable[KeyValues], read: Callable[[list[KeyValues]], Found]) -> dict[KeyValues, Values]:
+        now, rows = time.monotonic(), self._rows
         found: dict[KeyValues, Values] = {}
         unknown: list[KeyValues] = []
         for key in keys:
-            kept = self._rows.get(key)
-            if kept is None:
+            expires, values = rows.get(key, _NOT_CACHED)
+            if expires <= now:
                 unknown.append(key)
-            elif kept.values is not None:
-                found[key] = kept.values
+                continue
+            rows.move_to_end(key)
+            if values is not None:
+                found[key] = values
         if unknown:
-            expires = time.monotonic() + self._cache.ttl
             read_now = read(unknown)
             values_of = zip(*read_now.columns, strict=True) if read_now.columns else [()] * len(read_now.keys)
-            rows: dict[KeyValues, Values] = dict(zip(read_now.keys, values_of, strict=True))
-            found.update(rows)
-            for key in unknown:
-                values = rows.get(key)
-                if values is not None or self._cache.absent:
-                    self._rows[key] = _Cached(values, expires)
+            loaded = dict(zip(read_now.keys, values_of, strict=True))
+            found |= loaded
+            self._keep(unknown, loaded, now + self._cache.ttl)
         return found
+
+    def _keep(self, keys: Iterable[KeyValues], loaded: Mapping[KeyValues, Values], expires: float) -> None:
+        rows = self._rows
+        for key in keys:
+            values = loaded.get(key)
+            if values is not None or self._cache.absent:
+                rows[key] = expires, values
+                rows.move_to_end(key)
+            else:
+                rows.pop(key, None)
+        while len(rows) > self._cache.max_rows:
+            rows.popitem(last=False)
 
     def close(self) -> None:
         self._rows.clear()
+
+
+_NOT_CACHED: tuple[float, Values | None] = (-math.inf, None)
 
 
 @dataclass(frozen=True, slots=True)
