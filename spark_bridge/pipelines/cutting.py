@@ -30,6 +30,7 @@ from .reach import Reach
 
 __all__ = ["Cut", "cut"]
 
+_STATELESS = Source | Changes | Map | Filter | Merge | PartitionBy
 _TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}\Z")
 
 
@@ -63,6 +64,8 @@ class _Place:
     """The count of the stream-stream joins of this level above."""
     after_table: bool
     """Whether the stream comes from a join with a table, in this level."""
+    movable: bool
+    """Whether only joins of streams, and what has no state, precede it: it may as well be in a later level."""
 
 
 def cut(
@@ -70,7 +73,8 @@ def cut(
     pipeline: str,
     store: str | None,
     partitions: Mapping[int, int | None],
-    apart: Collection[int],
+    apart: Collection[int] = (),
+    alone: Collection[int] = (),
 ) -> Cut:
     """Cut streams where a stream-stream join follows a join with a table, and where two joins need different counts.
 
@@ -86,9 +90,13 @@ def cut(
         The count of each stream-stream join.
     apart : collection of int
         Stream-stream joins whose rows go to another stage in any case.
+    alone : collection of int
+        Those whose inputs come from another stage, too.
     """
     names = reach.graph.names
-    levels = {number: place.level for number, place in _places(reach, partitions, apart).items() if place is not None}
+    levels = {
+        number: place.level for number, place in _places(reach, partitions, apart, alone).items() if place is not None
+    }
     stores = _nearest_stores(reach)
     found = _Streams(pipeline, store, stores, dict(names), set(names.values()), max(names, default=0) + 1)
     nodes: dict[int, Node] = {}
@@ -167,7 +175,9 @@ class _Streams:
         return TableRef(near.url, name, **dict(near.options))
 
 
-def _places(reach: Reach, partitions: Mapping[int, int | None], apart: Collection[int]) -> dict[int, _Place | None]:
+def _places(
+    reach: Reach, partitions: Mapping[int, int | None], apart: Collection[int], alone: Collection[int]
+) -> dict[int, _Place | None]:
     """Return the place of each node that belongs to one stage; None for those of which every stage has its own."""
 
     def carry(node: Node, inputs: Sequence[tuple[Node, _Place | None]]) -> _Place | None:
@@ -175,21 +185,36 @@ def _places(reach: Reach, partitions: Mapping[int, int | None], apart: Collectio
         if isinstance(node, StoreTable | RemoteTable | ForeignKeyTable):
             return None
         if not placed:
-            if isinstance(node, Source | Changes | Map | Filter | Merge | PartitionBy):
+            if isinstance(node, _STATELESS):
                 return None
             own = partitions.get(node.number) if isinstance(node, StreamJoin) else None
-            return _Place(0, own, isinstance(node, TableJoin))
+            return _Place(0, own, isinstance(node, TableJoin), movable=isinstance(node, StreamJoin))
         joins = isinstance(node, StreamJoin)
+        movable = isinstance(node, _STATELESS | StreamJoin) and all(place.movable for _, place in placed)
         level = max(place.level + (stream.number in apart or (joins and place.after_table)) for stream, place in placed)
         own = partitions.get(node.number) if joins else None
         counts = {place.partitions for stream, place in placed if place.level == level and stream.number not in apart}
-        if len({*counts, own} - {None}) > 1:
+        if node.number in alone or len({*counts, own} - {None}) > 1:
             level, counts = level + 1, set()
         known = {count for count in (*counts, own) if count is not None}
         after = any(place.after_table for _, place in placed if place.level == level)
-        return _Place(level, min(known, default=None), isinstance(node, TableJoin) or (after and not joins))
+        return _Place(level, min(known, default=None), isinstance(node, TableJoin) or (after and not joins), movable)
 
-    return reach.down(carry)
+    places = reach.down(carry)
+
+    def late(node: Node, readers: Sequence[tuple[Node, _Place | None]]) -> _Place | None:
+        """Move a stream to the level of its readers, so that it need not go between stages."""
+        place = places[node.number]
+        if place is None or not place.movable or node.number in apart:
+            return place
+        levels = [
+            reader.level - (None not in (reader.partitions, place.partitions) and reader.partitions != place.partitions)
+            for _, reader in readers
+            if reader is not None
+        ]
+        return replace(place, level=max(place.level, min(levels, default=0)))
+
+    return reach.up(late)
 
 
 def _nearest_stores(reach: Reach) -> dict[int, TableRef | None]:

@@ -49,15 +49,17 @@ def find_stages(checked: Checked, pipeline: str, store: str | None) -> Staged:
     states = _state_partitions(checked)
     main, sides = _divided(reach)
     apart: set[int] = set()
+    alone: set[int] = set()
     while True:
-        parts = cut(Reach(main), pipeline, store, states, apart)
+        parts = cut(Reach(main), pipeline, store, states, apart, alone)
         found = cluster(parts, states)
-        if not found.apart - apart:
+        if not found.apart:
             break
+        alone |= found.apart & apart
         apart |= found.apart
     texts = list(parts.problems)
-    alone = [cut(Reach(side), pipeline, store, states, ()) for side in sides]
-    for side, one in zip(sides, alone, strict=True):
+    cut_sides = [cut(Reach(side), pipeline, store, states) for side in sides]
+    for side, one in zip(sides, cut_sides, strict=True):
         if one.feeds or one.problems or len({states[number] for number in side.nodes if number in states}) > 1:
             name = reach.graph.names[max(side.nodes)]
             texts.append(f"side input {name} needs more than one query: send its stream to a table first")
@@ -69,7 +71,7 @@ def find_stages(checked: Checked, pipeline: str, store: str | None) -> Staged:
         for place in found.stages[number]:
             contents[place].append(number)
     notes: list[str] = []
-    stages = [build_stage(checked, states, one.graph, _streams(one.graph), notes) for one in alone]
+    stages = [build_stage(checked, states, one.graph, _streams(one.graph), notes) for one in cut_sides]
     stages += (build_stage(checked, states, parts.graph, content, notes) for content in contents)
     named = _with_before(_named(stages), reach.graph)
     return Staged(named, problems, (*notes, *_loose_tables(named)))

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from structable.spark_bridge import TableRef
-from structable.spark_bridge.pipelines import JoinWindow, Partitioner, Pipeline, PlanError, Problem, Stream
+from structable.spark_bridge.pipelines import JoinWindow, Member, Partitioner, Pipeline, PlanError, Problem, Stream
 from structable.spark_bridge.pipelines.graph import PartitionBy
 from tests.pipelines.support.declared import STORE, WINDOW, load, write
 
@@ -199,6 +199,10 @@ def test_errors_are_picklable() -> None:
     assert copy.problems == error.value.problems
     assert isinstance(copy.problems[0], Problem)
     assert isinstance(error.value, ValueError)
+    member = Member("A", None, ("input", "side input of T"))
+    assert member == "A: unknown (input; side input of T)"
+    copied = pickle.loads(pickle.dumps(member))
+    assert (copied, copied.name, copied.partitions, copied.reasons) == (member, "A", None, member.reasons)
 
 
 def repartitioned(left: dict[str, object], right: dict[str, object], **more: object) -> Pipeline:
