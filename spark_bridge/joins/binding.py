@@ -1,4 +1,4 @@
-"""`BoundJoin`: a join checked against its tables, with the columns to read and the way from a right row to its left rows."""
+"""`BoundJoin`: a join that fits its tables, with the columns to read and the way from a right row to its left rows."""
 
 from __future__ import annotations
 
@@ -102,7 +102,6 @@ def bind(
     if unsupported:
         raise UnsupportedOperationError(f"join {join.name!r}: " + "; ".join(unsupported))
     assert result is not None
-    left_columns = right_columns = left_watched = right_watched = ()
     if select is None:
         left_columns, right_columns = left_watched, right_watched = left.field_names, right.field_names
     else:
@@ -161,9 +160,11 @@ def check_result(existing: TableSpecification, wanted: TableSpecification, *, ou
             if not any(one.startswith(f"field {field.name!r} ") for one in differences):
                 differences.append(problem)
     if differences:
-        error = SchemaIncompatibleError(existing.name, differences)
-        error.add_note("It is no table of this join. Name another result, or drop the table: the join makes it again.")
-        raise error
+        refused = SchemaIncompatibleError(existing.name, differences)
+        refused.add_note(
+            "It is no table of this join. Name another result, or drop the table: the join makes it again."
+        )
+        raise refused
 
 
 def _unsupported(spec: TableSpecification) -> list[str]:
@@ -173,8 +174,8 @@ def _unsupported(spec: TableSpecification) -> list[str]:
     producer = spec.table_options.changelog_producer
     if producer is not ChangelogProducer.LOOKUP:
         found.append(
-            f"table {spec.name!r} has changelog-producer={producer}; a join needs changelog-producer=lookup, whose feed "
-            "has every change of each commit"
+            f"table {spec.name!r} has changelog-producer={producer}; a join needs changelog-producer=lookup, whose "
+            "feed has every change of each commit"
         )
     return found
 
@@ -198,7 +199,9 @@ def _foreign_key(
         )
         missing = [name for name in key if name not in pairs]
         if missing:
-            faults.append(f"on lacks {', '.join(missing)} of the primary key of table {right.name!r}; it takes all of it")
+            faults.append(
+                f"on lacks {', '.join(missing)} of the primary key of table {right.name!r}; it takes all of it"
+            )
     whole = all(name in pairs for name in key)
     for theirs in key:
         ours = pairs.get(theirs)
@@ -215,9 +218,7 @@ def _foreign_key(
     return tuple(pairs[name] for name in key) if whole else ()
 
 
-def _way_to_left(
-    left: TableSpecification, foreign_key: tuple[str, ...], faults: list[str]
-) -> tuple[int, str | None]:
+def _way_to_left(left: TableSpecification, foreign_key: tuple[str, ...], faults: list[str]) -> tuple[int, str | None]:
     prefix = 0
     while prefix < len(left.primary_key) and left.primary_key[prefix] in foreign_key:
         prefix += 1
@@ -252,7 +253,9 @@ def _selection(
         ours = {name.lower() for name in left.field_names}
         clashes = [field.name for field in right.value_fields if field.name.lower() in ours]
         if clashes:
-            faults.append(f"both tables have fields named {', '.join(clashes)}; name the fields of the result by select")
+            faults.append(
+                f"both tables have fields named {', '.join(clashes)}; name the fields of the result by select"
+            )
             return None
         chosen |= {field.name: ("right", field.name) for field in right.value_fields}
     whole = True
