@@ -74,8 +74,7 @@ def changed_rows(
             if change.kind is RowKind.UPDATE_BEFORE:
                 before = row
                 continue
-            is_pair = change.kind is RowKind.UPDATE_AFTER and before is not None and before.key == row.key
-            if is_pair and not kernel.matters(side, before, row):
+            if change.kind is RowKind.UPDATE_AFTER and before is not None and not kernel.matters(side, before, row):
                 continue
             found.rows[row.key] = None if keys_only or change.kind is RowKind.DELETE else row
             if len(found.rows) > most:

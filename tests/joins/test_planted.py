@@ -12,7 +12,7 @@ from structable.spark_bridge.joins.intents import Intents
 from structable.spark_bridge.joins.kernel import Kernel, Values
 from structable.spark_bridge.joins.progress import Positions, Record
 from structable.spark_bridge.joins.stores import View
-from structable.spi import Row, Storage, StructuredTable, connect
+from structable.spi import Row, Storage, StructuredTable, Value, connect
 
 from .support.clocks import LeaseClock
 from .support.programs import Program
@@ -31,7 +31,8 @@ def no_null_rule(patch: pytest.MonkeyPatch) -> None:
 
     def foreign_key(self: Kernel, left: Row | None) -> Values | None:
         if left is not None and original(self, left) is None:
-            return tuple({"p": "f1", "q": 1}[name] for name in self.bound.foreign_key)
+            values: dict[str, Value] = {"p": "f1", "q": 1}
+            return tuple(values[name] for name in self.bound.foreign_key)
         return original(self, left)
 
     patch.setattr(Kernel, "foreign_key", foreign_key)

@@ -163,7 +163,8 @@ class Program:
             result_fields=[Field.int("twice"), Field.string("of")] if joins else None,
             result=TableRef(url, f"j{seed}"),
         )
-        self.limits: Limits = one([{}, {}, {"small": 1, "large": 3}, {"small": 0}, {"small": 0, "large": 0}])
+        limits: list[Limits] = [{}, {}, {"small": 1, "large": 3}, {"small": 0}, {"small": 0, "large": 0}]
+        self.limits = one(limits)
         for spec in {self.shape.left.name: self.shape.left, self.shape.right.name: self.shape.right}.values():
             storage.admin.create(spec)
         self.left, self.right = storage.table(names[0]), storage.table(names[1])
