@@ -74,7 +74,8 @@ def changed_rows(
             if change.kind is RowKind.UPDATE_BEFORE:
                 before = row
                 continue
-            if change.kind is RowKind.UPDATE_AFTER and before is not None and not kernel.matters(side, before, row):
+            updates = change.kind is RowKind.UPDATE_AFTER
+            if updates and before is not None and before.key == row.key and not kernel.matters(side, before, row):
                 continue
             found.rows[row.key] = None if keys_only or change.kind is RowKind.DELETE else row
             if len(found.rows) > most:
