@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from structable.spark_bridge.joins import JoinWorker
@@ -35,10 +38,9 @@ def write(url: str, seed: int, seconds: float) -> None:
     with connect(url) as storage:
         while time.monotonic() < ends:
             changes = [_change(choose) for _ in range(choose.choice([1, 1, 3, 12]))]
-            try:
-                storage.run(lambda tx, changes=changes: _apply(tx, changes))  # type: ignore[misc]
-            except CommitOutcomeUnknownError:
-                pass  # the next change follows, whether this was made or not
+            # The next changes follow, whether these were made or not.
+            with contextlib.suppress(CommitOutcomeUnknownError):
+                storage.run(partial(_apply, changes=changes))
             time.sleep(choose.uniform(0, 0.02))
 
 
@@ -58,7 +60,7 @@ def _change(choose: random.Random) -> tuple[str, dict[str, Any]]:
     return "put order", {"id": number, "product": refers, "pieces": choose.randrange(10)}
 
 
-def _apply(tx: Transaction, changes: list[tuple[str, dict[str, Any]]]) -> None:
+def _apply(tx: Transaction, *, changes: list[tuple[str, dict[str, Any]]]) -> None:
     tables = {"order": tx.table(ORDERS.name), "product": tx.table(PRODUCTS.name)}
     for verb, row in changes:
         what, _, which = verb.partition(" ")
@@ -90,8 +92,6 @@ def check_state(storage: Storage, check: Check) -> None:
     AssertionError
         If the result is not the join of the tables at its positions, or those of the step that is being committed.
     """
-    import json
-
     with storage.transaction(read_only=True) as tx:
         now = tx.position(ORDERS.name), tx.position(PRODUCTS.name)
         record = tx.table("structable_progress").read((join_of("memory://").name,))

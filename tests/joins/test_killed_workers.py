@@ -17,9 +17,7 @@ SECONDS = os.environ.get("STRUCTABLE_TEST_JOIN_SECONDS", "5")
 
 
 @pytest.mark.parametrize("store", ["leveldb", "postgresql", "hbase"])
-def test_the_result_is_the_join_whenever_it_is_read(
-    store: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_the_result_is_the_join_whenever_it_is_read(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     with url_of(store, tmp_path, request) as url:
         options = ["--url", url, "--seconds", SECONDS, "--workers", "5", "--kill", "1"]
         command = [sys.executable, "-m", "examples.joins", *options]
