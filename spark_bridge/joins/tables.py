@@ -118,7 +118,7 @@ class JoinTables:
             raise PlanChangedError(
                 f"join {name!r}",
                 [f"result was {other} and is {self._join.result.name}"],
-                "The former is still there: give the join another name, or drop that table.",
+                f"Give this join another name, or drop the table {other}",
             )
 
     def fits(self, view: View) -> bool:

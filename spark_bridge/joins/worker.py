@@ -47,13 +47,14 @@ Progress = TypeVar("Progress", JoinProgress, JoinProgress | None)
 class JoinWorker:
     """Keeps the result of a join up to date; any number of workers, in any processes, may run one join.
 
-    A step reads what changed in both tables since the recorded positions, joins the affected rows again at one snapshot,
-    compares them with the result, and writes the differences and the new positions together. So readers see all of a
-    step or none of it, a crash at any point leaves a result that the next step continues, and the result's feed has
-    each difference once. Several workers cost work, never correctness: of two that step at once, one starts over.
+    A step reads what changed in both tables since the recorded positions, joins the affected rows again at one
+    snapshot, compares them with the result, and writes the differences and the new positions together. So readers see
+    all of a step or none of it, a crash at any point leaves a result that the next step continues, and the result's
+    feed has each difference once. Several workers cost work, never correctness: of two that step at once, one starts
+    over.
 
-    The first step makes the result and the table `structable_progress` if they are absent, and joins everything. So does
-    a step after changes were lost: a position that has expired, a table that was dropped and made again.
+    The first step makes the result and the table `structable_progress` if they are absent, and joins everything. So
+    does a step after changes were lost: a position that has expired, a table that was dropped and made again.
 
     A context manager; safe for threads, which take turns.
 
@@ -243,10 +244,19 @@ class JoinWorker:
         """Return how many rows of the result differ from the join of both tables, all at the newest state.
 
         What was committed since the last step counts.
+
+        Raises
+        ------
+        PlanChangedError
+            If the recorded join is another one.
+        InvalidSpecificationError, UnsupportedOperationError, SchemaIncompatibleError, TableNotFoundError
+            If the tables were changed so that the join does not fit them any more.
+        TransactionClosedError
+            If the worker is closed.
         """
         with self._lock:
             self._require_open()
-            return count_differences(self._stores, self._stepper.kernel)
+            return count_differences(self._stores, self._stepper.current_kernel())
 
     def close(self) -> None:
         """Stop, and free the connections; idempotent. What ended the thread of `start` was logged."""
