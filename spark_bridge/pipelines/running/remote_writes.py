@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -23,8 +23,7 @@ from structable.spi import RecordNotFoundError, StructableError, TableSpecificat
 from structable.spi.access import AsyncTable, Batching, FunctionTable, open_table
 from structable.spi.values import Value
 
-if TYPE_CHECKING:
-    from .writes import Numbered
+from .numbering import Numbered
 
 __all__ = ["RemoteWrite"]
 

@@ -18,9 +18,9 @@ from structable.spark_bridge.registration import register
 from structable.spark_bridge.table_ref import TableRef
 from structable.spi import WriteMode
 
+from .numbering import Numbered
 from .plan_files import PlanFile
 from .stages import StageRun, prepared
-from .writes import Numbered
 
 __all__ = ["PipelineRun", "run_available", "run_batch", "start"]
 

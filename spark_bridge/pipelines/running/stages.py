@@ -19,9 +19,10 @@ from structable.spi import PlanError, RecordNotFoundError
 
 from .fronts import Front, loaded
 from .lookups import Tables
+from .numbering import Numbered
 from .step_metrics import record
 from .streams import derived
-from .writes import Numbered, Write, write_of
+from .writes import Write, write_of
 
 __all__ = ["StageRun", "prepared"]
 

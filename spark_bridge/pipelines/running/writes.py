@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -20,45 +20,13 @@ from structable.spark_bridge.sending.rows import plan_rows
 from structable.spark_bridge.sending.updates import plan_updates
 from structable.spark_bridge.table_creation import create_table
 from structable.spark_bridge.table_ref import TableRef
-from structable.spi import TableSpecification, WriteJob, WriteMode
-from structable.spi.rules.jobs import requested_job
+from structable.spi import TableSpecification, WriteMode
 
 from .lookups import Tables
+from .numbering import Numbered
 from .remote_writes import RemoteWrite
 
-__all__ = ["Numbered", "Write", "write_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class Numbered:
-    """What makes the writes of a micro-batch, or of a batch run, the same ones when they are repeated.
-
-    Parameters
-    ----------
-    pipeline : str
-        The pipeline.
-    number : int
-        The micro-batch; 0 of a batch run.
-    query : str or None
-        The query's id; None of a batch run.
-    run : str
-        The run of the query; of a batch run its id.
-    again : bool
-        Whether the caller may submit it again: a batch run with an id of its own.
-    """
-
-    pipeline: str
-    number: int
-    query: str | None
-    run: str
-    again: bool = False
-
-    def job(self, step: Step, table: str, mode: WriteMode, on_missing: Literal["fail", "skip"]) -> WriteJob:
-        """Return the job of a step, as it is requested."""
-        if self.query is None:
-            return requested_job(table, mode, step.job(self.pipeline, self.run), on_missing=on_missing)
-        stream = step.job(self.pipeline, self.query)
-        return requested_job(table, mode, stream=stream, batch=self.number, on_missing=on_missing)
+__all__ = ["Write", "write_of"]
 
 
 class Write(Protocol):
