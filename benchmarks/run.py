@@ -31,7 +31,18 @@ AREAS = {
     **{
         name: name
         for name in (
-            *("merges", "feeds", "streams", "pipelines", "access", "datasets", "growth", "postgresql", "hbase"),
+            *(
+                "merges",
+                "feeds",
+                "streams",
+                "pipelines",
+                "access",
+                "joins",
+                "datasets",
+                "growth",
+                "postgresql",
+                "hbase",
+            ),
             *("spark", "tpch", "memory", "workloads"),
         )
     },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, cast
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,12 +12,12 @@ from structable.spi import InvalidFieldError, TableSpecification
 from structable.spi.rules.keyless import keyless_refusal
 from structable.spi.showing import not_a_field
 
-from .lookup_rows import How, Lookup
+from .lookup_rows import How, Lookup, RowSource, StoreRows
 from .registration import coordinator_of
 from .table_ref import TableRef, require_ref
 from .types import refuse, spark_type
 
-__all__ = ["lookup_join"]
+__all__ = ["check_join", "joined", "lookup_join"]
 
 _HOW = ("inner", "left", "semi", "anti")
 _MOST_ROWS = 100_000
@@ -85,27 +85,51 @@ def lookup_join(
     if spec.keyless:
         raise keyless_refusal(spec, "look-up joins")
     keys, added = _key_columns(on), _added_columns(spec, columns)
-    refuse(spec.name, [*_key_problems(spec, df.schema, keys), *_added_problems(spec, added)])
+
+    def source(fields: tuple[str, ...]) -> RowSource:
+        return StoreRows(ref.store, spec, fields, cache_rows)
+
+    return joined(df, spec, keys, added, cast(How, how), source, batch)
+
+
+def joined(
+    df: DataFrame,
+    spec: TableSpecification,
+    keys: Sequence[tuple[str, str]],
+    added: Sequence[tuple[str, str]],
+    how: How,
+    source: Callable[[tuple[str, ...]], RowSource],
+    batch: int,
+) -> DataFrame:
+    """Join a DataFrame with rows of a table, which tasks find in the source that is made for the added fields.
+
+    `keys` are columns with their key fields, `added` fields with their names. Raises as `lookup_join` does.
+    """
+    check_join(df, spec, keys, added, how)
     if how in ("semi", "anti"):
         added = []
     names = (*df.columns, *(name for _, name in added))
-    _check_names(df.sparkSession, names[len(df.columns) :], df.columns)
     fields = {field: column for column, field in keys}
-    lookup = Lookup(
-        ref.store,
-        spec,
-        tuple(df.columns.index(fields[name]) for name in spec.primary_key),
-        tuple(field for field, _ in added),
-        names,
-        cast(How, how),
-        batch,
-        cache_rows,
-    )
+    chosen = tuple(field for field, _ in added)
+    places = tuple(df.columns.index(fields[name]) for name in spec.primary_key)
+    lookup = Lookup(source(chosen), spec, places, chosen, names, how, batch)
     outer = [
         StructField(name, spark_type(spec.field(field)), how == "left" or field not in spec.primary_key)
         for field, name in added
     ]
     return df.mapInArrow(lookup, StructType([*df.schema.fields, *outer]))
+
+
+def check_join(
+    df: DataFrame,
+    spec: TableSpecification,
+    keys: Sequence[tuple[str, str]],
+    added: Sequence[tuple[str, str]],
+    how: How,
+) -> None:
+    """Raise what keeps a DataFrame from being joined with a table."""
+    refuse(spec.name, [*_key_problems(spec, df.schema, keys), *_added_problems(spec, added)])
+    _check_names(df.sparkSession, [] if how in ("semi", "anti") else [name for _, name in added], df.columns)
 
 
 def _check_number(name: str, value: object, least: int, most: int | None) -> None:

@@ -4,27 +4,127 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from structable.spi import FieldSizeLimitError, InvalidFieldError, Row, Storage, TableSpecification
 from structable.spi.arrow import arrow_type
 from structable.spi.rules.rows import check_key
-from structable.spi.values import Value
+from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .errors import one_line_errors, quiet_when_abandoned
+from .garbage_collection import freeze_imports
 from .store_client import StoreClient
 
-__all__ = ["How", "Lookup", "RememberedRows"]
+__all__ = [
+    "Found",
+    "How",
+    "KeyValues",
+    "Lookup",
+    "RememberedRows",
+    "RowSource",
+    "RowsOf",
+    "StoreRows",
+    "Values",
+    "read_rows",
+]
 
 How: TypeAlias = Literal["inner", "left", "semi", "anti"]
 KeyValues: TypeAlias = tuple[Value, ...]
 Values: TypeAlias = tuple[Value, ...]
 Read: TypeAlias = Callable[[list[KeyValues]], Iterable[Row]]
+
+
+class Found(NamedTuple):
+    """Rows that were found: their keys, and the values of each wanted field in the order of these."""
+
+    keys: Sequence[KeyValues]
+    columns: Sequence[Sequence[Value]]
+
+    @classmethod
+    def of(cls, rows: Mapping[KeyValues, Values], fields: Sequence[str]) -> Found:
+        """Return rows that are kept by their keys."""
+        return cls(list(rows), list(zip(*rows.values(), strict=True)) if rows else [()] * len(fields))
+
+    @classmethod
+    def of_rows(cls, spec: TableSpecification, fields: Sequence[str], rows: Sequence[Row]) -> Found:
+        """Return rows of a table, column by column."""
+        if not rows:
+            return cls([], [()] * len(fields))
+        values = zip(*[row.astuple() for row in rows], strict=True)
+        columns = dict(zip(rows[0].keys(), values, strict=True))
+        keys = list(zip(*[columns[name] for name in spec.primary_key], strict=True))
+        return cls(keys, [columns[name] for name in fields])
+
+
+RowsOf: TypeAlias = Callable[[Iterable[KeyValues]], Found]
+
+
+class RowSource(Protocol):
+    """Where a task finds rows; picklable."""
+
+    def open(self) -> AbstractContextManager[RowsOf]:
+        """Return a context that yields what returns the wanted fields of those distinct keys that have a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRows:
+    """Rows of a table, over a connection of the task's own, some of which it remembers.
+
+    Parameters
+    ----------
+    store : StoreClient
+        The store.
+    spec : TableSpecification
+        The table.
+    fields : tuple of str
+        The fields that are wanted.
+    cache_rows : int
+        Rows and absences that are remembered at most.
+    """
+
+    store: StoreClient
+    spec: TableSpecification
+    fields: tuple[str, ...]
+    cache_rows: int
+
+    @contextmanager
+    def open(self) -> Iterator[RowsOf]:
+        with self.store.connect() as storage:
+            read = partial(read_rows, storage, self.spec, self.fields)
+            remembered = RememberedRows(read, self.fields, self.cache_rows)
+            yield lambda keys: Found.of(remembered.of(keys), self.fields)
+
+
+def read_rows(storage: Storage, spec: TableSpecification, fields: tuple[str, ...], keys: list[KeyValues]) -> list[Row]:
+    """Return the rows of keys; refuses those of a table whose fields are not those that the join was made with.
+
+    Raises
+    ------
+    InvalidFieldError
+        If the key or a field is another now.
+    """
+    rows = storage.table(spec.name).multi_read(keys, fields or spec.primary_key)
+    now = storage.admin.get_specification(spec.name)
+    if now.primary_key != spec.primary_key:
+        was_key, key = (f"the key ({', '.join(one.primary_key)})" for one in (spec, now))
+        raise _changed(spec, now.primary_key[0], was_key, key)
+    for name in (*now.primary_key, *fields):
+        was, field = spec.field(name), now.field(name)
+        if field != was:
+            raise _changed(spec, name, was.type_text, field.type_text)
+    return rows
+
+
+def _changed(spec: TableSpecification, name: str, was: str, now: str) -> InvalidFieldError:
+    reason = f"has changed since this look-up join was made, from {was} to {now}; make it again"
+    return InvalidFieldError(spec.name, name, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +133,8 @@ class Lookup:
 
     Parameters
     ----------
-    store : StoreClient
-        The store.
+    source : RowSource
+        Where the rows are found.
     spec : TableSpecification
         The table.
     key : tuple of int
@@ -47,61 +147,44 @@ class Lookup:
         Which rows are left.
     batch : int
         Rows whose keys are read together.
-    cache_rows : int
-        Rows and absences that are remembered at most.
     """
 
-    store: StoreClient
+    source: RowSource
     spec: TableSpecification
     key: tuple[int, ...]
     fields: tuple[str, ...]
     names: tuple[str, ...]
     how: How
     batch: int
-    cache_rows: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
             return
-        with quiet_when_abandoned(), one_line_errors(), self.store.connect() as storage:
-            rows = RememberedRows(partial(self._read, storage), self.fields, self.cache_rows)
+        freeze_imports()
+        with quiet_when_abandoned(), one_line_errors(), self.source.open() as rows_of:
             for together in _together(chain((first,), filled), self.batch):
                 keys = [self._keys(part) for part in together]
-                found = rows.of({key for part in keys for key in part if key is not None})
+                found = rows_of({key for part in keys for key in part if key is not None})
+                places: dict[KeyValues | None, int] = {key: place for place, key in enumerate(found.keys)}
+                added = [
+                    pa.array(values, arrow_type(self.spec.field(name)))
+                    for name, values in zip(self.fields, found.columns, strict=True)
+                ]
                 for part, own in zip(together, keys, strict=True):
-                    yield self._joined(part, own, found)
-
-    def _read(self, storage: Storage, keys: list[KeyValues]) -> list[Row]:
-        """Return the rows of keys; refuses those of a table whose fields are not those that the join was made with.
-
-        Raises
-        ------
-        InvalidFieldError
-            If the key or a field is another now.
-        """
-        rows = storage.table(self.spec.name).multi_read(keys, self.fields or self.spec.primary_key)
-        now = storage.admin.get_specification(self.spec.name)
-        if now.primary_key != self.spec.primary_key:
-            was_key, key = (f"the key ({', '.join(spec.primary_key)})" for spec in (self.spec, now))
-            raise self._changed(now.primary_key[0], was_key, key)
-        for name in (*now.primary_key, *self.fields):
-            was, field = self.spec.field(name), now.field(name)
-            if field != was:
-                raise self._changed(name, was.type_text, field.type_text)
-        return rows
-
-    def _changed(self, name: str, was: str, now: str) -> InvalidFieldError:
-        reason = f"has changed since this look-up join was made, from {was} to {now}; call lookup_join again"
-        return InvalidFieldError(self.spec.name, name, reason)
+                    yield self._joined(part, [places.get(key) for key in own], added)
 
     def _keys(self, batch: pa.RecordBatch) -> list[KeyValues | None]:
         """Return the key of each row; None for one that no row of the table has, such as of a null."""
-        columns = [
-            _values(batch.column(place).cast(arrow_type(field)))
+        arrays = [
+            batch.column(place).cast(arrow_type(field))
             for place, field in zip(self.key, self.spec.key_fields, strict=True)
         ]
+        columns = [_values(array) for array in arrays]
+        longest = MAX_KEY_SIZE // len(arrays)
+        if all(_are_key_values(array, longest) for array in arrays):
+            return list(zip(*columns, strict=True))
         known: dict[KeyValues, KeyValues | None] = {}
         keys: list[KeyValues | None] = []
         for key in zip(*columns, strict=True):
@@ -117,19 +200,15 @@ class Lookup:
             return None
 
     def _joined(
-        self, batch: pa.RecordBatch, keys: Sequence[KeyValues | None], found: Mapping[KeyValues, Values]
+        self, batch: pa.RecordBatch, places: Sequence[int | None], added: Sequence[pa.Array[Any]]
     ) -> pa.RecordBatch:
-        rows = [None if key is None else found.get(key) for key in keys]
+        taken = pa.array(places, pa.int32())
         if self.how != "left":
-            chosen = [(values is None) is (self.how == "anti") for values in rows]
-            if not all(chosen):
-                batch = batch.filter(pa.array(chosen, pa.bool_()))
-                rows = [values for values, kept in zip(rows, chosen, strict=True) if kept]
-        columns = list(batch.columns)
-        for place, name in enumerate(self.fields):
-            own = [None if values is None else values[place] for values in rows]
-            columns.append(pa.array(own, arrow_type(self.spec.field(name))))
-        return pa.RecordBatch.from_arrays(columns, names=list(self.names))
+            chosen = taken.is_null() if self.how == "anti" else taken.is_valid()
+            batch, taken = batch.filter(chosen), taken.filter(chosen)
+        return pa.RecordBatch.from_arrays(
+            [*batch.columns, *(values.take(taken) for values in added)], names=list(self.names)
+        )
 
 
 class RememberedRows:
@@ -186,6 +265,17 @@ def _together(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[list[pa.
                 gathered, room = [], rows
     if gathered:
         yield gathered
+
+
+def _are_key_values(column: pa.Array[Any], longest: int) -> bool:
+    """Return whether all values are surely ones that a key may have, none longer than so many bytes."""
+    if column.null_count:
+        return False
+    if not pa.types.is_string(column.type):
+        return pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
+    texts = cast(pa.StringArray, column)
+    sizes = pc.max(pc.binary_length(texts)).as_py()
+    return (sizes or 0) <= longest and not pc.any(pc.match_substring(texts, "\0")).as_py()
 
 
 def _values(column: pa.Array[Any]) -> list[Value]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-__all__ = ["StorageUrl", "mask_url"]
+__all__ = ["StorageUrl", "is_secret", "mask_url", "without_secrets"]
 
 _MASK = "***"
 _HOSTS = re.compile(r"(\[[^\]]*\]|[^:,\[\]]*)(:\d*)?(,(\[[^\]]*\]|[^:,\[\]]*)(:\d*)?)*\Z")
@@ -105,12 +105,13 @@ class StorageUrl:
         credentials = ""
         if self.user is not None:
             credentials = quote(self.user, safe="") + (f":{_MASK}" if self.password is not None else "") + "@"
-        shown = {name: _MASK if _is_secret(name) else value for name, value in self.parameters.items()}
+        shown = {name: _MASK if is_secret(name) else value for name, value in self.parameters.items()}
         query = f"?{urlencode(shown, safe='*/:,')}" if shown else ""
         return f"{self.scheme}://{credentials}{self.hosts}{quote(self.path)}{query}"
 
 
-def _is_secret(parameter: str) -> bool:
+def is_secret(parameter: str) -> bool:
+    """Tell whether a parameter or connection option of this name is a password or another secret."""
     return any(word in unquote(parameter).lower() for word in _SECRET_WORDS)
 
 
@@ -120,6 +121,19 @@ def _hides_password(rest: str, query: str) -> bool:
     if ":" not in authority or "@" in rest or "@" not in query:
         return False
     return not _HOSTS.match(authority) or "=" not in query.partition("@")[0]
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL without its password and secret parameters, which the store's driver then looks for elsewhere.
+
+    Raises
+    ------
+    ValueError
+        As `StorageUrl.parse` does.
+    """
+    parsed = StorageUrl.parse(url)
+    parameters = {name: value for name, value in parsed.parameters.items() if not is_secret(name)}
+    return str(replace(parsed, password=None, parameters=parameters))
 
 
 def mask_url(url: object) -> str:
@@ -136,6 +150,6 @@ def mask_url(url: object) -> str:
         user, colon, _ = credentials.partition(":")
         credentials = user + (f":{_MASK}" if colon else "")
     shown = "&".join(
-        f"{part.partition('=')[0]}={_MASK}" if _is_secret(part.partition("=")[0]) else part for part in query.split("&")
+        f"{part.partition('=')[0]}={_MASK}" if is_secret(part.partition("=")[0]) else part for part in query.split("&")
     )
     return f"{scheme}{separator}{credentials}{at}{hosts}{question}{shown}"

@@ -1,12 +1,15 @@
-"""`Pipeline`: declares sources and tables, and plans. Nothing here needs Spark, or opens a store."""
+"""`Pipeline`: declares sources and tables, and plans. Only to run it takes Spark, and opens stores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from structable.spark_bridge.table_ref import TableRef, require_ref
 from structable.spi import Field
+from structable.spi.needs import needing
 from structable.spi.values import Value
 
 from .arguments import check_choice, check_count, check_function, checked_columns, checked_name, checked_remote
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from structable.spi.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
+
+    from .running import PipelineRun
 
 __all__ = ["Pipeline"]
 
@@ -277,3 +282,60 @@ class Pipeline:
             With every problem, the streams that it concerns, and the cure.
         """
         return plan_nodes(self._settings, self._declared.nodes, self._declared.partitioners, strict=strict)
+
+    def start(self, spark: SparkSession, checkpoint: str, trigger: Mapping[str, object] | None = None) -> PipelineRun:
+        """Start the pipeline: a streaming query for each stage, after all side inputs were read to their present end.
+
+        Parameters
+        ----------
+        spark : SparkSession
+            A session of this process.
+        checkpoint : str
+            The folder of the checkpoints, and of the plan that they were made with.
+        trigger : mapping, optional
+            The arguments of `DataStreamWriter.trigger`.
+
+        Returns
+        -------
+        PipelineRun
+            The run; if a stage fails, all are stopped.
+
+        Raises
+        ------
+        PlanError
+            With every problem, of the plan or of what it finds in the stores; nothing was started.
+        PlanChangedError
+            If the checkpoint was made with a plan that this one cannot go on from.
+        """
+        run: PipelineRun = _running().start(self.plan(), spark, checkpoint, trigger)
+        return run
+
+    def run_available(self, spark: SparkSession, checkpoint: str) -> None:
+        """Read what is there now: each stage until its present end, in order of dependence.
+
+        Raises what `start` does, and the error of the first stage that fails.
+        """
+        _running().run_available(self.plan(), spark, checkpoint)
+
+    def run_batch(self, spark: SparkSession, run_id: str | None = None) -> None:
+        """Run the pipeline once on batch DataFrames: every `load` returns one.
+
+        Parameters
+        ----------
+        spark : SparkSession
+            A session of this process.
+        run_id : str, optional
+            Names the jobs, so that a run that is repeated writes what is missing, for 7 days.
+
+        Raises
+        ------
+        PlanError
+            As `start`, and if a source is a stream.
+        """
+        _running().run_batch(self.plan(), spark, run_id)
+
+
+def _running() -> ModuleType:
+    with needing("running a pipeline needs", "spark"):
+        import_module("pyspark")
+    return import_module(f"{__package__}.running")

@@ -64,6 +64,22 @@ def _stage_differences(old: Facts, new: Facts) -> Iterator[str]:
         else:
             yield from _changed(f"stage {name}", "sources", old[name]["sources"], new[name]["sources"])
             yield from _front_differences(name, old[name]["front"], new[name]["front"])
+            was, now = _state_places(old[name]), _state_places(new[name])
+            if set(was) == set(now):
+                yield from _changed(f"stage {name}", "order of joins by what its steps read", was, now)
+
+
+def _state_places(stage: Facts) -> list[str]:
+    """Return the stream-stream joins in the order in which Spark numbers their state, once for each output above."""
+    steps = {step["name"]: step for step in stage["front"]}
+
+    def joins(name: str) -> Iterator[str]:
+        for stream in steps[name]["inputs"]:
+            yield from joins(stream)
+        if steps[name]["kind"] == StepKind.STREAM_JOIN:
+            yield name
+
+    return [join for output in stage["outputs"] for join in joins(output)]
 
 
 def _front_differences(stage: str, old: Iterable[Facts], new: Iterable[Facts]) -> Iterator[str]:

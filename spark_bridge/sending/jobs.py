@@ -35,7 +35,7 @@ from .grouping import Counts
 if TYPE_CHECKING:
     from structable.spark_bridge.coordinator_client import CoordinatorClient
 
-__all__ = ["Reshape", "RowCount", "WriteSummary", "run_job"]
+__all__ = ["Reshape", "RowCount", "WriteSummary", "measure_missing", "run_job"]
 
 _log = logging.getLogger("structable.spark")
 
@@ -167,11 +167,12 @@ def run_job(
         raise
     summary = WriteSummary(counts.rows, counts.keys, counts.missing + result.missing)
     if summary.missing:
-        _measure(job.table, summary.missing)
+        measure_missing(job.table, summary.missing)
     return summary
 
 
-def _measure(table: str, missing: int) -> None:
+def measure_missing(table: str, missing: int) -> None:
+    """Count keys of which an update was skipped."""
     meter = recording_meter()
     if meter is not None:
         description = "Keys of which an update was skipped because they had no row"

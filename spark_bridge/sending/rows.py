@@ -19,13 +19,13 @@ from structable.spi.bulk import PATCH_COLUMNS
 from structable.spi.changes import CHANGE_TYPE
 from structable.spi.rules.keyless import check_mode
 
-from .arguments import Request, Sending, columns_of, order_of
+from .arguments import Plan, Request, Sending, columns_of, order_of
 from .arrangement import COMMIT_VERSION, Arrangement, RowOrder, named
 from .folding import DELETES
 from .grouping import Counts, counted, last_rows
 from .jobs import Reshape, RowCount, WriteSummary
 
-__all__ = ["send_to"]
+__all__ = ["plan_rows", "send_to"]
 
 _MODES = {str(mode): mode for mode in (WriteMode.UPSERT, WriteMode.CHANGES, WriteMode.REPLACE, WriteMode.INSERT)}
 
@@ -87,13 +87,24 @@ def send_to(
     InvalidFieldError
         If the DataFrame does not fit the table, with every difference, before a task runs; or a row does not.
     """
+    sending = plan_rows(mode, order_by, unordered=unordered, deletes=deletes)
+    return Request(df, table, name, checkpoint, trigger, job_id).start(sending)
+
+
+def plan_rows(
+    mode: str = "upsert",
+    order_by: object = None,
+    *,
+    unordered: bool = False,
+    deletes: str | None = None,
+) -> Plan:
+    """Check the arguments of `send_to`; return what plans the writing of rows."""
     chosen = _MODES.get(mode) if isinstance(mode, str) else None
     if chosen is None:
         raise ValueError(f"mode is {mode!r}; allowed are {', '.join(_MODES)}")
     order = order_of(order_by, unordered=unordered)
     if deletes is not None and chosen in (WriteMode.CHANGES, WriteMode.INSERT):
         raise ValueError(f"deletes is {deletes!r}, and mode is {mode!r}: give it with mode upsert or replace only")
-    request = Request(df, table, name, checkpoint, trigger, job_id)
 
     def plan(spec: TableSpecification, schema: StructType, *, streaming: bool) -> Sending:
         if spec.keyless and order is not None:
@@ -125,7 +136,7 @@ def send_to(
             reshape = _LastRows(spec.primary_key) if job_mode is WriteMode.PATCH else _KeyCount(spec.primary_key)
         return Sending(job_mode, Arrangement(fields, beside, by_key, () if unordered else inner), reshape)
 
-    return request.start(plan)
+    return plan
 
 
 @dataclass(frozen=True, slots=True)

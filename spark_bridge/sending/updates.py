@@ -16,12 +16,12 @@ from structable.spi.rules.changes import check_changes
 from structable.spi.rules.keyless import check_mode
 from structable.spi.values import Value
 
-from .arguments import Request, Sending, columns_of, order_of
+from .arguments import Plan, Request, Sending, columns_of, order_of
 from .arrangement import Arrangement, RowOrder, named
 from .folding import DEFAULT, DELETES, UpdateFolding
 from .jobs import WriteSummary
 
-__all__ = ["send_update_to"]
+__all__ = ["plan_updates", "send_update_to"]
 
 
 def send_update_to(
@@ -79,13 +79,28 @@ def send_update_to(
     RecordNotFoundError
         If a key has no row, with `on_missing="fail"`; nothing was written.
     """
+    sending = plan_updates(
+        default, nulls=nulls, on_missing=on_missing, order_by=order_by, unordered=unordered, deletes=deletes
+    )
+    return Request(df, table, name, checkpoint, trigger, job_id).start(sending)
+
+
+def plan_updates(
+    default: Mapping[str, Value] | str | None = None,
+    *,
+    nulls: str = "set",
+    on_missing: str = "fail",
+    order_by: object = None,
+    unordered: bool = False,
+    deletes: str | None = None,
+) -> Plan:
+    """Check the arguments of `send_update_to`; return what plans the writing of updates."""
     for argument, given, allowed in (("nulls", nulls, ("set", "keep")), ("on_missing", on_missing, ("fail", "drop"))):
         if given not in allowed:
             raise ValueError(f"{argument} is {given!r}; allowed are {' and '.join(allowed)}")
     if default is not None and not isinstance(default, str | Mapping):
         raise ValueError(f"default is {default!r}; it must be a mapping of fields, or the name of a struct column")
     order = order_of(order_by, unordered=unordered)
-    request = Request(df, table, name, checkpoint, trigger, job_id)
 
     def plan(spec: TableSpecification, schema: StructType, *, streaming: bool) -> Sending:
         check_mode(spec, WriteMode.PATCH)
@@ -120,7 +135,7 @@ def send_update_to(
         arrangement = Arrangement(fields, beside, by_key=True, order=() if unordered else inner)
         return Sending(WriteMode.PATCH, arrangement, folding.fold, "skip" if on_missing == "drop" else "fail")
 
-    return request.start(plan)
+    return plan
 
 
 def _constant_problems(spec: TableSpecification, default: object) -> Iterator[InvalidFieldError]:

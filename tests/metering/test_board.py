@@ -12,7 +12,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import REGISTRY
 
-from structable.spark_bridge.sending.jobs import _measure
+from structable.spark_bridge.pipelines.running.step_metrics import record
+from structable.spark_bridge.sending.jobs import measure_missing
 from structable.spi import connect
 from structable.spi.access.metrics import Instruments
 
@@ -45,7 +46,8 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dict[str, set[st
     instruments.miss()
     instruments.default("put")
     gauge = instruments.cache_gauge()
-    _measure("items", 1)
+    measure_missing("items", 1)
+    record("pages", "views", "write", 0.1, 3)
     labels: dict[str, set[str]] = {}
     for family in REGISTRY.collect():
         for sample in family.samples:

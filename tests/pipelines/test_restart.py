@@ -133,3 +133,19 @@ def test_another_version() -> None:
     assert list(differences(json.dumps(found), plan)) == [
         "the checkpoint's plan has version 2, and this release reads 1"
     ]
+
+
+def test_state_whose_place_in_the_query_changes() -> None:
+    def chain(*, read_twice: bool) -> Pipeline:
+        p = Pipeline("chain")
+        a, b, c = (p.source(name, load, key="id", partitions=2, order="at") for name in "ABC")
+        window = JoinWindow("at", "seen", "1 hour", "1 minute", "1 minute", "1 minute")
+        first = a.join(b, ["id"], window=window, name="J")
+        first.join(c, ["id"], window=window, name="K").sink("O", write)
+        if read_twice:
+            first.sink("also", write)
+        return p
+
+    before = chain(read_twice=False).plan().to_json()
+    [found] = differences(before, chain(read_twice=True).plan())
+    assert found == "stage A: its order of joins by what its steps read was (J, K), and is (J, J, K)"

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from structable.spark_bridge import TableRef, lookup_join
-from structable.spark_bridge.lookup_rows import Lookup, RememberedRows
+from structable.spark_bridge.lookup_rows import Lookup, RememberedRows, StoreRows
 from structable.spi import (
     Field,
     InvalidFieldError,
@@ -224,7 +224,7 @@ def test_a_batch_is_one_read_of_its_distinct_keys(storage: Storage, url: str, mo
         for rows in (4, 0, 1, 9, 2)
     ]
     ref = TableRef(url, "runs")
-    lookup = Lookup(ref.store, RUNS, (0, 1), (), ("a", "b"), "anti", 7, 10)
+    lookup = Lookup(StoreRows(ref.store, RUNS, (), 10), RUNS, (0, 1), (), ("a", "b"), "anti", 7)
     assert [batch.num_rows for batch in lookup(batches)] == [4, 1, 2, 7, 2]
     assert read == [4, 7, 2]
 

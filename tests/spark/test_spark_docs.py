@@ -61,3 +61,12 @@ def test_streaming_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest
                 query.stop()
         else:
             return
+
+
+def test_pipelines_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = ROOT / "docs" / "pipelines.md"
+    blocks = [one for one in blocks_of(page.read_text(encoding="utf-8")) if one.how == "executed with Spark"]
+    assert len(blocks) == 2
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", spark.newSession())
+    run_blocks(page, blocks)

@@ -1,0 +1,1 @@
+"""Page views and profiles: a pipeline of three tables, killed and restarted."""

@@ -1,0 +1,120 @@
+"""Which rows of the left table a step must join again: what the feeds of both tables have since the last one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import islice
+from operator import and_
+
+from structable.spi import Change, FeedPosition, Filter, Range, Row, RowIterator, RowKind, Storage, StructuredTable, col
+
+from .binding import BoundJoin
+from .kernel import Kernel, Values
+
+__all__ = ["SideChanges", "changed_rows", "left_rows_of"]
+
+_KEYS_AT_ONCE = 1_000
+"""So many values of `isin` become intervals of an index; more are compared row by row."""
+
+
+@dataclass(slots=True)
+class SideChanges:
+    """The changed rows of one table that may matter.
+
+    Attributes
+    ----------
+    rows : dict of tuple to Row or None
+        By key, the row as it is at the end of the range; None if there is none any more.
+    oldest : datetime.datetime, optional
+        When the first change of the range was committed; None if there was no change.
+    complete : bool
+        Whether all of the range was read: false once there were more rows than wanted.
+    """
+
+    rows: dict[Values, Row | None] = field(default_factory=dict)
+    oldest: dt.datetime | None = None
+    complete: bool = True
+
+
+def changed_rows(
+    storage: Storage,
+    kernel: Kernel,
+    side: str,
+    since: FeedPosition,
+    until: FeedPosition,
+    most: int,
+    *,
+    keys_only: bool = False,
+) -> SideChanges:
+    """Return the rows of one table with a change in (since, until] that may change the result; at most so many.
+
+    An update that leaves equal what the join takes of a row is left out. Each change is judged by itself, never the net
+    change: after a step that was interrupted the result may stand between. With `keys_only` None stands for every row.
+
+    Raises
+    ------
+    ChangesLostError
+        If the changes are no longer kept.
+    """
+    spec, columns = (
+        (kernel.bound.left, kernel.bound.left_columns)
+        if side == "left"
+        else (kernel.bound.right, kernel.bound.right_columns)
+    )
+    found = SideChanges()
+    before: Row | None = None
+    with storage.changes(spec.name).read(since, until, columns=columns) as changes:
+        for change in changes:
+            if found.oldest is None:
+                found.oldest = change.timestamp
+            row = _row(change)
+            if change.kind is RowKind.UPDATE_BEFORE:
+                before = row
+                continue
+            updates = change.kind is RowKind.UPDATE_AFTER
+            if updates and before is not None and before.key == row.key and not kernel.matters(side, before, row):
+                continue
+            found.rows[row.key] = None if keys_only or change.kind is RowKind.DELETE else row
+            if len(found.rows) > most:
+                found.complete = False
+                break
+    return found
+
+
+def left_rows_of(kernel: Kernel, left: StructuredTable, right_keys: Iterable[Values]) -> Iterator[Row]:
+    """Yield the rows of the left table that refer to one of these rows of the right table, each once."""
+    remaining = iter(set(right_keys))
+    while keys := set(islice(remaining, _KEYS_AT_ONCE)):
+        with _scan(kernel.bound, left, keys) as rows:
+            for row in rows:
+                # A part of the key may have found it; what is deleted softly refers to nothing, and has no result row.
+                if kernel.foreign_key(row) in keys:
+                    yield row
+
+
+def _scan(bound: BoundJoin, left: StructuredTable, keys: Collection[Values]) -> RowIterator:
+    foreign_key, columns = bound.foreign_key, bound.left_columns
+    values = {name: list(dict.fromkeys(one[place] for one in keys)) for place, name in enumerate(foreign_key)}
+    leading = bound.left.primary_key[: bound.prefix] or (bound.index,)
+    others: list[Filter] = [col(name).isin(values[name]) for name in foreign_key if name not in leading]
+    where = reduce(and_, others) if others else None
+    if bound.prefix:
+        places = [foreign_key.index(name) for name in bound.left.primary_key[: bound.prefix]]
+        prefixes = dict.fromkeys(tuple(one[place] for place in places) for one in keys)
+        return left.multi_scan([Range.prefix(prefix) for prefix in prefixes], where=where, columns=columns)
+    assert bound.index is not None
+    found = values[bound.index]
+    if len(found) == 1:
+        return left.scan_index(bound.index, found[0], where=where, columns=columns)
+    wanted = col(bound.index).isin(found)
+    # In the order of the index, in which the rows need not be sorted.
+    return left.scan(where=wanted if where is None else wanted & where, order_by=bound.index, columns=columns)
+
+
+def _row(change: Change) -> Row:
+    row = change.row
+    assert isinstance(row, Row)
+    return row

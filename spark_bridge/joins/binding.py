@@ -1,0 +1,310 @@
+"""`BoundJoin`: a join that fits its tables, with the columns to read and the way from a right row to its left rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from structable.spi import (
+    Field,
+    InvalidSpecificationError,
+    SchemaIncompatibleError,
+    TableSpecification,
+    UnsupportedOperationError,
+    plan_schema_change,
+)
+from structable.spi.rules.schema_changes import widens
+from structable.spi.table_options import ChangelogProducer
+
+from .definition import ForeignKeyJoin, Side, parse_source
+
+__all__ = ["RESULT_OPTIONS", "BoundJoin", "bind", "check_result"]
+
+RESULT_OPTIONS = {"changelog-producer": "lookup"}
+
+
+@dataclass(frozen=True, slots=True)
+class BoundJoin:
+    """A join that fits its tables.
+
+    Attributes
+    ----------
+    left, right, result : TableSpecification
+        The tables; the result as it must be.
+    foreign_key : tuple of str
+        Fields of the left table, in the order of the right table's key.
+    select : mapping of str to (side, str), optional
+        The fields of the result outside of its key; None with a joiner.
+    left_columns, right_columns : tuple of str
+        The columns to read.
+    left_watched, right_watched : tuple of str
+        Those of which a change of value may change the result; all with a joiner.
+    prefix : int
+        The left rows of a right key are found by so many leading fields of the left table's key.
+    index : str, optional
+        Or by this indexed field.
+    """
+
+    join: ForeignKeyJoin
+    left: TableSpecification
+    right: TableSpecification
+    result: TableSpecification
+    foreign_key: tuple[str, ...]
+    select: Mapping[str, tuple[Side, str]] | None
+    left_columns: tuple[str, ...]
+    right_columns: tuple[str, ...]
+    left_watched: tuple[str, ...]
+    right_watched: tuple[str, ...]
+    prefix: int
+    index: str | None
+
+    @property
+    def on(self) -> dict[str, str]:
+        """The fields of the left table to those of the right table's key."""
+        return dict(zip(self.foreign_key, self.right.primary_key, strict=True))
+
+
+def bind(
+    join: ForeignKeyJoin,
+    left: TableSpecification,
+    right: TableSpecification,
+    recorded: Mapping[str, str] | None = None,
+    known_faults: Iterable[str] = (),
+) -> BoundJoin:
+    """Check a join against its tables.
+
+    Parameters
+    ----------
+    join : ForeignKeyJoin
+        The join.
+    left, right : TableSpecification
+        Its tables as they are.
+    recorded : mapping of str to str, optional
+        The selection of a join without one.
+    known_faults : iterable of str
+        Faults that were found before.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        With all faults.
+    UnsupportedOperationError
+        If the only faults are that tables have no key, or no feed of producer lookup.
+    """
+    unsupported = _unsupported(left) if left == right else [*_unsupported(left), *_unsupported(right)]
+    faults = list(known_faults)
+    foreign_key = _foreign_key(join, left, right, faults)
+    prefix, index = _way_to_left(left, foreign_key, faults) if foreign_key else (0, None)
+    select = None if join.joiner is not None else _selection(join, left, right, recorded, faults)
+    result = _result(join, left, right, select, faults)
+    if faults:
+        raise InvalidSpecificationError(f"join {join.name!r}: " + "; ".join([*unsupported, *faults]))
+    if unsupported:
+        raise UnsupportedOperationError(f"join {join.name!r}: " + "; ".join(unsupported))
+    assert result is not None
+    if select is None:
+        left_columns, right_columns = left_watched, right_watched = left.field_names, right.field_names
+    else:
+        left_watched = _distinct(*foreign_key, *_selected(select, "left"), left.table_options.soft_delete)
+        right_watched = _distinct(*_selected(select, "right"), right.table_options.soft_delete)
+        left_columns = _distinct(*left.primary_key, *left_watched)
+        right_columns = _distinct(*right.primary_key, *right_watched)
+    return BoundJoin(
+        join,
+        left,
+        right,
+        result,
+        foreign_key,
+        select,
+        left_columns,
+        right_columns,
+        left_watched,
+        right_watched,
+        prefix,
+        index,
+    )
+
+
+def check_result(existing: TableSpecification, wanted: TableSpecification, *, ours: bool) -> None:
+    """Check that an existing table can be the result: its key, fields and producer are as the join makes them.
+
+    Parameters
+    ----------
+    existing, wanted : TableSpecification
+        The table, and what the join would make; indexes, retention and `user.*` do not count.
+    ours : bool
+        Whether the join made it: then it may have narrower numbers than the join would make now, or lack fields.
+
+    Raises
+    ------
+    SchemaIncompatibleError
+        With every difference.
+    """
+    differences: list[str] = []
+    try:
+        plan_schema_change(existing, wanted)
+    except SchemaIncompatibleError as error:
+        differences.extend(error.differences)
+    producer = existing.table_options.changelog_producer
+    if producer is not ChangelogProducer.LOOKUP:
+        differences.append(f"its changelog-producer is {producer}, and must be lookup")
+    differences.extend(
+        f"field {field.name!r} is none of the join's" for field in existing.fields if field.name not in wanted
+    )
+    for field in wanted.fields:
+        here = existing.field(field.name) if field.name in existing else None
+        if here is None and not ours:
+            differences.append(f"field {field.name!r} is missing")
+        elif here is not None and here != field and not (ours and widens(here, field)):
+            problem = f"field {field.name!r} is {here.type_text}, and the join makes it {field.type_text}"
+            if not any(one.startswith(f"field {field.name!r} ") for one in differences):
+                differences.append(problem)
+    if differences:
+        refused = SchemaIncompatibleError(existing.name, differences)
+        refused.add_note(
+            "It is no table of this join. Name another result, or drop the table: the join makes it again."
+        )
+        raise refused
+
+
+def _unsupported(spec: TableSpecification) -> list[str]:
+    found = []
+    if spec.keyless:
+        found.append(f"table {spec.name!r} has no primary key (write-mode={spec.table_options.write_mode})")
+    producer = spec.table_options.changelog_producer
+    if producer is not ChangelogProducer.LOOKUP:
+        found.append(
+            f"table {spec.name!r} has changelog-producer={producer}; a join needs changelog-producer=lookup, whose "
+            "feed has every change of each commit"
+        )
+    return found
+
+
+def _foreign_key(
+    join: ForeignKeyJoin, left: TableSpecification, right: TableSpecification, faults: list[str]
+) -> tuple[str, ...]:
+    key = right.primary_key
+    if not isinstance(join.on, Mapping):
+        if len(join.on) != len(key):
+            wanted = f"the key of table {right.name!r} has {len(key)}: {', '.join(key)}"
+            faults.append(f"on has {len(join.on)} fields, and {wanted}")
+            return ()
+        pairs = dict(zip(key, join.on, strict=True))
+    else:
+        pairs = {theirs: ours for ours, theirs in join.on.items()}
+        faults.extend(
+            f"on names {name!r}, which is no field of the primary key of table {right.name!r}"
+            for name in pairs
+            if name not in key
+        )
+        missing = [name for name in key if name not in pairs]
+        if missing:
+            faults.append(
+                f"on lacks {', '.join(missing)} of the primary key of table {right.name!r}; it takes all of it"
+            )
+    whole = all(name in pairs for name in key)
+    for theirs in key:
+        ours = pairs.get(theirs)
+        if ours is None:
+            continue
+        if ours not in left:
+            faults.append(f"on names {ours!r}, which is no field of table {left.name!r}")
+            whole = False
+            continue
+        mine, other = left.field(ours), right.field(theirs)
+        if _type(mine) != _type(other):
+            types = f"{left.name}.{ours} is {mine.type_text}, and {right.name}.{theirs} is {other.type_text}"
+            faults.append(f"{types}; the types must be equal")
+    return tuple(pairs[name] for name in key) if whole else ()
+
+
+def _way_to_left(left: TableSpecification, foreign_key: tuple[str, ...], faults: list[str]) -> tuple[int, str | None]:
+    prefix = 0
+    while prefix < len(left.primary_key) and left.primary_key[prefix] in foreign_key:
+        prefix += 1
+    if prefix:
+        return prefix, None
+    index = next((name for name in foreign_key if name in left.indexes), None)
+    if index is None:
+        found = f"the rows of table {left.name!r} of a row on the right cannot be found"
+        possible = [name for name in foreign_key if name not in left.primary_key]
+        if possible:
+            faults.append(f"{found}: add an index on {possible[0]!r}, as in indexes=[{possible[0]!r}]")
+        else:
+            faults.append(
+                f"{found}: {foreign_key[0]!r} is a later field of its primary key, which takes no index; put it first "
+                "there, or write it into a further field with an index"
+            )
+    return 0, index
+
+
+def _selection(
+    join: ForeignKeyJoin,
+    left: TableSpecification,
+    right: TableSpecification,
+    recorded: Mapping[str, str] | None,
+    faults: list[str],
+) -> dict[str, tuple[Side, str]] | None:
+    given = join.select if join.select is not None else recorded
+    if given is not None:
+        chosen = {name: parse_source(source) for name, source in given.items()}
+    else:
+        chosen = {field.name: ("left", field.name) for field in left.value_fields}
+        ours = {name.lower() for name in left.field_names}
+        clashes = [field.name for field in right.value_fields if field.name.lower() in ours]
+        if clashes:
+            faults.append(
+                f"both tables have fields named {', '.join(clashes)}; name the fields of the result by select"
+            )
+            return None
+        chosen |= {field.name: ("right", field.name) for field in right.value_fields}
+    whole = True
+    for name, (side, field) in chosen.items():
+        spec = left if side == "left" else right
+        if field not in spec:
+            faults.append(f"select has {name!r}: {side}.{field}, and table {spec.name!r} has no such field")
+            whole = False
+    return chosen if whole else None
+
+
+def _result(
+    join: ForeignKeyJoin,
+    left: TableSpecification,
+    right: TableSpecification,
+    select: Mapping[str, tuple[Side, str]] | None,
+    faults: list[str],
+) -> TableSpecification | None:
+    if join.joiner is not None:
+        assert join.result_fields is not None
+        fields = list(join.result_fields)
+    elif select is None:
+        return None
+    else:
+        fields = []
+        for name, (side, field) in select.items():
+            source = (left if side == "left" else right).field(field)
+            fields.append(Field(name, source.type, source.precision, source.scale))
+    taken = [field.name for field in fields if field.name in left.primary_key]
+    if taken:
+        faults.append(f"the result's fields {', '.join(taken)} belong to its key already; leave them out")
+    if left.keyless:
+        return None
+    key = [left.field(name) for name in left.primary_key]
+    try:
+        others = [field for field in fields if field.name not in taken]
+        return TableSpecification(join.result.name, [*key, *others], left.primary_key, options=RESULT_OPTIONS)
+    except InvalidSpecificationError as error:
+        faults.append(f"the result: {error}")
+        return None
+
+
+def _type(field: Field) -> tuple[object, ...]:
+    return field.type, field.precision, field.scale
+
+
+def _selected(select: Mapping[str, tuple[Side, str]], side: Side) -> list[str]:
+    return [field for one, field in select.values() if one == side]
+
+
+def _distinct(*names: str | None) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in names if name is not None))

@@ -1,0 +1,114 @@
+"""`Intents`: the record of a join, changed by one worker at a time.
+
+Before a large step commits its job it records the job as the join's intent, but only if the record is still the one
+that it began with. While the intent stands no other worker steps. Once its lease has run out, any worker aborts the
+job, which is final unless the job was committed, asks which it was, and clears the intent. So clocks decide when that
+happens, and never what the result is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from structable.spi import Storage, StructableError, TableNotFoundError, Transaction, WriteMode
+
+from .progress import LEASE_SECONDS, PROGRESS, Intent, Record, read_record, write_record
+
+__all__ = ["Intents"]
+
+_log = logging.getLogger("structable.joins")
+
+
+class Intents:
+    """The record of one join.
+
+    Parameters
+    ----------
+    storage : Storage
+        The result's store, where the table of records exists.
+    result : str
+        The result's name.
+    """
+
+    def __init__(self, storage: Storage, result: str) -> None:
+        self._storage = storage
+        self._result = result
+
+    def replace(self, expected: Record | None, record: Record) -> bool:
+        """Write a record in place of another one; return false, and write nothing, if that is not the current one."""
+
+        def body(tx: Transaction) -> bool:
+            table = tx.table(PROGRESS.name)
+            if read_record(table, record.consumer) != expected:
+                return False
+            write_record(table, record)
+            return True
+
+        return self._storage.run(body)
+
+    def take_over(self, record: Record) -> None:
+        """End the intent of a worker that does not: abort its job, unless that is committed, and clear the intent."""
+        intent = record.intent
+        assert intent is not None
+        committed = self._outcome(intent)
+        _log.warning(
+            "join %r: took over the step of another worker, whose lease ran out; its job %s was %s",
+            record.consumer,
+            intent.job_id,
+            "committed" if committed else "aborted",
+        )
+        self.end(record.consumer, intent.job_id, committed=committed)
+
+    def _outcome(self, intent: Intent) -> bool:
+        try:
+            job = self._storage.begin_write(self._result, mode=WriteMode.CHANGES, job_id=intent.job_id)
+            if not job.committed:
+                self._storage.abort_write(job)
+                # It may have been committed just before.
+                job = self._storage.begin_write(self._result, mode=WriteMode.CHANGES, job_id=intent.job_id)
+        except TableNotFoundError:
+            return False
+        return job.committed
+
+    def end(self, consumer: str, job_id: str, *, committed: bool) -> None:
+        """Clear the intent of a job, unless that was done; if the job was committed, record its positions."""
+
+        def body(tx: Transaction) -> None:
+            table = tx.table(PROGRESS.name)
+            current = read_record(table, consumer)
+            if current is None or current.intent is None or current.intent.job_id != job_id:
+                return
+            intent = current.intent
+            after = current.at(intent.positions, intent.definition) if committed else replace(current, intent=None)
+            write_record(table, after)
+
+        self._storage.run(body)
+
+    @contextmanager
+    def renewing(self, record: Record) -> Iterator[None]:
+        """Renew the lease of the record's intent while the block runs."""
+        ended = threading.Event()
+
+        def renew() -> None:
+            current = record
+            while not ended.wait(LEASE_SECONDS / 3):
+                assert current.intent is not None
+                later = replace(current, intent=current.intent.renewed())
+                try:
+                    if not self.replace(current, later):
+                        return  # another worker has taken over
+                    current = later
+                except StructableError as error:
+                    _log.warning("join %r: its lease could not be renewed: %s", record.consumer, error)
+
+        thread = threading.Thread(target=renew, name=f"structable-join-lease-{record.consumer}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()

@@ -1,0 +1,100 @@
+"""Rows of the left table joined again and compared with the result, a batch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from structable.spi import Row, RowKind, StructuredTable
+
+from .kernel import Difference, Kernel, Values
+
+__all__ = ["BATCH_ROWS", "Counts", "batches", "differences"]
+
+BATCH_ROWS = 10_000
+"""The rows of the left table that are in memory together, with their rows of the right table and of the result."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """How many rows a step joined again, and what became of the result."""
+
+    affected: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @property
+    def written(self) -> int:
+        """The rows of the result that were written."""
+        return self.inserted + self.updated + self.deleted
+
+    def add(self, difference: Difference) -> None:
+        """Count a difference."""
+        match difference.kind:
+            case RowKind.INSERT:
+                self.inserted += 1
+            case RowKind.DELETE:
+                self.deleted += 1
+            case _:
+                self.updated += 1
+
+
+def differences(
+    kernel: Kernel,
+    right: StructuredTable,
+    result: StructuredTable,
+    left_rows: Mapping[Values, Row | None],
+    right_rows: Mapping[Values, Row | None],
+) -> Iterator[Difference]:
+    """Yield what the result lacks to have the join of these rows.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The join.
+    right, result : StructuredTable
+        The tables, at the state of the rows.
+    left_rows : mapping of tuple to Row or None
+        The rows of the left table by their keys; None where there is none.
+    right_rows : mapping of tuple to Row or None
+        Rows of the right table that are known.
+    """
+    if not left_rows:
+        return
+    before = {row.key: kernel.result_values(row) for row in result.multi_read(list(left_rows))}
+    joined = joined_rows(kernel, right, left_rows, right_rows)
+    for key, after in joined:
+        difference = kernel.difference(key, before.get(key), after)
+        if difference is not None:
+            yield difference
+
+
+def joined_rows(
+    kernel: Kernel,
+    right: StructuredTable,
+    left_rows: Mapping[Values, Row | None],
+    right_rows: Mapping[Values, Row | None],
+) -> Iterator[tuple[Values, Values | None]]:
+    """Yield the keys of rows of the left table, each with its row of the join."""
+    references = {key: kernel.foreign_key(row) for key, row in left_rows.items()}
+    missing = {one for one in references.values() if one is not None and one not in right_rows}
+    read = {row.key: row for row in right.multi_read(list(missing), kernel.bound.right_columns)} if missing else {}
+    for key, row in left_rows.items():
+        reference = references[key]
+        referred = None
+        if reference is not None:
+            referred = right_rows[reference] if reference in right_rows else read.get(reference)
+        yield key, kernel.joined(row, referred)
+
+
+def batches(rows: Iterable[Row]) -> Iterator[dict[Values, Row | None]]:
+    """Yield rows by their keys, `BATCH_ROWS` at a time."""
+    batch: dict[Values, Row | None] = {}
+    for row in rows:
+        batch[row.key] = row
+        if len(batch) == BATCH_ROWS:
+            yield batch
+            batch = {}
+    if batch:
+        yield batch

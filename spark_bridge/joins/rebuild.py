@@ -1,0 +1,150 @@
+"""`MergePass`: large steps and rebuilds in this process, in batches, so that memory does not grow with the tables.
+
+A rebuild reads the left table and the result side by side, both in key order, which is the same. A large step
+remembers the keys that changed in either table; the rows that refer to a changed row of the right table are read in
+batches, however many they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from structable.spi import Row, RowKind, StructuredTable, WriteJob
+from structable.spi.changes import CHANGE_TYPE
+
+from .affected import changed_rows, left_rows_of
+from .joining import BATCH_ROWS, Counts, batches, differences, joined_rows
+from .kernel import Difference, Kernel, Values
+from .progress import Positions
+from .step import Staged
+from .stores import JoinStores, View
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["MergePass", "count_differences"]
+
+
+class _TooManyError(Exception):
+    """More rows are affected than a large step may have."""
+
+
+class MergePass:
+    """The large steps of the service form; see `LargeSteps`.
+
+    Parameters
+    ----------
+    large : int
+        The most affected rows of a large step.
+    """
+
+    def __init__(self, large: int) -> None:
+        self._large = large
+
+    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
+        """Stage the differences of what changed since these positions; None if that is more than `large` rows."""
+        counts = Counts()
+        with _reading(stores) as view:
+            if not since.same_feeds(view.positions) or not view.positions.reach(since):
+                return Staged([], view.positions, counts)
+            try:
+                found = self._changed(stores, kernel, view, since, counts)
+                writes = [stores.result.stage(job, 0, 0, _batches(kernel, found, counts))]
+            except _TooManyError:
+                return None
+            return Staged(writes, view.positions, counts)
+
+    def stage_all(self, stores: JoinStores, kernel: Kernel, job: WriteJob) -> Staged:
+        """Stage the differences between the whole join and the result."""
+        counts = Counts()
+        with _reading(stores) as view:
+            writes = [stores.result.stage(job, 0, 0, _batches(kernel, _all_differences(kernel, view), counts))]
+            counts.affected = counts.written
+            return Staged(writes, view.positions, counts)
+
+    def _changed(
+        self, stores: JoinStores, kernel: Kernel, view: View, since: Positions, counts: Counts
+    ) -> Iterator[Difference]:
+        now, most = view.positions, self._large
+        left = changed_rows(stores.left, kernel, "left", since.left, now.left, most, keys_only=True)
+        right = changed_rows(stores.right, kernel, "right", since.right, now.right, most, keys_only=True)
+        if not left.complete or not right.complete:
+            raise _TooManyError
+        assert view.result is not None
+        for batch in self._affected(kernel, view.left, left.rows, right.rows):
+            counts.affected += len(batch)
+            if counts.affected > most:
+                raise _TooManyError
+            yield from differences(kernel, view.right, view.result, batch, {})
+
+    def _affected(
+        self, kernel: Kernel, left: StructuredTable, left_keys: Iterable[Values], right_keys: Iterable[Values]
+    ) -> Iterator[dict[Values, Row | None]]:
+        known = set(left_keys)
+        remaining = iter(known)
+        while keys := list(islice(remaining, BATCH_ROWS)):
+            read = {row.key: row for row in left.multi_read(keys, kernel.bound.left_columns)}
+            yield {key: read.get(key) for key in keys}
+        yield from batches(row for row in left_rows_of(kernel, left, right_keys) if row.key not in known)
+
+
+def count_differences(stores: JoinStores, kernel: Kernel) -> int:
+    """Return how many rows of the result differ from the whole join, all at the newest state."""
+    with _reading(stores) as view:
+        return sum(1 for _ in _all_differences(kernel, view))
+
+
+@contextmanager
+def _reading(stores: JoinStores) -> Iterator[View]:
+    with stores.result.transaction(read_only=True) as tx, stores.view(tx) as view:
+        yield view
+
+
+def _all_differences(kernel: Kernel, view: View) -> Iterator[Difference]:
+    with view.left.scan(columns=kernel.bound.left_columns) as lefts, _rows(view.result) as results:
+        pending = next(results, None)
+        for batch in batches(lefts):
+            last = next(reversed(batch))
+            before: dict[Values, Values] = {}
+            # Keys of all types that a key may have are compared by Python as by the contract.
+            while pending is not None and pending.key <= last:
+                values = kernel.result_values(pending)
+                if pending.key in batch:
+                    before[pending.key] = values
+                else:
+                    yield Difference(RowKind.DELETE, values)
+                pending = next(results, None)
+            for key, after in joined_rows(kernel, view.right, batch, {}):
+                difference = kernel.difference(key, before.get(key), after)
+                if difference is not None:
+                    yield difference
+        while pending is not None:
+            yield Difference(RowKind.DELETE, kernel.result_values(pending))
+            pending = next(results, None)
+
+
+@contextmanager
+def _rows(table: StructuredTable | None) -> Iterator[Iterator[Row]]:
+    if table is None:
+        yield iter(())
+    else:
+        with table.scan() as rows:
+            yield rows
+
+
+def _batches(kernel: Kernel, found: Iterator[Difference], counts: Counts) -> Iterator[RecordBatch]:
+    import pyarrow as pa
+
+    from structable.spi import arrow_schema
+
+    schema = arrow_schema(kernel.bound.result, kernel.columns)
+    while chunk := list(islice(found, BATCH_ROWS)):
+        for one in chunk:
+            counts.add(one)
+        columns = zip(*(one.values for one in chunk), strict=True)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+        arrays.append(pa.array([one.kind.change_type for one in chunk], pa.string()))
+        yield pa.RecordBatch.from_arrays(arrays, names=[*kernel.columns, CHANGE_TYPE])

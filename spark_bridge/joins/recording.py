@@ -1,0 +1,156 @@
+"""The definition of a join as it is recorded: compared at each start, and read by the command `structable join`.
+
+A JSON document. Tables are kept with their URLs, without passwords; of these the names alone are compared, since one
+store has many URLs, and the positions tell whether a table is the one that was joined. `select` is the selection as it
+was resolved, and `feed` the feed of the result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from structable.spark_bridge.table_ref import TableRef
+from structable.spi import DataCorruptionError, InvalidSpecificationError
+from structable.spi.documents import field_from_document, field_to_document
+from structable.spi.urls import is_secret, without_secrets
+
+from .binding import BoundJoin
+from .definition import ForeignKeyJoin, joiner_name, load_joiner
+
+__all__ = ["Definition", "definition_of"]
+
+_COMPARED = ("how", "joiner", "left", "on", "result", "result_fields", "right", "select")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A recorded definition."""
+
+    text: str
+    document: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, text: str) -> Definition:
+        """Return the definition of a recorded text.
+
+        Raises
+        ------
+        DataCorruptionError
+            If it is none.
+        """
+        try:
+            document = json.loads(text)
+            for part in (*_COMPARED, "feed"):
+                document[part]
+            for table in ("left", "right", "result"):
+                document[table]["table"], document[table]["url"], document[table]["options"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise DataCorruptionError(
+                f"{text!r:.200} is no definition of a join: {error!r}; rebuild it by its program"
+            ) from error
+        return cls(text, document)
+
+    @property
+    def feed(self) -> str:
+        """The feed of the result."""
+        return str(self.document["feed"])
+
+    @property
+    def result_table(self) -> str:
+        """The name of the result."""
+        return str(self.document["result"]["table"])
+
+    @property
+    def selection(self) -> Mapping[str, str] | None:
+        """The recorded selection; None with a joiner."""
+        selection: Mapping[str, str] | None = self.document["select"]
+        return selection
+
+    def differences(self, wanted: Definition) -> tuple[str, ...]:
+        """Return how another definition differs from this one, a sentence each."""
+        found = []
+        for part in _COMPARED:
+            ours, theirs = self.document[part], wanted.document[part]
+            if part in ("left", "right", "result"):
+                ours, theirs = ours["table"], theirs["table"]
+            if ours != theirs:
+                found.append(f"{part} was {_text(ours)} and is {_text(theirs)}")
+        return tuple(found)
+
+    def join(self, name: str, refs: Iterable[TableRef]) -> ForeignKeyJoin:
+        """Return the join, without a selection if it had none.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        refs : iterable of TableRef
+            The left table, the right one and the result.
+
+        Raises
+        ------
+        InvalidSpecificationError
+            If its joiner cannot be imported here.
+        """
+        document = self.document
+        left, right, result = refs
+        joiner = None
+        if document["joiner"] is not None:
+            try:
+                joiner = load_joiner(document["joiner"])
+            except (ImportError, AttributeError, ValueError) as error:
+                raise InvalidSpecificationError(
+                    f"join {name!r}: its joiner {document['joiner']} cannot be imported here ({error}); put its module "
+                    "where Python finds it, as by PYTHONPATH"
+                ) from error
+        fields = document["result_fields"]
+        return ForeignKeyJoin(
+            name,
+            left,
+            right,
+            document["on"],
+            document["how"],
+            select=document["select"] if document["chosen"] else None,
+            joiner=joiner,
+            result_fields=None if fields is None else [field_from_document(one) for one in fields],
+            result=result,
+        )
+
+    def ref(self, table: str) -> TableRef:
+        """Return the reference to a table, without a password: `left`, `right` or `result`."""
+        one = self.document[table]
+        return TableRef(one["url"], one["table"], **one["options"])
+
+
+def definition_of(bound: BoundJoin, feed: str) -> Definition:
+    """Return the definition of a join with the feed of its result."""
+    join = bound.join
+    select = None
+    if bound.select is not None:
+        select = {name: f"{side}.{field}" for name, (side, field) in bound.select.items()}
+    document = {
+        "version": 1,
+        "left": _ref_document(join.left),
+        "right": _ref_document(join.right),
+        "result": _ref_document(join.result),
+        "feed": feed,
+        "on": bound.on,
+        "how": join.how,
+        "select": select,
+        "chosen": join.select is not None,
+        "joiner": None if join.joiner is None else joiner_name(join.joiner),
+        "result_fields": None if join.result_fields is None else [field_to_document(one) for one in join.result_fields],
+    }
+    return Definition(json.dumps(document, sort_keys=True), document)
+
+
+def _ref_document(ref: TableRef) -> dict[str, object]:
+    options = {name: value for name, value in ref.options if not is_secret(name)}
+    return {"url": without_secrets(ref.url), "table": ref.name, "options": options}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

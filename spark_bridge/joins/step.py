@@ -1,0 +1,404 @@
+"""`Stepper`: one step of a join, small or large, and the protocol that makes each atomic.
+
+A small step is one transaction: it reads the feeds, the tables and the result, and writes the differences and the
+positions. A large step and a rebuild are write jobs: a `LargeSteps` stages the differences, and the stepper records an
+intent, commits the job and records the positions. In each case a step takes effect only if the record that it began
+with is the current one. So of two workers one starts over.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import time
+import uuid
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, TypeAlias
+
+from structable.spi import (
+    ChangesLostError,
+    CommitOutcomeUnknownError,
+    PlanChangedError,
+    StagedWrite,
+    Transaction,
+    TransactionClosedError,
+    TransactionConflictError,
+    WriteJob,
+    WriteMode,
+    retry,
+)
+
+from .affected import changed_rows, left_rows_of
+from .failpoints import reach
+from .intents import Intents
+from .joining import Counts, differences
+from .kernel import Kernel
+from .metrics import JoinInstruments
+from .progress import Intent, JoinProgress, Positions, Record, write_record
+from .recording import Definition, definition_of
+from .stores import JoinStores, View
+from .tables import JoinTables
+
+__all__ = ["LargeSteps", "Staged", "Stepper"]
+
+_log = logging.getLogger("structable.joins")
+
+_ATTEMPTS = 10
+"""Calls of `commit_write` whose outcome could not be determined."""
+_LOOK_SECONDS = 60.0
+"""How often at most the age of positions is looked at."""
+_LONGEST_AGE = 10_000 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The differences of a large step or a rebuild, staged for its job.
+
+    Attributes
+    ----------
+    writes : list of StagedWrite
+        What to commit.
+    positions : Positions
+        The states of the left and the right table at which they were joined.
+    counts : Counts
+        How many there are.
+    """
+
+    writes: list[StagedWrite]
+    positions: Positions
+    counts: Counts
+
+
+class LargeSteps(Protocol):
+    """Computes the differences of large steps and rebuilds, and stages them for a job of mode changes."""
+
+    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
+        """Stage the differences of what changed since these positions; None if these are too many to do so.
+
+        The result must be read no earlier than this was called, and the tables no earlier than the result.
+
+        Raises
+        ------
+        ChangesLostError
+            If the changes are no longer kept.
+        """
+
+    def stage_all(self, stores: JoinStores, kernel: Kernel, job: WriteJob) -> Staged:
+        """Stage the differences between the whole join and the result, read as in `stage_changes`.
+
+        There `affected` counts the differences.
+        """
+
+
+_Next: TypeAlias = Literal["bind", "large", "rebuild", "take over", "widen"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What an attempt of a small step came to: a progress, or what to do next about the record that it read."""
+
+    record: Record | None
+    progress: JoinProgress | None = None
+    next: _Next | None = None
+    written: bool = False
+
+
+class Stepper:
+    """Steps of one join; not for several threads at once.
+
+    Parameters
+    ----------
+    stores : JoinStores
+        The connections.
+    small : int
+        The most affected rows of a small step.
+    large_steps : LargeSteps
+        All others.
+    instruments : JoinInstruments
+        Where to report.
+
+    Raises
+    ------
+    InvalidSpecificationError, UnsupportedOperationError, SchemaIncompatibleError, TableNotFoundError
+        As `JoinWorker` does.
+    """
+
+    def __init__(
+        self, stores: JoinStores, *, small: int, large_steps: LargeSteps, instruments: JoinInstruments
+    ) -> None:
+        self._stores = stores
+        self._small = small
+        self._large_steps = large_steps
+        self._instruments = instruments
+        self._join = stores.join
+        self._tables = JoinTables(stores)
+        self._intents = Intents(stores.result, self._join.result.name)
+        self._known: Definition | None = None
+        self._own_job = ""
+        self._look = 0.0
+        self.kernel = Kernel(self._tables.bind())
+
+    def step(self) -> JoinProgress:
+        """Do one step; see `JoinWorker.step`."""
+        while True:
+            outcome = self._stores.result.run(self._attempt)
+            record = outcome.record
+            if outcome.progress is not None:
+                if outcome.written:
+                    reach("positions_recorded")
+                return outcome.progress
+            progress: JoinProgress | None = None
+            match outcome.next:
+                case "bind":
+                    self._bind()
+                case "widen":
+                    self._tables.create()
+                case "take over":
+                    assert record is not None
+                    self._intents.take_over(record)
+                case "large":
+                    assert record is not None
+                    progress = self._large(record)
+                case "rebuild":
+                    progress = self._rebuild(record, adopts=False)
+            if progress is not None:
+                return progress
+
+    def rebuild(self) -> JoinProgress | None:
+        """Rebuild the result; None while the intent of another worker stands."""
+        while True:
+            record = self._tables.record()
+            if record is not None and record.intent is not None:
+                if not self._may_end(record.intent):
+                    return None
+                self._intents.take_over(record)
+                continue
+            progress = self._rebuild(record, adopts=True)
+            if progress is not None:
+                return progress
+
+    def current_kernel(self) -> Kernel:
+        """Return the join, checked against the tables and the record as they are now."""
+        self._bind()
+        record = self._tables.record()
+        if record is not None:
+            known = Definition.parse(record.definition)
+            if known.feed == self._tables.result_feed():
+                self._require_same(known)
+        return self.kernel
+
+    def _attempt(self, tx: Transaction) -> _Outcome:
+        with self._stores.view(tx) as view:
+            record = view.record
+            if record is not None and record.intent is not None:
+                if self._may_end(record.intent):
+                    return _Outcome(record, next="take over")
+                return _Outcome(record, _progress(Counts(), record.positions))
+            if record is None or view.result is None:
+                return _Outcome(record, next="rebuild")
+            if not self._tables.fits(view):
+                return _Outcome(record, next="bind")
+            known = self._recognised(record)
+            if known is None:
+                return _Outcome(record, next="bind")
+            if known.feed != view.feed or record.positions is None:
+                return _Outcome(record, next="rebuild")
+            self._require_same(known)
+            if not self._tables.result_fits(view):
+                return _Outcome(record, next="widen")
+            try:
+                return self._small_step(view, record, record.positions)
+            except ChangesLostError as lost:
+                self._log_lost(lost)
+                return _Outcome(record, next="rebuild")
+
+    def _small_step(self, view: View, record: Record, since: Positions) -> _Outcome:
+        stores, kernel, now = self._stores, self.kernel, view.positions
+        if not since.same_feeds(now):
+            self._log_lost(f"a table was made again since {since.left}, {since.right}")
+            return _Outcome(record, next="rebuild")
+        if not now.reach(since):
+            stores.left.changes(view.left.specification.name).position(since.left.version)
+            stores.right.changes(view.right.specification.name).position(since.right.version)
+            raise TransactionConflictError("a table was read as it was before the last step; run the step again")
+        left = changed_rows(stores.left, kernel, "left", since.left, now.left, self._small)
+        if not left.complete:
+            return _Outcome(record, next="large")
+        right = changed_rows(stores.right, kernel, "right", since.right, now.right, self._small)
+        if not right.complete:
+            return _Outcome(record, next="large")
+        self._instruments.behind(left.oldest, right.oldest)
+        rows = left.rows
+        for row in left_rows_of(kernel, view.left, right.rows):
+            rows.setdefault(row.key, row)
+            if len(rows) > self._small:
+                return _Outcome(record, next="large")
+        counts = Counts(len(rows))
+        assert view.result is not None
+        assert view.progress is not None
+        puts, deletes = [], []
+        for one in differences(kernel, view.right, view.result, rows, right.rows):
+            counts.add(one)
+            if one.is_delete:
+                deletes.append(kernel.key_of(one.values))
+            else:
+                puts.append(kernel.row(one.values))
+        if puts:
+            view.result.replace_many(puts)
+        if deletes:
+            view.result.delete_many(deletes)
+        moves = left.oldest is not None or right.oldest is not None or self._is_old(view, since)
+        if moves:
+            write_record(view.progress, record.at(now))
+        reach("staged")
+        return _Outcome(record, _progress(counts, now), written=moves)
+
+    def _large(self, record: Record) -> JoinProgress | None:
+        """Do a large step; None if another worker was quicker, or the step must be a rebuild."""
+        since = record.positions
+        assert since is not None
+        job = self._begin()
+        try:
+            staged = self._large_steps.stage_changes(self._stores, self.kernel, job, since)
+        except ChangesLostError as lost:
+            self._log_lost(lost)
+            staged = None
+        except BaseException:
+            self._stores.result.abort_write(job)
+            raise
+        if staged is None:
+            self._stores.result.abort_write(job)
+            return self._rebuild(record, adopts=False)
+        if not since.same_feeds(staged.positions) or not staged.positions.reach(since):
+            self._stores.result.abort_write(job)
+            return None
+        return self._publish(job, staged, record, record.definition, rebuilt=False)
+
+    def _rebuild(self, record: Record | None, *, adopts: bool) -> JoinProgress | None:
+        """Join everything, taking on this definition if `adopts`; None if another worker was quicker."""
+        self._bind(resolve=adopts)
+        if record is not None:
+            known = Definition.parse(record.definition)
+            self._tables.require_one_result(known)
+            if known.feed != self._tables.result_feed():
+                # Before the result is made again: it never stands at positions of the table that was dropped.
+                emptied = replace(record, positions=None)
+                if record.positions is not None and not self._intents.replace(record, emptied):
+                    return None
+                record = emptied
+            elif not adopts:
+                self._require_same(known)
+        feed = self._tables.create()
+        wanted = definition_of(self.kernel.bound, feed)
+        job = self._begin()
+        try:
+            staged = self._large_steps.stage_all(self._stores, self.kernel, job)
+        except BaseException:
+            self._stores.result.abort_write(job)
+            raise
+        return self._publish(job, staged, record, wanted.text, rebuilt=True)
+
+    def _publish(
+        self, job: WriteJob, staged: Staged, record: Record | None, definition: str, *, rebuilt: bool
+    ) -> JoinProgress | None:
+        storage, name = self._stores.result, self._join.name
+        progress = _progress(staged.counts, staged.positions, rebuilt=rebuilt)
+        reach("staged")
+        if not staged.counts.written:
+            storage.abort_write(job)
+            if not self._intents.replace(record, Record(name, staged.positions, definition)):
+                return None
+            reach("positions_recorded")
+            return progress
+        if record is None or Definition.parse(record.definition).feed != Definition.parse(definition).feed:
+            base = Record(name, None, definition)  # the result is a new table
+        else:
+            base = record
+        intent = Intent(job.job_id, staged.positions, 0.0, definition).renewed()
+        intended = Record(name, base.positions, base.definition, intent)
+        self._own_job = job.job_id
+        if not self._intents.replace(record, intended):
+            storage.abort_write(job)
+            return None
+        reach("intent_recorded")
+        try:
+            with self._intents.renewing(intended):
+                self._commit(job, staged)
+        except TransactionClosedError:
+            return None  # another worker has taken over
+        except (TransactionConflictError, CommitOutcomeUnknownError, ConnectionError):
+            raise  # the intent stands until it is known whether the job was committed
+        except Exception:
+            storage.abort_write(job)
+            self._intents.end(name, job.job_id, committed=False)
+            raise
+        reach("committed")
+        self._intents.end(name, job.job_id, committed=True)
+        reach("positions_recorded")
+        return progress
+
+    def _commit(self, job: WriteJob, staged: Staged) -> None:
+        storage = self._stores.result
+        for attempt in range(_ATTEMPTS):
+            try:
+                retry(storage, lambda: storage.commit_write(job, staged.writes))
+                return
+            except CommitOutcomeUnknownError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+
+    def _begin(self) -> WriteJob:
+        job_id = f"join {self._join.name} {uuid.uuid4()}"
+        return self._stores.result.begin_write(self._join.result.name, mode=WriteMode.CHANGES, job_id=job_id)
+
+    def _may_end(self, intent: Intent) -> bool:
+        # An intent of this stepper stands because it failed: nobody works on it.
+        return intent.expired or intent.job_id == self._own_job
+
+    def _bind(self, *, resolve: bool = False) -> None:
+        self.kernel = Kernel(self._tables.bind(resolve=resolve))
+        self._known = None
+
+    def _recognised(self, record: Record) -> Definition | None:
+        """Return the recorded definition; None if its selection is to be adopted first."""
+        known = self._known
+        if known is None or known.text != record.definition:
+            known = Definition.parse(record.definition)
+            if self._tables.adopts(known, self.kernel.bound):
+                return None
+            self._known = known
+        return known
+
+    def _require_same(self, known: Definition) -> None:
+        found = known.differences(definition_of(self.kernel.bound, known.feed))
+        if found:
+            raise PlanChangedError(f"join {self._join.name!r}", found, "rebuild() takes this definition on")
+
+    def _log_lost(self, reason: object) -> None:
+        _log.warning("join %r is joined from the start: %s", self._join.name, reason)
+
+    def _is_old(self, view: View, since: Positions) -> bool:
+        """Tell whether a position is older than a tenth of the time for which changes are kept; asked now and then."""
+        now = time.monotonic()
+        if now < self._look:
+            return False
+        retained = [table.specification.table_options.time_retained for table in (view.left, view.right)]
+        self._look = now + min(_LOOK_SECONDS, min(retained) / 100)
+        feeds = (self._stores.left.changes(self._join.left.name), self._stores.right.changes(self._join.right.name))
+        for feed, seconds, at in zip(feeds, retained, (since.left, since.right), strict=True):
+            age = dt.timedelta(seconds=min(seconds / 10, _LONGEST_AGE))
+            if feed.at(dt.datetime.now(dt.UTC) - age) > at:
+                return True
+        return False
+
+
+def _progress(counts: Counts, positions: Positions | None, *, rebuilt: bool = False) -> JoinProgress:
+    return JoinProgress(
+        counts.affected,
+        counts.inserted,
+        counts.updated,
+        counts.deleted,
+        None if positions is None else positions.left,
+        None if positions is None else positions.right,
+        rebuilt,
+    )

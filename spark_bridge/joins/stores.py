@@ -1,0 +1,150 @@
+"""The stores of a join's tables, and `View`: the three tables in one transaction of each store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from structable.spark_bridge.store_client import StoreClient
+from structable.spark_bridge.table_ref import TableRef
+from structable.spi import (
+    FeedPosition,
+    Storage,
+    StorageUrl,
+    StoreNotFoundError,
+    StructuredTable,
+    TableNotFoundError,
+    Transaction,
+    connect,
+)
+
+from .definition import ForeignKeyJoin
+from .progress import PROGRESS, Positions, Record, read_record
+
+__all__ = ["JoinStores", "View"]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A join's tables as one transaction of each store sees them.
+
+    Attributes
+    ----------
+    positions : Positions
+        What it sees of the left and the right table.
+    result : StructuredTable, optional
+        The result, in the transaction of its store; None if there is no such table.
+    feed : str
+        The result's feed; empty if there is no such table.
+    progress : StructuredTable, optional
+        The table of records, in the same transaction; None if there is no such table.
+    record : Record, optional
+        What is recorded of the join.
+    """
+
+    positions: Positions
+    left: StructuredTable
+    right: StructuredTable
+    result: StructuredTable | None
+    feed: str
+    progress: StructuredTable | None
+    record: Record | None
+
+
+class JoinStores:
+    """Connections to the stores of a join's tables, one for each store.
+
+    Parameters
+    ----------
+    join : ForeignKeyJoin
+        The join.
+
+    Raises
+    ------
+    StoreNotFoundError, BackendNotFoundError, StorageUnavailableError, ValueError
+        As `connect` does; no store is created unless the reference to its table has the option `create`.
+    """
+
+    def __init__(self, join: ForeignKeyJoin) -> None:
+        self.join = join
+        self._open: dict[StoreClient, Storage] = {}
+        try:
+            self.result = self._connected(join.result)
+            self.left = self._connected(join.left)
+            self.right = self._connected(join.right)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connections; idempotent."""
+        for storage in self._open.values():
+            storage.close()
+
+    @contextmanager
+    def view(self, tx: Transaction) -> Iterator[View]:
+        """Yield the tables in a transaction of the result's store, and in read transactions of the other stores.
+
+        The record is read first. So no input is seen as it was before a step that the record knows of.
+        """
+        join = self.join
+        with ExitStack() as stack:
+            inputs = ((self.left, join.left.name), (self.right, join.right.name))
+            found: dict[tuple[int, str], tuple[FeedPosition, Transaction]] = {}
+            feed = _feed_of(tx, join.result.name)
+            self._locate(tx, self.result, inputs, found)
+            progress = _table_of(tx, PROGRESS.name)
+            record = None if progress is None else read_record(progress, join.name)
+            for storage in dict.fromkeys((self.left, self.right)):
+                if storage is not self.result:
+                    other = stack.enter_context(storage.transaction(read_only=True))
+                    self._locate(other, storage, inputs, found)
+            (left_at, left_in), (right_at, right_in) = (found[id(storage), name] for storage, name in inputs)
+            yield View(
+                Positions(left_at, right_at),
+                left_in.table(join.left.name),
+                right_in.table(join.right.name),
+                tx.table(join.result.name) if feed else None,
+                feed,
+                progress,
+                record,
+            )
+
+    def _locate(
+        self,
+        tx: Transaction,
+        storage: Storage,
+        inputs: tuple[tuple[Storage, str], ...],
+        found: dict[tuple[int, str], tuple[FeedPosition, Transaction]],
+    ) -> None:
+        for one, name in inputs:
+            if one is storage and (id(one), name) not in found:
+                found[id(one), name] = tx.position(name), tx
+
+    def _connected(self, ref: TableRef) -> Storage:
+        storage = self._open.get(ref.store)
+        if storage is None:
+            options = dict(ref.options)
+            if "create" not in StorageUrl.parse(ref.url).parameters:
+                options.setdefault("create", False)  # a mistyped URL must not become a store
+            try:
+                storage = self._open[ref.store] = connect(ref.url, **options)
+            except StoreNotFoundError as error:
+                reason = str(error).partition("; connect without")[0]
+                raise StoreNotFoundError(f"{reason}; TableRef(url, name, create=True) makes it") from None
+        return storage
+
+
+def _feed_of(tx: Transaction, table: str) -> str:
+    try:
+        return tx.position(table).feed
+    except TableNotFoundError:
+        return ""
+
+
+def _table_of(tx: Transaction, table: str) -> StructuredTable | None:
+    try:
+        return tx.table(table)
+    except TableNotFoundError:
+        return None

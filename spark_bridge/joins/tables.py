@@ -1,0 +1,182 @@
+"""`JoinTables`: the tables of a join as they are, checked against its definition, and the result made or widened."""
+
+from __future__ import annotations
+
+from structable.spi import (
+    PlanChangedError,
+    Storage,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    TableSpecification,
+    UnsupportedOperationError,
+)
+
+from .binding import BoundJoin, bind, check_result
+from .definition import parse_source
+from .progress import PROGRESS, Record, all_records, read_record
+from .recording import Definition, definition_of
+from .stores import JoinStores, View
+
+__all__ = ["JoinTables"]
+
+
+class JoinTables:
+    """The tables of a join.
+
+    Parameters
+    ----------
+    stores : JoinStores
+        The connections.
+    """
+
+    def __init__(self, stores: JoinStores) -> None:
+        self._stores = stores
+        self._join = stores.join
+        self._bound: BoundJoin | None = None
+
+    def record(self) -> Record | None:
+        """Return what is recorded of the join now."""
+        try:
+            return read_record(self._stores.result.table(PROGRESS.name), self._join.name)
+        except TableNotFoundError:
+            return None
+
+    def bind(self, *, resolve: bool = False) -> BoundJoin:
+        """Check the join against its tables as they are now, and create nothing.
+
+        Parameters
+        ----------
+        resolve : bool
+            Whether a selection that is not given is resolved now, also where one is recorded.
+
+        Raises
+        ------
+        InvalidSpecificationError, UnsupportedOperationError, SchemaIncompatibleError, TableNotFoundError
+            As `JoinWorker` does.
+        """
+        stores, join = self._stores, self._join
+        left = stores.left.admin.get_specification(join.left.name)
+        right = stores.right.admin.get_specification(join.right.name)
+        existing, feed = self._result()
+        record = self.record()
+        known = None if record is None else Definition.parse(record.definition)
+        recorded = None if known is None or resolve else known.selection
+        if recorded is not None and not _fits(recorded, left, right):
+            recorded = None
+        bound = bind(join, left, right, recorded, self._faults(feed))
+        ours = known is not None and known.feed == feed
+        if existing is not None and not (ours and known is not None and known.differences(definition_of(bound, feed))):
+            check_result(existing, bound.result, ours=ours)
+        self._bound = bound
+        return bound
+
+    def create(self) -> str:
+        """Make the result and the table of records where they are absent, widen the result; return its feed.
+
+        Raises
+        ------
+        SchemaIncompatibleError
+            If the result is there and is not the join's.
+        """
+        assert self._bound is not None
+        storage, wanted = self._stores.result, self._bound.result
+        storage.admin.create_or_update(PROGRESS)
+        existing, feed = self._result()
+        if existing is None:
+            try:
+                storage.admin.create(wanted)
+            except TableAlreadyExistsError:
+                return self.create()  # another worker was quicker
+            return storage.changes(wanted.name).latest().feed
+        record = self.record()
+        ours = record is not None and Definition.parse(record.definition).feed == feed
+        check_result(existing, wanted, ours=ours)
+        if ours:
+            storage.admin.create_or_update(wanted)
+        return feed
+
+    def result_feed(self) -> str:
+        """Return the feed of the result, or "" if there is no such table."""
+        return self._result()[1]
+
+    def require_one_result(self, known: Definition) -> None:
+        """Check that the recorded result is this one, or gone.
+
+        Raises
+        ------
+        PlanChangedError
+            Otherwise: two tables cannot be the results of one join.
+        """
+        name, other = self._join.name, known.result_table
+        if other == self._join.result.name:
+            return
+        try:
+            there = _feed(self._stores.result, other) == known.feed
+        except TableNotFoundError:
+            there = False
+        if there:
+            raise PlanChangedError(
+                f"join {name!r}",
+                [f"result was {other} and is {self._join.result.name}"],
+                f"Give this join another name, or drop the table {other}",
+            )
+
+    def fits(self, view: View) -> bool:
+        """Tell whether the left and the right table are still as they were when the join was bound."""
+        bound = self._bound
+        assert bound is not None
+        return view.left.specification == bound.left and view.right.specification == bound.right
+
+    def result_fits(self, view: View) -> bool:
+        """Tell whether the result has the fields that the join makes."""
+        assert self._bound is not None
+        assert view.result is not None
+        spec = view.result.specification
+        return all(one.name in spec and spec.field(one.name) == one for one in self._bound.result.fields)
+
+    def adopts(self, known: Definition, bound: BoundJoin) -> bool:
+        """Tell whether the join has no selection of its own, and is bound with another one than the recorded."""
+        if self._join.select is not None or bound.select is None or known.selection is None:
+            return False
+        ours = {name: f"{side}.{field}" for name, (side, field) in bound.select.items()}
+        return ours != known.selection and _fits(known.selection, bound.left, bound.right)
+
+    def _result(self) -> tuple[TableSpecification | None, str]:
+        """Return the specification of the result, and its feed, or ""."""
+        try:
+            spec = self._stores.result.admin.get_specification(self._join.result.name)
+        except TableNotFoundError:
+            return None, ""
+        return spec, _feed(self._stores.result, spec.name)
+
+    def _faults(self, feed: str) -> list[str]:
+        """Return why the result, if it is there, cannot be the join's whatever its fields are."""
+        join, stores = self._join, self._stores
+        if not feed:
+            return []
+        if feed in (_feed(stores.left, join.left.name), _feed(stores.right, join.right.name)):
+            return [f"the result {join.result.name!r} is an input, too; name another table"]
+        try:
+            with stores.result.transaction(read_only=True) as tx:
+                records = list(all_records(tx.table(PROGRESS.name)))
+        except TableNotFoundError:
+            return []
+        return [
+            f"table {join.result.name!r} is the result of the join {one.consumer!r}; name another result, or drop that "
+            f"one and delete the row {one.consumer!r} of {PROGRESS.name}"
+            for one in records
+            if one.consumer != join.name and Definition.parse(one.definition).feed == feed
+        ]
+
+
+def _feed(storage: Storage, table: str) -> str:
+    try:
+        return storage.changes(table).earliest().feed
+    except UnsupportedOperationError:
+        return ""
+
+
+def _fits(selection: object, left: TableSpecification, right: TableSpecification) -> bool:
+    assert isinstance(selection, dict)
+    sources = [parse_source(source) for source in selection.values()]
+    return all(field in (left if side == "left" else right) for side, field in sources)

@@ -1,0 +1,310 @@
+"""`JoinWorker`: keeps the result of a foreign-key join up to date, from any process.
+
+For the Spark form: a worker is a loop around `Stepper` (`step.py`), which has the protocol of every step: it reads the
+progress, decides whether a step is small, and publishes. What it does not do itself is to compute the differences of a
+large step and of a rebuild and to stage them: that is a `LargeSteps`, given to the `Stepper`. Here it is `MergePass`
+(`rebuild.py`), which reads in this process, in batches; Spark's reads DataFrames of one state. A `LargeSteps` says at
+which positions it read, and the `Stepper` records the intent, commits the job and records the positions.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    StorageUnavailableError,
+    TransactionClosedError,
+    TransactionConflictError,
+)
+
+from .definition import ForeignKeyJoin
+from .metrics import JoinInstruments
+from .progress import JoinProgress, Positions
+from .rebuild import MergePass, count_differences
+from .step import Stepper
+from .stores import JoinStores
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+
+__all__ = ["JoinWorker"]
+
+_log = logging.getLogger("structable.joins")
+
+_PASSING = (CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError)
+"""Errors of a step that the next one may not have."""
+_LONGEST_PAUSE = 10.0
+
+Progress = TypeVar("Progress", JoinProgress, JoinProgress | None)
+
+
+class JoinWorker:
+    """Keeps the result of a join up to date; any number of workers, in any processes, may run one join.
+
+    A step reads what changed in both tables since the recorded positions, joins the affected rows again at one
+    snapshot, compares them with the result, and writes the differences and the new positions together. So readers see
+    all of a step or none of it, a crash at any point leaves a result that the next step continues, and the result's
+    feed has each difference once. Several workers cost work, never correctness: of two that step at once, one starts
+    over.
+
+    The first step makes the result and the table `structable_progress` if they are absent, and joins everything. So
+    does a step after changes were lost: a position that has expired, a table that was dropped and made again.
+
+    A context manager; safe for threads, which take turns.
+
+    Parameters
+    ----------
+    join : ForeignKeyJoin
+        The join.
+    poll : float
+        Seconds between two looks at feeds that have not moved; above 0.
+    small : int
+        A step of at most so many affected rows is one transaction; a larger one is a write job.
+    large : int
+        A step of more affected rows reads both tables whole, in key order and in batches.
+    meter : opentelemetry.metrics.Meter, optional
+        Where to report; the meter `structable` of the program's SDK by default.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        With all faults of the definition at once; the result belongs to another join.
+    UnsupportedOperationError
+        If a table has no primary key, or no change feed of producer lookup.
+    SchemaIncompatibleError
+        If the result is there and has other fields, another key or another producer.
+    TableNotFoundError
+        If the left or the right table does not exist.
+    ValueError
+        If poll, small or large is out of its range.
+    """
+
+    def __init__(
+        self,
+        join: ForeignKeyJoin,
+        *,
+        poll: float = 0.2,
+        small: int = 10_000,
+        large: int = 1_000_000,
+        meter: Meter | None = None,
+    ) -> None:
+        _check_number("poll", poll, above_zero=True)
+        for argument, value in (("small", small), ("large", large)):
+            _check_number(argument, value, above_zero=False)
+        if small > large:
+            raise ValueError(f"small is {small} and large {large}; small must be at most large")
+        instruments = JoinInstruments(join.name, meter)
+        self.join = join
+        self._poll = poll
+        self._instruments = instruments
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._end = threading.Event()
+        self._failure: BaseException | None = None
+        self._closed = False
+        self._stores = JoinStores(join)
+        try:
+            self._stepper = Stepper(self._stores, small=small, large_steps=MergePass(large), instruments=instruments)
+        except BaseException:
+            self._stores.close()
+            raise
+
+    def step(self) -> JoinProgress:
+        """Bring the result up to the newest state of both tables, once.
+
+        While another worker's intent stands, nothing is done and nothing is affected.
+
+        Raises
+        ------
+        PlanChangedError
+            If the recorded join is another one: `rebuild` takes this one on.
+        InvalidFieldError, FieldSizeLimitError
+            If the result rejects a row, or the joiner returned one that does not fit; nothing was written.
+        InvalidSpecificationError, UnsupportedOperationError, SchemaIncompatibleError, TableNotFoundError
+            If the tables were changed so that the join does not fit them any more.
+        TransactionClosedError
+            If the worker is closed.
+        """
+        return self._measured(self._stepper.step)
+
+    def run_available(self) -> JoinProgress:
+        """Step until the result has all that was committed when this was called; return the sum of the steps.
+
+        It waits while the intent of another worker stands.
+
+        Raises
+        ------
+        Exception
+            As `step` does.
+        """
+        total: JoinProgress | None = None
+        with self._lock:
+            self._require_open()
+            target = self._latest()
+        while True:
+            progress = self.step()
+            total = progress if total is None else total.followed_by(progress)
+            left, right = progress.left_position, progress.right_position
+            if left is not None and right is not None:
+                reached = Positions(left, right)
+                if not target.same_feeds(reached):
+                    target = self._latest()  # a table was made again
+                if target.same_feeds(reached) and reached.reach(target):
+                    return total
+            time.sleep(self._poll)
+
+    def run(self, stop: threading.Event) -> None:
+        """Step whenever a feed has moved, until `stop` is set or the worker is closed.
+
+        A store that cannot be reached, and whatever else may pass, is logged and tried again, with growing pauses.
+
+        Raises
+        ------
+        Exception
+            As `step` does, all else.
+        """
+        pause = self._poll
+        while not stop.is_set() and not self._closed:
+            try:
+                progress = self.step()
+            except TransactionClosedError:
+                if self._closed:
+                    return
+                raise
+            except _PASSING as error:
+                pause = min(2 * pause, max(_LONGEST_PAUSE, self._poll))
+                _log.warning("join %r: a step failed and is tried again in %.1f s: %s", self.join.name, pause, error)
+                stop.wait(pause)
+                continue
+            pause = self._poll
+            if progress.rebuilt or progress.affected:
+                _log.debug("join %r: %s", self.join.name, progress)
+            else:
+                stop.wait(self._poll)
+
+    def start(self) -> None:
+        """`run` in a thread of its own, until `stop` or `close`; a second call does nothing while it runs.
+
+        Raises
+        ------
+        TransactionClosedError
+            If the worker is closed.
+        """
+        with self._lock:
+            self._require_open()
+            if self._thread is not None and self._thread.is_alive():
+                return
+            self._end = threading.Event()
+            self._failure = None
+            self._thread = threading.Thread(target=self._run, name=f"structable-join-{self.join.name}", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread of `start` after its step; idempotent.
+
+        Raises
+        ------
+        Exception
+            What ended the thread before, if something did.
+        """
+        self._end.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def rebuild(self) -> JoinProgress:
+        """Join everything, compare it with the result and write the differences; take on this join's definition.
+
+        A selection that is not given is resolved anew, and the result gets the fields that are new. It waits while the
+        intent of another worker stands.
+
+        Raises
+        ------
+        SchemaIncompatibleError
+            If the result has fields that this join does not make, or other types.
+        Exception
+            Else as `step` does.
+        """
+        while True:
+            progress = self._measured(self._stepper.rebuild)
+            if progress is not None:
+                return progress
+            time.sleep(self._poll)
+
+    def verify(self) -> int:
+        """Return how many rows of the result differ from the join of both tables, all at the newest state.
+
+        What was committed since the last step counts.
+
+        Raises
+        ------
+        PlanChangedError
+            If the recorded join is another one.
+        InvalidSpecificationError, UnsupportedOperationError, SchemaIncompatibleError, TableNotFoundError
+            If the tables were changed so that the join does not fit them any more.
+        TransactionClosedError
+            If the worker is closed.
+        """
+        with self._lock:
+            self._require_open()
+            return count_differences(self._stores, self._stepper.current_kernel())
+
+    def close(self) -> None:
+        """Stop, and free the connections; idempotent. What ended the thread of `start` was logged."""
+        self._end.set()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+        with self._lock:
+            self._closed = True
+            self._stores.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            self.run(self._end)
+        except BaseException as error:
+            _log.exception("join %r: the worker ended", self.join.name)
+            self._failure = error
+
+    def _measured(self, step: Callable[[], Progress]) -> Progress:
+        with self._lock:
+            self._require_open()
+            with self._instruments.step() as done:
+                progress = step()
+                if progress is not None:
+                    done.append(progress)
+                    self._instruments.caught_up()
+            return progress
+
+    def _latest(self) -> Positions:
+        left = self._stores.left.changes(self.join.left.name).latest()
+        return Positions(left, self._stores.right.changes(self.join.right.name).latest())
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise TransactionClosedError(f"the worker of the join {self.join.name!r} is closed")
+
+
+def _check_number(argument: str, value: object, *, above_zero: bool) -> None:
+    kinds: tuple[type, ...] = (int, float) if above_zero else (int,)
+    fits = isinstance(value, kinds) and not isinstance(value, bool)
+    if not fits or not (value > 0 if above_zero else value >= 0):  # type: ignore[operator]
+        wanted = "a number of seconds above 0" if above_zero else "an int of at least 0"
+        raise ValueError(f"{argument} is {value!r}; it must be {wanted}")

@@ -1,0 +1,92 @@
+"""The front of a stage: what Spark reads and joins as streams, in one DataFrame, which a micro-batch takes apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from structable.spark_bridge.pipelines.graph import Changes, Source
+from structable.spark_bridge.pipelines.planned import Stage, Step
+from structable.spark_bridge.table_ref import TableRef
+from structable.spi.changes import FEED_COLUMNS
+
+__all__ = ["Front", "loaded", "read_options"]
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The streams of a front that the steps read; of several, each row is in the struct column of its own.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        All of them.
+    schemas : mapping of str to StructType
+        Each by its name.
+    """
+
+    frame: DataFrame
+    schemas: Mapping[str, StructType]
+
+    @classmethod
+    def of(cls, stage: Stage, frames: Mapping[str, DataFrame]) -> Front:
+        outputs = [frames[name] for name in stage.outputs]
+        schemas = {name: frames[name].schema for name in stage.outputs}
+        if len(outputs) > 1:
+            structs = [frame.select(sf.struct("*").alias(f"_{place}")) for place, frame in enumerate(outputs)]
+            united = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), structs)
+        else:
+            united = outputs[0]
+        if len(stage.sources) > 1 and united.isStreaming:
+            # Spark's checkpoint knows sources by their places in the plan, whichever outputs are read.
+            nothing = [sf.lit(None).cast(column.dataType).alias(column.name) for column in united.schema.fields]
+            leaves = [frames[name].where(sf.lit(False)).select(*nothing) for name in stage.sources]
+            united = reduce(DataFrame.union, [*leaves, united])
+        return cls(united, schemas)
+
+    def streams(self, rows: DataFrame) -> dict[str, DataFrame]:
+        """Return the streams of a micro-batch."""
+        if len(self.schemas) == 1:
+            return dict.fromkeys(self.schemas, rows)
+        return {
+            name: rows.where(sf.col(f"_{place}").isNotNull()).select(f"_{place}.*")
+            for place, name in enumerate(self.schemas)
+        }
+
+
+def loaded(step: Step, spark: SparkSession, *, streaming: bool) -> DataFrame:
+    """Return the DataFrame of a source, which is a streaming one or not.
+
+    Raises
+    ------
+    ValueError
+        If it is the other.
+    """
+    node = step.node
+    if isinstance(node, Source):
+        frame = node.load(spark)
+        if not isinstance(frame, DataFrame):
+            raise ValueError(f"load returned {frame!r}; it must return a DataFrame")
+        if frame.isStreaming != streaming:
+            found, wanted = ("batch", "streaming") if streaming else ("streaming", "batch")
+            cure = "spark.readStream, or run_batch" if streaming else "spark.read, or start and run_available"
+            raise ValueError(f"load returned a {found} DataFrame, and this run needs a {wanted} one: use {cure}")
+        return frame
+    assert isinstance(node, Changes)
+    if not streaming:
+        raise ValueError(f"the changes of table {node.ref.name!r} are a stream: use start or run_available")
+    reader = spark.readStream.format("structable").options(**read_options(node.ref)).option("readChangeFeed", "true")
+    if not node.between:
+        return reader.load()
+    return reader.option("startingVersion", "earliest").load().drop(*FEED_COLUMNS)
+
+
+def read_options(ref: TableRef) -> dict[str, str]:
+    """Return the options of the format by which a table is read."""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in ref.options}
+    return {**texts, "url": ref.url, "table": ref.name}

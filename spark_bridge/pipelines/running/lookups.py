@@ -1,0 +1,264 @@
+"""Joins of a stream with a table: by the keys of each batch, with or without a cache, or by the whole table."""
+
+from __future__ import annotations
+
+import math
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from structable.spark_bridge.joins import ForeignKeyJoin
+from structable.spark_bridge.joins.binding import bind
+from structable.spark_bridge.joins.definition import Joiner
+from structable.spark_bridge.lookup_joins import check_join, joined
+from structable.spark_bridge.lookup_rows import Found, How, KeyValues, RowsOf, RowSource, Values, read_rows
+from structable.spark_bridge.pipelines.graph import ForeignKeyTable, RemoteTable, StoreTable, TableJoin
+from structable.spark_bridge.pipelines.planned import Planned, Step
+from structable.spark_bridge.registration import coordinator_of
+from structable.spark_bridge.sending.arrangement import named
+from structable.spark_bridge.store_client import StoreClient
+from structable.spark_bridge.table_ref import TableRef
+from structable.spi import TableNotFoundError, TableSpecification
+from structable.spi.access import BlockingTable, Cache, FunctionTable, blocking, open_table
+from structable.spi.rules.keyless import keyless_refusal
+from structable.spi.values import Value
+
+from .fronts import read_options
+from .open_in_workers import kept, using_store
+
+if TYPE_CHECKING:
+    from structable.spi.access import RateLimit, Retry, TableReadFunction
+
+__all__ = ["Tables"]
+
+_BATCH = 10_000
+"""Rows whose keys are read together: as many as Spark gives a task in an Arrow batch."""
+
+
+@dataclass(slots=True)
+class Tables:
+    """The tables of a run: their specifications, read once, and how streams are joined with them."""
+
+    planned: Planned
+    spark: SparkSession
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    open: ExitStack = field(default_factory=ExitStack)
+    """What the driver has open until the run ends."""
+    _specs: dict[str, TableSpecification] = field(default_factory=dict)
+
+    def ref(self, name: str) -> TableRef:
+        """Return the reference of a table of a store."""
+        node = self.planned.table(name)
+        assert isinstance(node, StoreTable | ForeignKeyTable)
+        return node.ref
+
+    def spec(self, name: str) -> TableSpecification:
+        """Return the specification of a table as it was at the first call."""
+        found = self._specs.get(name)
+        if found is None:
+            node = self.planned.table(name)
+            if isinstance(node, RemoteTable):
+                found = TableSpecification(name.replace(".", "_"), node.schema, node.key)
+            elif isinstance(node, ForeignKeyTable):
+                found = self._result(name)
+            else:
+                found = self._described(self.ref(name))
+            self._specs[name] = found
+        return found
+
+    def foreign_key_join(self, name: str) -> ForeignKeyJoin:
+        """Return the join whose result a table is."""
+        node, names = self.planned.table(name), self.planned.graph.names
+        assert isinstance(node, ForeignKeyTable)
+        how: Literal["inner", "left"] = "left" if node.how == "left" else "inner"
+        return ForeignKeyJoin(
+            name,
+            self.ref(names[node.left]),
+            self.ref(names[node.right]),
+            node.on,
+            how,
+            select=node.select,
+            joiner=cast("Joiner | None", node.joiner),
+            result_fields=node.result_fields,
+            result=node.ref,
+        )
+
+    def _result(self, name: str) -> TableSpecification:
+        """Return the specification of a join's result, which the join may have to make."""
+        node, names = self.planned.table(name), self.planned.graph.names
+        assert isinstance(node, ForeignKeyTable)
+        try:
+            return self._described(node.ref)
+        except TableNotFoundError:
+            return bind(self.foreign_key_join(name), self.spec(names[node.left]), self.spec(names[node.right])).result
+
+    def _described(self, ref: TableRef) -> TableSpecification:
+        return coordinator_of(self.spark).client.describe(ref.store, ref.name)
+
+    def joined(self, step: Step, frame: DataFrame, whole: Callable[[str, DataFrame], DataFrame]) -> DataFrame:
+        """Return the DataFrame of a step `join_table`; lazy.
+
+        `whole` is given the DataFrame of a table that is read whole, and returns that of the micro-batch's snapshot.
+        """
+        node, table = step.node, step.table
+        assert isinstance(node, TableJoin)
+        assert table is not None
+        spec, target = self.spec(table), self.planned.table(table)
+        if spec.keyless:
+            raise keyless_refusal(spec, "joins with streams")
+        columns = node.columns
+        if columns is None:
+            columns = tuple(name for name in spec.field_names if name not in spec.primary_key)
+        added = [(name, f"{node.prefix}{name}") for name in columns]
+        how: How = "left" if node.how == "left" else "inner"
+        if isinstance(target, StoreTable) and target.access == "broadcast":
+            check_join(frame, spec, node.on, added, how)
+            reader = frame.sparkSession.read.format("structable").options(**read_options(target.ref))
+            return _broadcast(frame, whole(table, reader.load()), spec, node, added)
+
+        def source(fields: tuple[str, ...]) -> RowSource:
+            name = f"{self.run} {step.name}"
+            if isinstance(target, RemoteTable):
+                assert target.read is not None
+                return _RemoteRows(
+                    name, table, fields, spec, target.read, target.read_retry, target.rate_limit, target.cache
+                )
+            cache = target.cache if isinstance(target, StoreTable) else None
+            return _KeptRows(name, self.ref(table).store, spec, fields, spec.table_options.soft_delete, cache)
+
+        return joined(frame, spec, node.on, added, how, source, _BATCH)
+
+
+def _broadcast(
+    frame: DataFrame, rows: DataFrame, spec: TableSpecification, node: TableJoin, added: list[tuple[str, str]]
+) -> DataFrame:
+    softly = spec.table_options.soft_delete
+    if softly is not None:
+        rows = rows.where(~sf.coalesce(named(softly), sf.lit(False)))
+    keys = [named(right).alias(f"_key_{place}") for place, (_, right) in enumerate(node.on)]
+    rows = rows.select(*keys, *(named(one).alias(name) for one, name in added))
+    met = [named(left) == sf.col(f"_key_{place}") for place, (left, _) in enumerate(node.on)]
+    return frame.join(sf.broadcast(rows), met, node.how).drop(*(f"_key_{place}" for place in range(len(met))))
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptRows:
+    """Rows of a table, over a connection that the worker keeps, with a cache that it keeps too."""
+
+    name: str
+    store: StoreClient
+    spec: TableSpecification
+    fields: tuple[str, ...]
+    soft_delete: str | None
+    cache: Cache | None
+
+    @contextmanager
+    def open(self) -> Iterator[RowsOf]:
+        with using_store(self.store) as storage:
+
+            def read(keys: list[KeyValues]) -> Found:
+                if self.soft_delete is None:
+                    return Found.of_rows(self.spec, self.fields, read_rows(storage, self.spec, self.fields, keys))
+                wanted = tuple(dict.fromkeys((*self.fields, self.soft_delete)))
+                rows = read_rows(storage, self.spec, wanted, keys)
+                kept_rows = [row for row in rows if row[self.soft_delete] is not True]
+                return Found.of_rows(self.spec, self.fields, kept_rows)
+
+            if self.cache is None:
+                yield lambda keys: read(list(keys))
+                return
+            with kept(self.name, lambda: _CachedRows(self.cache or Cache())) as cached:
+                yield lambda keys: Found.of(cached.of(keys, read), self.fields)
+
+
+class _CachedRows:
+    """What `Cache` promises, for a task that alone reads, and writes nothing: the least recently used rows go first."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._rows: OrderedDict[KeyValues, tuple[float, Values | None]] = OrderedDict()
+
+    def of(self, keys: Iterable[KeyValues], read: Callable[[list[KeyValues]], Found]) -> dict[KeyValues, Values]:
+        now, rows = time.monotonic(), self._rows
+        found: dict[KeyValues, Values] = {}
+        unknown: list[KeyValues] = []
+        for key in keys:
+            expires, values = rows.get(key, _NOT_CACHED)
+            if expires <= now:
+                unknown.append(key)
+                continue
+            rows.move_to_end(key)
+            if values is not None:
+                found[key] = values
+        if unknown:
+            read_now = read(unknown)
+            values_of = zip(*read_now.columns, strict=True) if read_now.columns else [()] * len(read_now.keys)
+            loaded = dict(zip(read_now.keys, values_of, strict=True))
+            found |= loaded
+            self._keep(unknown, loaded, now + self._cache.ttl)
+        return found
+
+    def _keep(self, keys: Iterable[KeyValues], loaded: Mapping[KeyValues, Values], expires: float) -> None:
+        rows = self._rows
+        for key in keys:
+            values = loaded.get(key)
+            if values is not None or self._cache.absent:
+                rows[key] = expires, values
+                rows.move_to_end(key)
+            else:
+                rows.pop(key, None)
+        while len(rows) > self._cache.max_rows:
+            rows.popitem(last=False)
+
+    def close(self) -> None:
+        self._rows.clear()
+
+
+_NOT_CACHED: tuple[float, Values | None] = (-math.inf, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _RemoteRows:
+    """Rows of a remote table, whose functions are opened once in each worker."""
+
+    name: str
+    table: str
+    fields: tuple[str, ...]
+    spec: TableSpecification
+    read: TableReadFunction[KeyValues, Mapping[str, Value]]
+    retry: Retry | None
+    rate_limit: RateLimit | None
+    cache: Cache | None
+
+    @contextmanager
+    def open(self) -> Iterator[RowsOf]:
+        with kept(self.name, self._opened) as table:
+            yield lambda keys: self._found(table.get_many(list(keys)))
+
+    def _found(self, rows: Mapping[KeyValues, Mapping[str, Value]]) -> Found:
+        values = {key: tuple([self._value(key, row, name) for name in self.fields]) for key, row in rows.items()}
+        return Found.of(values, self.fields)
+
+    def _opened(self) -> BlockingTable[KeyValues, Mapping[str, Value]]:
+        functions: FunctionTable[KeyValues, Mapping[str, Value]] = FunctionTable(read=self.read)
+        return blocking(
+            open_table(
+                functions,
+                name=self.table,
+                read_retry=self.retry,
+                rate_limit=self.rate_limit,
+                cache=self.cache,
+            )
+        )
+
+    def _value(self, key: KeyValues, row: Mapping[str, Value], name: str) -> Value:
+        if name in self.spec.primary_key:
+            return key[self.spec.primary_key.index(name)]
+        return row.get(name)

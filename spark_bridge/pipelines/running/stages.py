@@ -1,0 +1,275 @@
+"""A stage that runs: its front built and its steps checked before anything starts, then its micro-batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from structable.spark_bridge.micro_batches import MicroBatch
+from structable.spark_bridge.pipelines.graph import Changes, Intermediate, Map, PartitionBy, Source, StepKind
+from structable.spark_bridge.pipelines.planned import Planned, Problem, Stage, Step
+from structable.spark_bridge.table_ref import TableRef
+from structable.spi import PlanError, RecordNotFoundError
+
+from .fronts import Front, loaded
+from .lookups import Tables
+from .numbering import Numbered
+from .step_metrics import record
+from .streams import derived
+from .writes import Write, write_of
+
+__all__ = ["StageRun", "prepared"]
+
+_LOADS = (StepKind.SOURCE, StepKind.CHANGES)
+
+
+def prepared(planned: Planned, spark: SparkSession, *, streaming: bool) -> list[StageRun]:
+    """Build all stages of a pipeline and check them against their tables; nothing is read or written.
+
+    Raises
+    ------
+    PlanError
+        With every problem.
+    """
+    check = _Check(planned, spark, streaming)
+    stages = [check.stage(stage) for stage in planned.stages]
+    if check.problems:
+        check.tables.open.close()
+        raise PlanError(f"pipeline {planned.name!r}", check.problems) from check.cause
+    return [stage for stage in stages if stage is not None]
+
+
+@dataclass(slots=True)
+class _Check:
+    planned: Planned
+    spark: SparkSession
+    streaming: bool
+    tables: Tables = field(init=False)
+    problems: list[Problem] = field(default_factory=list)
+    cause: Exception | None = None
+    between: dict[TableRef, StructType] = field(default_factory=dict)
+    """The schemas of streams between stages."""
+
+    def __post_init__(self) -> None:
+        self.tables = Tables(self.planned, self.spark)
+
+    def stage(self, stage: Stage) -> StageRun | None:
+        """Return a stage; None if it has problems."""
+        before = len(self.problems)
+        frames: dict[str, DataFrame] = {}
+        writes: dict[str, Write] = {}
+        kept: dict[str, frozenset[str]] = {}
+        for step in stage.front:
+            self._stream(stage, step, frames, kept)
+        front = None
+        if all(name in frames for name in stage.outputs):
+            with self._finding(stage, None):
+                front = Front.of(stage, frames)
+                empty = {
+                    name: self.spark.createDataFrame([], StructType(schema.fields))
+                    for name, schema in front.schemas.items()
+                }
+                frames.update(empty)
+        for step in stage.steps:
+            if step.writes:
+                self._write(stage, step, frames, writes)
+                if step.inputs and step.inputs[0] in frames:
+                    frames[step.name] = frames[step.inputs[0]]
+                    kept[step.name] = kept.get(step.inputs[0], frozenset())
+            else:
+                self._stream(stage, step, frames, kept)
+        if front is None or len(self.problems) > before:
+            return None
+        return StageRun(self.planned, stage, self.spark, front, self.tables, writes)
+
+    def _stream(self, stage: Stage, step: Step, frames: dict[str, DataFrame], kept: dict[str, frozenset[str]]) -> None:
+        node = step.node
+        if step.kind in _LOADS:
+            if isinstance(node, Changes) and node.between and (node.ref not in self.between or not self.streaming):
+                if node.ref in self.between:
+                    frames[step.name] = self.spark.createDataFrame([], self.between[node.ref])
+                return
+            with self._finding(stage, step):
+                frames[step.name] = loaded(step, self.spark, streaming=self.streaming)
+                wanted = (*(node.key or ()), *(node.order or ())) if isinstance(node, Source) else ()
+                kept[step.name] = frozenset(wanted)
+                _require(frames[step.name], wanted, "the source lacks the columns of its key or order")
+            return
+        if not all(name in frames for name in step.inputs):
+            return
+        wanted_columns = frozenset[str]().union(*(kept.get(name, frozenset()) for name in step.inputs))
+        with self._finding(stage, step):
+            inputs = [frames[name] for name in step.inputs]
+            if step.kind is StepKind.TABLE_JOIN:
+                frame = self.tables.joined(step, inputs[0], lambda name, rows: rows)
+            else:
+                frame = derived(step, inputs, self.planned.partitioners)
+            if not isinstance(frame, DataFrame):
+                raise ValueError(f"the function returned {frame!r}; it must return a DataFrame")
+            if isinstance(node, PartitionBy):
+                wanted_columns |= set(node.key)
+            if isinstance(node, Map) and node.rekeys:
+                wanted_columns = frozenset()
+            if isinstance(node, Map):
+                _require(
+                    frame,
+                    sorted(wanted_columns),
+                    "a map must keep the columns of key and order, or say rekeys=True; it has lost",
+                )
+            frames[step.name] = frame
+            kept[step.name] = wanted_columns & set(frame.columns)
+
+    def _write(self, stage: Stage, step: Step, frames: Mapping[str, DataFrame], writes: dict[str, Write]) -> None:
+        if not all(name in frames for name in step.inputs):
+            return
+        with self._finding(stage, step):
+            writes[step.name] = write = write_of(step, self.planned, self.tables)
+            schema = frames[step.inputs[0]].schema if step.inputs else StructType()
+            write.check(schema, streaming=self.streaming)
+            if isinstance(step.node, Intermediate):
+                self.between[step.node.ref] = schema
+
+    @contextmanager
+    def _finding(self, stage: Stage, step: Step | None) -> Iterator[None]:
+        """Take an error, whatever a user's function raises, for a problem."""
+        try:
+            yield
+        except Exception as error:
+            self.cause = self.cause or error
+            text = str(error).strip().splitlines()[0] if isinstance(error, PySparkException) else str(error)
+            where = f"stage {stage.name!r}" if step is None else f"{step.kind} {step.name!r}"
+            self.problems.append(Problem((), (), f"{where}: {text or type(error).__name__}"))
+
+
+def _require(frame: DataFrame, names: tuple[str, ...] | list[str], what: str) -> None:
+    lacking = [name for name in names if name not in frame.columns]
+    if lacking:
+        raise ValueError(f"{what}: {', '.join(lacking)}")
+
+
+@dataclass(slots=True)
+class StageRun:
+    """A stage whose steps were checked.
+
+    Parameters
+    ----------
+    planned : Planned
+        The pipeline.
+    stage : Stage
+        The stage.
+    spark : SparkSession
+        The session.
+    front : Front
+        What it reads.
+    tables : Tables
+        How its steps read tables.
+    writes : mapping of str to Write
+        Its writes, by the names of their steps.
+    error : BaseException or None
+        Why its last micro-batch failed, as it was raised here: Spark passes on the text alone.
+    """
+
+    planned: Planned
+    stage: Stage
+    spark: SparkSession
+    front: Front
+    tables: Tables
+    writes: Mapping[str, Write]
+    error: BaseException | None = None
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self.stage.name
+
+    def micro_batch(self, rows: DataFrame, number: int) -> None:
+        """Run the steps of a micro-batch; the function of `foreachBatch`."""
+        try:
+            micro_batch, run = MicroBatch.of_driver(rows.sparkSession.sparkContext)
+            self.run(rows, Numbered(self.planned.name, number, micro_batch.query, run))
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def batch(self, batch: Numbered, between: dict[TableRef, DataFrame]) -> None:
+        """Run the steps on batch DataFrames; `between` has the streams of earlier stages, and takes those of this."""
+        frames: dict[str, DataFrame] = {}
+        for step in self.stage.front:
+            if isinstance(step.node, Changes):
+                frames[step.name] = between[step.node.ref]
+            elif step.kind in _LOADS:
+                frames[step.name] = loaded(step, self.spark, streaming=False)
+            else:
+                inputs = [frames[name] for name in step.inputs]
+                frames[step.name] = derived(step, inputs, self.planned.partitioners)
+        self.run(Front.of(self.stage, frames).frame, batch, between)
+
+    def run(self, rows: DataFrame, batch: Numbered, between: dict[TableRef, DataFrame] | None = None) -> None:
+        """Run the steps on the rows of the front; `between` takes the streams to later stages of a batch run."""
+        with _Scope() as scope:
+            frames = self.front.streams(scope.persisted(rows) if self.stage.cached else rows)
+            for step in self.stage.steps:
+                inputs = [frames[name] for name in step.inputs]
+                if step.writes:
+                    if between is not None and isinstance(step.node, Intermediate):
+                        between[step.node.ref] = inputs[0].persist()
+                        inputs[0].count()  # now, ahead of later writes to the tables that it was joined with
+                    else:
+                        self._write(step, inputs, batch)
+                    if step.table is not None:
+                        scope.forget(step.table)
+                    if inputs:
+                        frames[step.name] = inputs[0]
+                    continue
+                if step.kind is StepKind.TABLE_JOIN:
+                    frame = self.tables.joined(step, inputs[0], scope.table)
+                else:
+                    frame = derived(step, inputs, self.planned.partitioners)
+                frames[step.name] = scope.persisted(frame) if step.persist else frame
+
+    def _write(self, step: Step, inputs: list[DataFrame], batch: Numbered) -> None:
+        begun = time.perf_counter()
+        try:
+            summary = self.writes[step.name].run(inputs[0] if inputs else None, batch)
+        except BaseException as error:
+            if isinstance(error, RecordNotFoundError) and step.kind is StepKind.SEND_UPDATE_TO:
+                error.add_note('on_missing="drop" leaves out updates of keys that have no row, default= gives them one')
+            error.add_note(f"in {step.kind} {step.name!r} of stage {self.name!r}, pipeline {self.planned.name!r}")
+            raise
+        rows = None if summary is None else summary.rows
+        record(self.planned.name, self.name, step.name, time.perf_counter() - begun, rows)
+
+
+class _Scope:
+    """What a micro-batch has persisted, until its end."""
+
+    def __init__(self) -> None:
+        self._frames: list[DataFrame] = []
+        self._tables: dict[str, DataFrame] = {}
+
+    def __enter__(self) -> _Scope:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for frame in reversed(self._frames):
+            frame.unpersist()
+
+    def persisted(self, frame: DataFrame) -> DataFrame:
+        self._frames.append(frame.persist())
+        return self._frames[-1]
+
+    def table(self, name: str, rows: DataFrame) -> DataFrame:
+        """Return the snapshot of a table that is read whole."""
+        if name not in self._tables:
+            self._tables[name] = self.persisted(rows)
+        return self._tables[name]
+
+    def forget(self, name: str) -> None:
+        """Read a table anew from now on, because it was written."""
+        self._tables.pop(name, None)

@@ -1,0 +1,168 @@
+"""Steps that write a stream: to a table of a store, by one job each; to a remote table or a sink, at least once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from structable.spark_bridge.joins import JoinWorker
+from structable.spark_bridge.joins.binding import bind
+from structable.spark_bridge.pipelines.graph import ForeignKeyTable, Intermediate, RemoteTable, Send, SideInput, Sink
+from structable.spark_bridge.pipelines.planned import Planned, Step
+from structable.spark_bridge.sending.arguments import Plan, Sending
+from structable.spark_bridge.sending.arrangement import COMMIT_VERSION
+from structable.spark_bridge.sending.jobs import Reshape, WriteSummary, run_job
+from structable.spark_bridge.sending.rows import plan_rows
+from structable.spark_bridge.sending.updates import plan_updates
+from structable.spark_bridge.table_creation import create_table
+from structable.spark_bridge.table_ref import TableRef
+from structable.spi import TableSpecification, WriteMode
+
+from .lookups import Tables
+from .numbering import Numbered
+from .remote_writes import RemoteWrite
+
+__all__ = ["Write", "write_of"]
+
+
+class Write(Protocol):
+    """The write of a step."""
+
+    def check(self, schema: StructType, *, streaming: bool) -> None:
+        """Raise what keeps rows of a schema from being written, before anything runs."""
+
+    def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary | None:
+        """Write the rows, which are None of a join of tables; returns None if they were not counted."""
+
+
+def write_of(step: Step, planned: Planned, tables: Tables) -> Write:
+    """Return the write of a step."""
+    node = step.node
+    match node:
+        case Sink():
+            return _Sink(node)
+        case ForeignKeyTable():
+            return _Join(step, planned, tables)
+        case Intermediate():
+            return _Between(step, node.ref, tables)
+        case Send() | SideInput():
+            assert step.table is not None
+            target = planned.table(step.table)
+            if isinstance(target, RemoteTable):
+                options = node.options if isinstance(node, Send) else None
+                return RemoteWrite(step.table, target, tables.spec(step.table), options, step.order)
+            return _ToTable(step, tables, tables.ref(step.table), _plan(step))
+    raise TypeError(f"step {step.name!r} writes nothing: {node!r}")
+
+
+def _plan(step: Step) -> Plan:
+    order = None if step.order is None else list(step.order)
+    if not isinstance(step.node, Send):
+        return plan_rows(order_by=order)
+    options = step.node.options
+    if options.update:
+        return plan_updates(
+            options.default,
+            nulls=options.nulls,
+            on_missing=options.on_missing,
+            order_by=order,
+            unordered=options.unordered,
+            deletes=options.deletes,
+        )
+    if options.mode == WriteMode.CHANGES and step.order == (COMMIT_VERSION,):
+        order = None  # then preimages come before postimages
+    return plan_rows(options.mode, order, unordered=options.unordered, deletes=options.deletes)
+
+
+class _ToTable:
+    def __init__(self, step: Step, tables: Tables, ref: TableRef, plan: Plan) -> None:
+        self._step, self._tables, self._ref, self._plan = step, tables, ref, plan
+        self._sending: Sending | None = None
+
+    def spec(self) -> TableSpecification:
+        assert self._step.table is not None
+        return self._tables.spec(self._step.table)
+
+    def check(self, schema: StructType, *, streaming: bool) -> None:
+        self._sending = self._plan(self.spec(), schema, streaming=streaming)
+
+    def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary:
+        sending, spec = self._sending, self.spec()
+        assert sending is not None
+        assert frame is not None
+
+        def prepare(frame: DataFrame) -> tuple[TableSpecification, DataFrame, Reshape]:
+            return spec, sending.arrangement.apply(spec, frame), sending.reshape
+
+        wanted = batch.job(self._step, self._ref.name, sending.mode, sending.on_missing)
+        run = None if batch.query is None else batch.run
+        return run_job(self._ref.store, wanted, frame, prepare, run=run, submits_again=batch.again)
+
+
+class _Between(_ToTable):
+    """The write of a stream between two stages, to a table with a feed, made unless it is there."""
+
+    def __init__(self, step: Step, ref: TableRef, tables: Tables) -> None:
+        super().__init__(step, tables, ref, plan_rows("insert", unordered=True))
+        self._spec: TableSpecification | None = None
+
+    def spec(self) -> TableSpecification:
+        assert self._spec is not None
+        return self._spec
+
+    def check(self, schema: StructType, *, streaming: bool) -> None:
+        if not streaming:
+            return
+        empty = self._tables.spark.createDataFrame([], schema)
+        options = {"write-mode": "append-only", "changelog-producer": "input"}
+        self._spec = create_table(empty, self._ref, options=options, if_exists="ignore")
+        super().check(schema, streaming=streaming)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sink:
+    node: Sink
+
+    def check(self, schema: StructType, *, streaming: bool) -> None:
+        return None
+
+    def run(self, frame: DataFrame | None, batch: Numbered) -> None:
+        write = self.node.write
+        assert frame is not None
+        if not isinstance(write, Mapping):
+            write(frame, batch.number)
+            return
+        given: Mapping[str, Any] = write
+        writer = frame.write.format(given["format"]).options(**given.get("options", {}))
+        writer.mode(given.get("mode", "append")).save()
+
+
+class _Join:
+    """A foreign-key join of tables that the stage has written: brings its result up to date."""
+
+    def __init__(self, step: Step, planned: Planned, tables: Tables) -> None:
+        assert isinstance(step.node, ForeignKeyTable)
+        names = planned.graph.names
+        self._inputs = names[step.node.left], names[step.node.right]
+        self._chained = any(isinstance(planned.table(name), ForeignKeyTable) for name in self._inputs)
+        self._join, self._tables = tables.foreign_key_join(step.name), tables
+        self._worker: JoinWorker | None = None
+
+    def check(self, schema: StructType, *, streaming: bool) -> None:
+        left, right = map(self._tables.spec, self._inputs)
+        bind(self._join, left, right)
+        if not self._chained:  # else an earlier step makes one of the tables
+            self._opened()
+
+    def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary:
+        progress = self._opened().run_available()
+        return WriteSummary(progress.affected, progress.affected)
+
+    def _opened(self) -> JoinWorker:
+        if self._worker is None:
+            self._worker = self._tables.open.enter_context(JoinWorker(self._join))
+        return self._worker

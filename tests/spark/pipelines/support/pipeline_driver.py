@@ -1,0 +1,88 @@
+"""A Spark application that runs a pipeline over two stores until all is read, or until it is killed after a commit.
+
+Prints the table of each write job that it committed. Usage: pipeline_driver.py SETTINGS, JSON with the keys
+
+- `folder`: where the files arrive, and the checkpoint and the sink's files are;
+- `leveldb` and `postgresql`: the URLs of the stores;
+- `killed_after`: the number of the commit after which the process kills itself; 0 for none.
+"""
+
+import itertools
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from structable.spark_bridge import TableRef, write_jobs
+from structable.spark_bridge.pipelines import Pipeline
+from structable.spi import CommitResult, Field, StagedWrite, Storage, TableSpecification, WriteJob
+
+SCHEMAS = {"changed": "id string, name string", "viewed": "id string, n bigint", "asked": "n bigint, place int"}
+PROFILES = TableSpecification("profiles", [Field.string("id"), Field.string("name")], ["id"])
+VIEWS = TableSpecification("views", [Field.long("n"), Field.string("id"), Field.string("name")], ["n"])
+ASKED = TableSpecification("asked", [Field.long("n"), Field.int("place"), Field.string("name")], ["n"])
+
+
+def kill_after(commits: int) -> None:
+    """Print a line after each commit, and kill this process after the last of them."""
+    commit, numbers = write_jobs.commit_with_retries, itertools.count(1)
+
+    def told(storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> tuple[CommitResult, int]:
+        result = commit(storage, job, staged)
+        if result[0].applied:
+            print(f"committed {job.table}", flush=True)
+            if next(numbers) == commits:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    write_jobs.commit_with_retries = told
+
+
+def declared(settings: dict[str, Any]) -> Pipeline:
+    """Return the pipeline: changed -> profiles; viewed with profiles -> views; asked with views -> asked, and files."""
+    folder = Path(settings["folder"])
+
+    def load(name: str) -> Any:  # noqa: ANN401 - a function of a session
+        return lambda spark: spark.readStream.schema(SCHEMAS[name]).json(str(folder / name))
+
+    def write(frame: DataFrame, batch: int) -> None:
+        rows = sorted((tuple(row) for row in frame.collect()), key=str)
+        (folder / "sink" / f"{batch}.json").write_text(json.dumps(rows))
+
+    pipeline = Pipeline("killed")
+    profiles = pipeline.table("profiles", TableRef(settings["postgresql"], "profiles"))
+    views = pipeline.table("views", TableRef(settings["leveldb"], "views"))
+    results = pipeline.table("results", TableRef(settings["postgresql"], "asked"))
+    questions = pipeline.source("asked", load("asked"), key="n", partitions=2)
+    answers = questions.join_table(views, "n", columns="name", how="left")
+    answers.send_update_to(results, default={}, unordered=True, name="answer").sink("files", write)
+    viewed = pipeline.source("viewed", load("viewed"), key="id", partitions=2)
+    named = viewed.join_table(profiles, "id", columns="name").partition_by("n")
+    named.send_to(views, unordered=True, name="view")
+    pipeline.source("changed", load("changed"), key="id", partitions=2).send_to(profiles, name="change")
+    return pipeline
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    kill_after(settings["killed_after"])
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", settings["java"])
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    declared(settings).run_available(spark, f"{settings['folder']}/checkpoint")
+    print("ended", flush=True)
+
+
+if __name__ == "__main__":
+    main()
