@@ -48,6 +48,7 @@ _WIDE = (
     "tests/conformance/",
     "tests/datasets/",
     "tests/examples/",
+    "tests/joins/",
     "tests/metering/",
     *_ON_ONE_STORE,
 )
