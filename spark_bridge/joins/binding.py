@@ -198,7 +198,9 @@ def _foreign_key(
         )
         missing = [name for name in key if name not in pairs]
         if missing:
-            faults.append(f"on lacks {', '.join(missing)} of the primary key of table {right.name!r}; it takes all of it")
+            faults.append(
+                f"on lacks {', '.join(missing)} of the primary key of table {right.name!r}; it takes all of it"
+            )
     whole = all(name in pairs for name in key)
     for theirs in key:
         ours = pairs.get(theirs)
@@ -215,9 +217,7 @@ def _foreign_key(
     return tuple(pairs[name] for name in key) if whole else ()
 
 
-def _way_to_left(
-    left: TableSpecification, foreign_key: tuple[str, ...], faults: list[str]
-) -> tuple[int, str | None]:
+def _way_to_left(left: TableSpecification, foreign_key: tuple[str, ...], faults: list[str]) -> tuple[int, str | None]:
     prefix = 0
     while prefix < len(left.primary_key) and left.primary_key[prefix] in foreign_key:
         prefix += 1
@@ -252,7 +252,9 @@ def _selection(
         ours = {name.lower() for name in left.field_names}
         clashes = [field.name for field in right.value_fields if field.name.lower() in ours]
         if clashes:
-            faults.append(f"both tables have fields named {', '.join(clashes)}; name the fields of the result by select")
+            faults.append(
+                f"both tables have fields named {', '.join(clashes)}; name the fields of the result by select"
+            )
             return None
         chosen |= {field.name: ("right", field.name) for field in right.value_fields}
     whole = True

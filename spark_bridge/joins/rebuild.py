@@ -61,7 +61,9 @@ class MergePass:
         """Stage the differences between the whole join and the result."""
         counts = Counts()
         with reading(stores) as view:
-            writes = [stores.result.stage(job, 0, 0, difference_batches(kernel, _all_differences(kernel, view), counts))]
+            writes = [
+                stores.result.stage(job, 0, 0, difference_batches(kernel, _all_differences(kernel, view), counts))
+            ]
             counts.affected = counts.written
             return Staged(writes, view.positions, counts)
 
