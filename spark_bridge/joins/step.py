@@ -12,7 +12,7 @@ import datetime as dt
 import logging
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
 from structable.spi import (
@@ -201,13 +201,13 @@ class Stepper:
             try:
                 return self._small_step(view, record, record.positions)
             except ChangesLostError as lost:
-                _log.warning("join %r is joined from the start: %s", self._join.name, lost)
+                self._log_lost(lost)
                 return _Outcome(record, next="rebuild")
 
     def _small_step(self, view: View, record: Record, since: Positions) -> _Outcome:
         stores, kernel, now = self._stores, self.kernel, view.positions
         if not since.same_feeds(now):
-            _log.warning("join %r is joined from the start: a table was made again since %s", self._join.name, since)
+            self._log_lost(f"a table was made again since {since.left}, {since.right}")
             return _Outcome(record, next="rebuild")
         if not now.reach(since):
             stores.left.changes(view.left.specification.name).position(since.left.version)
@@ -252,9 +252,9 @@ class Stepper:
         job = self._begin()
         try:
             staged = self._large_steps.stage_changes(self._stores, self.kernel, job, since)
-        except ChangesLostError:
-            self._stores.result.abort_write(job)
-            return None  # the next attempt finds it, too
+        except ChangesLostError as lost:
+            self._log_lost(lost)
+            staged = None
         except BaseException:
             self._stores.result.abort_write(job)
             raise
@@ -269,12 +269,19 @@ class Stepper:
     def _rebuild(self, record: Record | None, *, adopts: bool) -> JoinProgress | None:
         """Join everything, taking on this definition if `adopts`; None if another worker was quicker."""
         self._bind(resolve=adopts)
-        feed = self._tables.create()
-        wanted = definition_of(self.kernel.bound, feed)
         if record is not None:
             known = Definition.parse(record.definition)
-            if not adopts and known.feed == feed:
+            self._tables.require_one_result(known)
+            if known.feed != self._tables.result_feed():
+                # Before the result is made again: it never stands at positions of the table that was dropped.
+                emptied = replace(record, positions=None)
+                if record.positions is not None and not self._intents.replace(record, emptied):
+                    return None
+                record = emptied
+            elif not adopts:
                 self._require_same(known)
+        feed = self._tables.create()
+        wanted = definition_of(self.kernel.bound, feed)
         job = self._begin()
         try:
             staged = self._large_steps.stage_all(self._stores, self.kernel, job)
@@ -361,6 +368,9 @@ class Stepper:
                 f"join {self._join.name!r} has a result of another definition, which rebuild() changes to this one",
                 found,
             )
+
+    def _log_lost(self, reason: object) -> None:
+        _log.warning("join %r is joined from the start: %s", self._join.name, reason)
 
     def _is_old(self, view: View, since: Positions) -> bool:
         """Tell whether a position is older than a tenth of the time for which changes are kept; asked now and then."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from structable.spi import (
+    PlanChangedError,
     Storage,
     TableAlreadyExistsError,
     TableNotFoundError,
@@ -93,6 +94,31 @@ class JoinTables:
         if ours:
             storage.admin.create_or_update(wanted)
         return feed
+
+    def result_feed(self) -> str:
+        """Return the feed of the result, or "" if there is no such table."""
+        return self._result()[1]
+
+    def require_one_result(self, known: Definition) -> None:
+        """Check that the recorded result is this one, or gone.
+
+        Raises
+        ------
+        PlanChangedError
+            Otherwise: two tables cannot be the results of one join.
+        """
+        name, other = self._join.name, known.result_table
+        if other == self._join.result.name:
+            return
+        try:
+            there = _feed(self._stores.result, other) == known.feed
+        except TableNotFoundError:
+            there = False
+        if there:
+            raise PlanChangedError(
+                f"join {name!r} has another result, which is still there; give this join another name, or drop that table",
+                [f"result was {other} and is {self._join.result.name}"],
+            )
 
     def fits(self, view: View) -> bool:
         """Tell whether the left and the right table are still as they were when the join was bound."""

@@ -1,0 +1,539 @@
+"""What a foreign-key join promises on every store: a class to subclass, with a fixture of the URL of an empty store."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from structable.spark_bridge import TableRef
+from structable.spark_bridge.joins import JoinWorker, progress
+from structable.spark_bridge.joins.failpoints import failpoints
+from structable.spark_bridge.joins.progress import PROGRESS
+from structable.spi import (
+    Field,
+    InvalidFieldError,
+    InvalidSpecificationError,
+    PlanChangedError,
+    RowKind,
+    SchemaIncompatibleError,
+    Storage,
+    TableSpecification,
+    TransactionClosedError,
+    connect,
+)
+
+from .clocks import LeaseClock
+from .programs import Crash, Program
+from .tables import FEED, ORDERS, PRODUCTS, join_of, rows_of, told
+
+__all__ = ["JoinCases"]
+
+LIMITS = [pytest.param({}, id="small"), pytest.param({"small": 0}, id="large"), pytest.param(
+    {"small": 0, "large": 0}, id="rebuild"
+)]
+
+
+def of_pieces(left: Any, right: Any) -> Any:
+    """Return a number that FLOAT rounds."""
+    return None if left["pieces"] is None else {"share": left["pieces"] / 10}
+
+
+def of_wrong_type(left: Any, right: Any) -> Any:
+    return {"share": "a third"}
+
+
+class JoinCases:
+    """The rules, through the public API."""
+
+    programs = 10
+
+    @pytest.fixture
+    def storage(self, url: str) -> Iterator[Storage]:
+        with connect(url) as storage:
+            yield storage
+
+    @pytest.fixture
+    def tables(self, storage: Storage) -> Storage:
+        storage.admin.create(ORDERS)
+        storage.admin.create(PRODUCTS)
+        return storage
+
+    @pytest.fixture
+    def clock(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaseClock]:
+        clock = LeaseClock()
+        monkeypatch.setattr(progress, "time", clock)
+        yield clock
+        failpoints.clear()
+
+    def put(self, storage: Storage, id: str, product: str | None, pieces: int | None = 1, **others: Any) -> None:
+        storage.table("orders").upsert({"id": id, "product": product, "pieces": pieces, **others})
+
+    def name(self, storage: Storage, sku: str, name: str, **others: Any) -> None:
+        storage.table("products").upsert({"sku": sku, "name": name, **others})
+
+    @pytest.mark.parametrize("limits", LIMITS)
+    @pytest.mark.parametrize("how", ["inner", "left"])
+    def test_events_of_both_sides(self, url: str, tables: Storage, how: str, limits: dict[str, int]) -> None:
+        """The event tables of the proposal of Kafka Streams' foreign-key join, event by event; no unneeded tombstone."""
+
+        def row(id: str, pieces: int, name: str | None) -> dict[str, Any]:
+            return {"id": id, "pieces": pieces, "name": name}
+
+        orders, products = tables.table("orders"), tables.table("products")
+        inner = how == "inner"
+        products.upsert({"sku": "1", "name": "foo"})
+        with JoinWorker(join_of(url, how), **limits) as worker:
+            worker.step()
+            expected: list[tuple[str, dict[str, Any]]] = []
+            events: list[tuple[Any, list[tuple[str, dict[str, Any]]]]] = [
+                (lambda: self.put(tables, "k", "1", 1), [("+I", row("k", 1, "foo"))]),
+                (
+                    lambda: self.put(tables, "k", "2", 2),
+                    [("-D", row("k", 1, "foo"))] if inner else [("-U", row("k", 1, "foo")), ("+U", row("k", 2, None))],
+                ),
+                # An inner join has nothing to take back here, nor at the deletion of a row that had no match.
+                (
+                    lambda: self.put(tables, "k", "3", 3),
+                    [] if inner else [("-U", row("k", 2, None)), ("+U", row("k", 3, None))],
+                ),
+                (
+                    lambda: self.name(tables, "3", "bar"),
+                    [("+I", row("k", 3, "bar"))] if inner else [("-U", row("k", 3, None)), ("+U", row("k", 3, "bar"))],
+                ),
+                (lambda: orders.delete(("k",)), [("-D", row("k", 3, "bar"))]),
+                (lambda: self.put(tables, "k", "1", 1), [("+I", row("k", 1, "foo"))]),
+                (lambda: self.put(tables, "q", "10", 7), [] if inner else [("+I", row("q", 7, None))]),
+                (
+                    lambda: self.name(tables, "10", "baz"),
+                    [("+I", row("q", 7, "baz"))] if inner else [("-U", row("q", 7, None)), ("+U", row("q", 7, "baz"))],
+                ),
+                (lambda: self.put(tables, "n", None, 4), [] if inner else [("+I", row("n", 4, None))]),
+                (lambda: orders.delete(("n",)), [] if inner else [("-D", row("n", 4, None))]),
+                (
+                    lambda: products.delete(("1",)),
+                    [("-D", row("k", 1, "foo"))] if inner else [("-U", row("k", 1, "foo")), ("+U", row("k", 1, None))],
+                ),
+                (lambda: products.delete(("absent",)), []),
+            ]
+            for event, changes in events:
+                event()
+                worker.step()
+                expected += changes
+                assert told(tables) == expected
+                assert worker.verify() == 0
+
+    def test_rapid_changes_between_two_steps_give_one(self, url: str, tables: Storage) -> None:
+        self.name(tables, "y", "bar")
+        with JoinWorker(join_of(url)) as worker:
+            worker.step()
+            for pieces in range(1, 4):
+                self.put(tables, "a", "y", pieces)
+            step = worker.step()
+            assert (step.affected, step.inserted, step.updated, step.deleted) == (1, 1, 0, 0)
+            self.put(tables, "a", "z", 4)
+            self.put(tables, "a", "y", 3)
+            self.name(tables, "y", "other")
+            self.name(tables, "y", "bar")
+            step = worker.step()
+            assert (step.affected, step.unchanged) == (1, 1)
+            assert told(tables) == [("+I", {"id": "a", "pieces": 3, "name": "bar"})]
+
+    def test_changes_of_unselected_fields_are_not_looked_at(self, url: str, tables: Storage) -> None:
+        self.put(tables, "a", "y")
+        self.name(tables, "y", "bar", price=0.0)
+        with JoinWorker(join_of(url)) as worker:
+            first = worker.step()
+            assert (first.rebuilt, first.affected, first.inserted) == (True, 1, 1)
+            self.put(tables, "a", "y", 1, note="changed")
+            self.name(tables, "y", "bar", price=float("nan"))
+            step = worker.step()
+            assert (step.rebuilt, step.affected) == (False, 0)
+            recorded = tables.table(PROGRESS.name).read(("named",))
+            assert recorded is not None
+            assert first.left_position is not None
+            assert step.left_position is not None
+            assert recorded["left_position"] == str(step.left_position)
+            assert step.left_position > first.left_position
+            assert recorded["intent"] is None
+
+    @pytest.mark.parametrize("limits", LIMITS)
+    def test_values_that_are_equal_are_not_written(self, url: str, tables: Storage, limits: dict[str, int]) -> None:
+        """NaN equals NaN, -0.0 equals 0.0, and a joiner's FLOAT is compared as it is stored."""
+        select = {"price": "right.price"}
+        numbers = join_of(url, name="priced", select=select, result=TableRef(url, "priced"))
+        fields = [Field.float("share")]
+        shares = join_of(
+            url, name="shared", select=None, joiner=of_pieces, result_fields=fields, result=TableRef(url, "shared")
+        )
+        self.put(tables, "a", "y", 1)
+        self.put(tables, "b", "z", 1)
+        self.name(tables, "y", "bar", price=float("nan"))
+        self.name(tables, "z", "bar", price=0.0)
+        with JoinWorker(numbers, **limits) as one, JoinWorker(shares, **limits) as other:
+            one.step()
+            other.step()
+            tables.table("products").delete(("y",))
+            self.name(tables, "y", "foo", price=float("nan"))
+            tables.table("products").delete(("z",))
+            self.name(tables, "z", "foo", price=-0.0)
+            for worker in (one, other):
+                step = worker.step()
+                assert (step.unchanged, worker.verify()) == (0 if limits.get("large") == 0 else 2, 0)
+            assert len(told(tables, "priced")) == len(told(tables, "shared")) == 2
+
+    def test_composite_keys_and_leading_fields(self, url: str, storage: Storage) -> None:
+        """A foreign key of two fields, found by an index on one, and by the leading field of the left's key."""
+        for name, key, indexes in (("indexed", ["id"], ["b"]), ("leading", ["a", "id"], [])):
+            fields = [Field.long("id"), Field.long("a"), Field.string("b")]
+            storage.admin.create(TableSpecification(name, fields, key, indexes, FEED))
+            target = [Field.string("x"), Field.long("y"), Field.string("is")]
+            storage.admin.create(TableSpecification(f"{name}_right", target, ["x", "y"], options=FEED))
+            join = join_of(
+                url,
+                "left",
+                name,
+                left=TableRef(url, name),
+                right=TableRef(url, f"{name}_right"),
+                on=["b", "a"],
+                select={"is": "right.is"},
+                result=TableRef(url, f"{name}_result"),
+            )
+            left, right = storage.table(name), storage.table(f"{name}_right")
+            left.upsert_many({"id": id, "a": id % 2, "b": b} for id, b in enumerate(["u", "v", "u", None]))
+            with JoinWorker(join) as worker:
+                worker.step()
+                right.upsert_many([{"x": "u", "y": 0, "is": "u0"}, {"x": "v", "y": 1, "is": "v1"}])
+                assert worker.step().affected == 3
+                assert worker.verify() == 0
+                found = [row["is"] for row in sorted(rows_of(storage, join.result.name), key=lambda row: row["id"])]
+                assert found == ["u0", "v1", "u0", None]
+                right.delete(("v", 1))
+                step = worker.step()
+                assert (step.affected, step.updated) == (1, 1)
+
+    def test_late_and_deleted_rows(self, url: str, storage: Storage) -> None:
+        """An older record changes nothing and emits nothing; a row that is deleted softly counts as absent."""
+        sequence = {**FEED, "sequence.field": "at", "soft-delete.field": "gone"}
+        extra = [Field.long("at"), Field.boolean("gone")]
+        storage.admin.create(ORDERS.evolve(fields=[*ORDERS.fields, *extra], options=sequence))
+        storage.admin.create(PRODUCTS.evolve(fields=[*PRODUCTS.fields, *extra], options=sequence))
+        orders, products = storage.table("orders"), storage.table("products")
+        orders.upsert({"id": "a", "product": "y", "pieces": 1, "at": 5})
+        products.upsert({"sku": "y", "name": "bar", "at": 5})
+        with JoinWorker(join_of(url, "left")) as worker:
+            worker.step()
+            products.upsert({"sku": "y", "name": "late", "at": 4})
+            assert worker.step().affected == 0
+            products.apply_changes([(RowKind.DELETE, {"sku": "y", "at": 6})])
+            assert worker.step().updated == 1
+            products.upsert({"sku": "y", "name": "late", "at": 5})
+            assert worker.step().affected == 0
+            assert rows_of(storage) == [{"id": "a", "pieces": 1, "name": None}]
+            orders.apply_changes([(RowKind.DELETE, {"id": "a", "at": 6})])
+            assert worker.step().deleted == 1
+            orders.upsert({"id": "a", "product": "y", "pieces": 9, "at": 5})
+            assert worker.step().affected == 0
+            assert (rows_of(storage), worker.verify()) == ([], 0)
+
+    def test_self_join_and_chain(self, url: str, storage: Storage) -> None:
+        """Employees with the name of their manager, and that result with the name of the manager's office."""
+        fields = [Field.string("id"), Field.string("name"), Field.string("manager"), Field.string("office")]
+        storage.admin.create(TableSpecification("people", fields, ["id"], ["manager"], FEED))
+        storage.admin.create(TableSpecification("offices", [Field.string("id"), Field.string("city")], ["id"], [], FEED))
+        people, offices = storage.table("people"), storage.table("offices")
+        people.upsert_many(
+            [{"id": "1", "name": "Ada", "office": "x"}, {"id": "2", "name": "Ben", "manager": "1", "office": "y"}]
+        )
+        ref = TableRef(url, "people")
+        select = {"name": "left.name", "manager": "right.name", "office": "right.office"}
+        first = join_of(
+            url, name="managed", left=ref, right=ref, on={"manager": "id"}, select=select, result=TableRef(url, "managed")
+        )
+        with JoinWorker(first) as one:
+            one.step()
+            storage.admin.create_or_update(storage.admin.get_specification("managed").evolve(indexes=["office"]))
+            second = join_of(
+                url,
+                "left",
+                "located",
+                left=TableRef(url, "managed"),
+                right=TableRef(url, "offices"),
+                on={"office": "id"},
+                select={"name": "left.name", "manager": "left.manager", "city": "right.city"},
+                result=TableRef(url, "located"),
+            )
+            with JoinWorker(second) as two:
+                two.step()
+                offices.upsert({"id": "x", "city": "Rome"})
+                people.upsert({"id": "1", "name": "Eva"})
+                one.step()
+                two.step()
+                assert rows_of(storage, "located") == [{"id": "2", "name": "Ben", "manager": "Eva", "city": "Rome"}]
+                people.upsert({"id": "2", "manager": "2"})
+                one.step()
+                two.step()
+                assert rows_of(storage, "located") == [{"id": "2", "name": "Ben", "manager": "Ben", "city": None}]
+                assert (one.verify(), two.verify()) == (0, 0)
+
+    @pytest.mark.parametrize("limits", LIMITS)
+    def test_tables_in_several_stores(self, url: str, tables: Storage, limits: dict[str, int]) -> None:
+        """The right table in another store, and then the result."""
+        other_url = f"memory://{uuid.uuid4().hex}"
+        with connect(other_url) as other:
+            other.admin.create(PRODUCTS)
+            self.put(tables, "a", "y")
+            right = join_of(url, right=TableRef(other_url, "products"))
+            with JoinWorker(right, **limits) as worker:
+                worker.step()
+                self.name(other, "y", "bar")
+                assert worker.step().inserted == 1
+                assert (rows_of(tables), worker.verify()) == ([{"id": "a", "pieces": 1, "name": "bar"}], 0)
+            self.name(tables, "y", "foo")
+            result = join_of(url, result=TableRef(other_url, "named_orders"))
+            with JoinWorker(result, **limits) as worker:
+                worker.step()
+                self.put(tables, "b", "y")
+                assert worker.step().inserted == 1
+                assert len(rows_of(other)) == 2
+                assert worker.run_available().affected == 0
+
+    def test_lost_changes_rebuild_by_differences(self, url: str, tables: Storage) -> None:
+        """Expired positions, and a table that was dropped and made again."""
+        self.put(tables, "a", "y")
+        self.put(tables, "b", "y")
+        self.name(tables, "y", "bar")
+        with JoinWorker(join_of(url)) as worker:
+            worker.step()
+            self.put(tables, "b", "z")
+            feed = tables.changes("orders")
+            feed.expire(feed.latest())
+            step = worker.step()
+            assert (step.rebuilt, step.affected, step.deleted) == (True, 1, 1)
+            tables.admin.drop("products")
+            tables.admin.create(PRODUCTS)
+            self.name(tables, "z", "zed")
+            step = worker.step()
+            assert (step.rebuilt, step.inserted, step.deleted) == (True, 1, 1)
+            assert len(told(tables)) == 5
+            tables.admin.drop("orders")
+            tables.admin.create(ORDERS.evolve(options={"changelog-producer": "input"}))
+            with pytest.raises(Exception, match="changelog-producer=lookup"):
+                worker.step()
+
+    def test_result_edited_or_dropped_by_hand(self, url: str, tables: Storage) -> None:
+        self.put(tables, "a", "y")
+        self.put(tables, "b", "y")
+        self.name(tables, "y", "bar")
+        with JoinWorker(join_of(url)) as worker:
+            worker.step()
+            result = tables.table("named_orders")
+            result.delete(("a",))
+            result.upsert({"id": "c", "pieces": 0})
+            result.upsert({"id": "b", "pieces": 0})
+            assert (worker.step().affected, worker.verify()) == (0, 3)
+            mended = worker.rebuild()
+            assert (mended.affected, mended.inserted, mended.updated, mended.deleted) == (3, 1, 1, 1)
+            assert worker.verify() == 0
+            tables.admin.drop("named_orders")
+            assert worker.verify() == 2
+            step = worker.step()
+            assert (step.rebuilt, step.inserted) == (True, 2)
+
+    def test_changed_definition(self, url: str, tables: Storage) -> None:
+        """It is refused until `rebuild` takes it on; a selection that was not given stays until then."""
+        self.put(tables, "a", "y", note="n")
+        self.name(tables, "y", "bar", price=1.5)
+        with JoinWorker(join_of(url)) as worker:
+            worker.step()
+        wider = join_of(url, "left", select={"pieces": "left.pieces", "name": "right.name", "price": "right.price"})
+        with JoinWorker(wider) as worker:
+            with pytest.raises(PlanChangedError, match="rebuild") as refused:
+                worker.step()
+            assert [one.partition(" ")[0] for one in refused.value.differences] == ["how", "select"]
+            assert worker.rebuild().updated == 1
+            assert rows_of(tables) == [{"id": "a", "pieces": 1, "name": "bar", "price": 1.5}]
+            assert (worker.step().affected, worker.verify()) == (0, 0)
+        with JoinWorker(join_of(url, "left", select=None)) as worker:
+            tables.admin.create_or_update(PRODUCTS.evolve(fields=[*PRODUCTS.fields, Field.int("stock")]))
+            self.name(tables, "y", "foo", stock=3)
+            assert worker.step().updated == 1
+            assert (len(rows_of(tables)[0]), worker.verify()) == (4, 0)
+            worker.rebuild()
+            [row] = rows_of(tables)
+            assert (row["stock"], row["note"], row["product"], worker.verify()) == (3, "n", "y", 0)
+        other = join_of(url, "left", result=TableRef(url, "elsewhere"))
+        with JoinWorker(other) as worker:
+            for call in (worker.step, worker.rebuild):
+                with pytest.raises(PlanChangedError, match="result was named_orders"):
+                    call()
+        with pytest.raises(InvalidSpecificationError, match="the result of the join 'named'"):
+            JoinWorker(join_of(url, name="second"))
+
+    def test_widened_and_extended_inputs(self, url: str, tables: Storage) -> None:
+        """The result follows a number that was widened; a new field is no part of it."""
+        self.put(tables, "a", "y")
+        self.name(tables, "y", "bar")
+        with JoinWorker(join_of(url)) as worker:
+            worker.step()
+            fields = [Field.long(one.name) if one.name == "pieces" else one for one in ORDERS.fields]
+            tables.admin.create_or_update(ORDERS.evolve(fields=[*fields, Field.string("added")]))
+            self.put(tables, "a", "y", 1 << 40, added="x")
+            step = worker.step()
+            assert (step.rebuilt, step.updated, worker.verify()) == (False, 1, 0)
+            assert rows_of(tables) == [{"id": "a", "pieces": 1 << 40, "name": "bar"}]
+
+    @pytest.mark.parametrize(
+        ("spec", "reason"),
+        [
+            (TableSpecification("named_orders", [Field.string("id"), Field.int("pieces")], ["id"], options=FEED), "name"),
+            (
+                TableSpecification(
+                    "named_orders",
+                    [Field.string("id"), Field.long("pieces"), Field.string("name"), Field.int("more")],
+                    ["id"],
+                    options=FEED,
+                ),
+                "pieces.*more|more.*pieces",
+            ),
+            (
+                TableSpecification(
+                    "named_orders", [Field.string("id"), Field.int("pieces"), Field.string("name")], ["id"]
+                ),
+                "must be lookup",
+            ),
+        ],
+        ids=["lacks", "others", "producer"],
+    )
+    def test_other_table_as_the_result(self, url: str, tables: Storage, spec: TableSpecification, reason: str) -> None:
+        tables.admin.create(spec)
+        with pytest.raises(SchemaIncompatibleError, match=f"(?s){reason}"):
+            JoinWorker(join_of(url))
+        assert PROGRESS.name not in tables.admin.list()
+
+    def test_users_part_of_the_result(self, url: str, tables: Storage) -> None:
+        """Indexes, retention and options of the user stay as they are, and rows that are there are compared."""
+        options = {**FEED, "changelog.time-retained": "3 d", "user.owner": "shop"}
+        fields = [Field.string("name"), Field.string("id"), Field.int("pieces")]
+        spec = TableSpecification("named_orders", fields, ["id"], ["name"], options)
+        tables.admin.create(spec)
+        tables.table("named_orders").upsert({"id": "stale", "name": "x"})
+        self.put(tables, "a", "y")
+        self.name(tables, "y", "bar")
+        with JoinWorker(join_of(url)) as worker:
+            step = worker.step()
+            assert (step.inserted, step.deleted) == (1, 1)
+        assert tables.admin.get_specification("named_orders") == spec
+        assert [row.id for row in tables.table("named_orders").scan_index("name", "bar")] == ["a"]
+
+    @pytest.mark.parametrize("limits", LIMITS)
+    def test_refused_row_leaves_everything(self, url: str, tables: Storage, limits: dict[str, int]) -> None:
+        """A joiner's wrong value comes out with the left key, and nothing is written."""
+        fields = [Field.float("share")]
+        join = join_of(url, select=None, joiner=of_wrong_type, result_fields=fields)
+        with JoinWorker(join, **limits) as worker:
+            worker.step()
+            before = tables.table(PROGRESS.name).read(("named",))
+            self.put(tables, "a", "y")
+            self.name(tables, "y", "bar")
+            for _ in range(2):
+                with pytest.raises(InvalidFieldError, match="share") as refused:
+                    worker.step()
+                assert "('a',)" in refused.value.__notes__[0]
+            assert (rows_of(tables), tables.table(PROGRESS.name).read(("named",))) == ([], before)
+        with pytest.raises(TransactionClosedError):
+            worker.step()
+
+    @pytest.mark.parametrize("point", ["intent_recorded", "committed"])
+    def test_dead_owner_of_an_intent(self, url: str, tables: Storage, clock: LeaseClock, point: str) -> None:
+        """Others wait for its lease, then end what it began: nobody sees a state between, and it cannot commit later."""
+        self.put(tables, "a", "y")
+        self.name(tables, "y", "bar")
+
+        def die() -> None:
+            raise Crash
+
+        with JoinWorker(join_of(url), small=0) as dying, JoinWorker(join_of(url), poll=0.01) as other:
+            other.step()
+            self.put(tables, "b", "y")
+            failpoints[point] = die
+            with pytest.raises(Crash):
+                dying.step()
+            failpoints.clear()
+            blocked = other.step()
+            assert (blocked.affected, len(rows_of(tables))) == (0, 2 if point == "committed" else 1)
+            clock.pass_lease()
+            other.run_available()
+            assert (len(rows_of(tables)), other.verify()) == (2, 0)
+            assert [kind for kind, _ in told(tables)] == ["+I", "+I"]
+
+    def test_position_moves_before_it_expires(self, url: str, storage: Storage) -> None:
+        """At the latest after a tenth of the retention, though nothing changed."""
+        short = {**FEED, "changelog.time-retained": "5 s"}
+        storage.admin.create(ORDERS.evolve(options=short))
+        storage.admin.create(PRODUCTS)
+        storage.admin.create(TableSpecification("noise", [Field.long("id")], ["id"], options=FEED))
+        with JoinWorker(join_of(url)) as worker:
+            worker.step()
+            first = storage.table(PROGRESS.name).read(("named",))
+            assert first is not None
+            ends = time.monotonic() + 60
+            while storage.table(PROGRESS.name).read(("named",)) == first:
+                assert time.monotonic() < ends
+                storage.table("noise").upsert({"id": time.monotonic_ns()})
+                assert worker.step().affected == 0
+                time.sleep(0.05)
+
+    def test_workers_at_once(self, url: str, tables: Storage) -> None:
+        """Two threads of workers and a writer: what is there in the end is the join, told without a repetition."""
+        with JoinWorker(join_of(url, "left"), poll=0.01) as one, JoinWorker(join_of(url, "left"), poll=0.01) as two:
+            one.step()
+            one.start()
+            two.start()
+            for number in range(25):
+                self.put(tables, f"o{number % 5}", f"p{number % 3}", number)
+                self.name(tables, f"p{number % 4}", f"name {number}")
+            one.stop()
+            two.stop()
+            one.run_available()
+            assert one.verify() == 0
+        told_rows: dict[str, Any] = {}
+        for kind, row in told(tables):
+            if kind in ("-D", "-U"):
+                assert told_rows.pop(row["id"]) == row
+            else:
+                assert told_rows.setdefault(row["id"], row) is row
+        assert list(told_rows.values()) and sorted(told_rows) == [row["id"] for row in rows_of(tables)]
+
+    def test_random_programs(self, url: str, storage: Storage, clock: LeaseClock) -> None:
+        import os
+
+        for seed in range(int(os.environ.get("STRUCTABLE_TEST_JOIN_STORE_PROGRAMS", self.programs))):
+            program = Program(storage, url, seed, clock)
+            try:
+                program.run()
+            except BaseException as error:
+                error.add_note(f"seed {seed}")
+                raise
+            finally:
+                program.close()
+
+    def test_arguments_and_life_of_a_worker(self, url: str, tables: Storage) -> None:
+        for wrong in ({"poll": 0}, {"small": -1}, {"small": True}, {"large": 1.5}, {"small": 2, "large": 1}):
+            with pytest.raises(ValueError, match=next(iter(wrong))):
+                JoinWorker(join_of(url), **wrong)  # type: ignore[arg-type]
+        worker = JoinWorker(join_of(url))
+        stop = threading.Event()
+        stop.set()
+        worker.run(stop)
+        worker.start()
+        worker.start()
+        worker.close()
+        worker.close()
+        for call in (worker.step, worker.run_available, worker.rebuild, worker.verify, worker.start):
+            with pytest.raises(TransactionClosedError):
+                call()
