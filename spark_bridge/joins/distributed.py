@@ -1,8 +1,8 @@
 """`SparkSteps`: large steps and rebuilds as DataFrames of one state of the tables.
 
-One snapshot of each store is planned in the driver: the result's first, so that no table is read as it was before the
-result. Spark's tasks read the splits, join the affected left rows with the right table and with the result, and stage the
-differences. Nothing is read twice, and nothing as it is "now".
+The driver takes one snapshot of each store, that of the result first, so that no table is read as it was before the
+result. Spark's tasks read the splits, join the affected left rows with the right table and with the result, and stage
+the differences. No task reads a table as it is "now".
 """
 
 from __future__ import annotations
@@ -247,12 +247,9 @@ class SparkSteps:
             keys = {f"k{place}": sf.coalesce(left.of(name), old.of(name)) for place, name in enumerate(key)}
             rows = rows.select(*found, *(column.alias(name) for name, column in keys.items()))
             places = {name: place for place, name in enumerate(rows.columns)}
-            joined = JoinedRows(
-                bound,
-                *(tuple(places[name] for name in side.names.values()) for side in (left, right, old)),
-                (places[left.there], places[right.there], places[old.there]),
-                tuple(places[name] for name in keys),
-            )
+            at = [tuple(places[name] for name in side.names.values()) for side in (left, right, old)]
+            there = tuple(places[side.there] for side in (left, right, old))
+            joined = JoinedRows(bound, at[0], at[1], at[2], there, tuple(places[name] for name in keys))
         else:
             rows = _differences(kernel, rows, left, right, old)
             if how == "full":

@@ -1,4 +1,4 @@
-"""Foreign-key joins on Spark: `start_join`, `join_available`, and `open_join` for programs with micro-batches of their own."""
+"""Foreign-key joins on Spark: `start_join`, `join_available`, and `open_join` for programs with their own queries."""
 
 from __future__ import annotations
 
@@ -133,12 +133,13 @@ def open_join(
     """Return a `JoinWorker` whose large steps and rebuilds run as DataFrames, to be stepped by the program.
 
     For a `foreachBatch` function that writes tables of the join: open the worker before the query starts, call
-    `run_available()` in the function after the writes, in the same thread, and `close()` the worker after the query. Each
-    call joins what that micro-batch and all others have committed. A micro-batch that Spark repeats finds nothing to do,
-    or goes on where the one before was killed. The worker keeps its connections, and is safe for threads.
+    `run_available()` in the function after the writes, in the same thread, and `close()` the worker after the query.
+    Each call joins all that was committed before it, by this micro-batch and by others. A micro-batch that Spark
+    repeats finds nothing to do, or continues where the killed one stopped. The worker keeps its connections, and is
+    safe for threads.
 
     A large step takes one snapshot of each store and reads the tables and the result in Spark's tasks, which stage the
-    differences. Where it affects no more than one in twenty left rows, it reads those rows by their keys, in the driver.
+    differences. If it affects at most one in twenty left rows, it reads these rows by their keys in the driver instead.
 
     Parameters
     ----------
@@ -178,8 +179,8 @@ class _SparkWorker(JoinWorker):
             if storage.process_local:
                 self.close()
                 raise UnsupportedOperationError(
-                    f"join {join.name!r}: table {ref.name!r} is in {mask_url(ref.url)}, which Spark's tasks cannot read; "
-                    "join it by a JoinWorker"
+                    f"join {join.name!r}: table {ref.name!r} is in {mask_url(ref.url)}, which Spark's tasks cannot "
+                    "read; join it by a JoinWorker"
                 )
 
     def _large_steps(self, large: int) -> LargeSteps:

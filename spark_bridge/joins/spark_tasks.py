@@ -6,14 +6,16 @@ import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from structable.spark_bridge.errors import quiet_when_abandoned
 from structable.spark_bridge.garbage_collection import freeze_imports
+from structable.spark_bridge.sending.grouping import flags
 from structable.spark_bridge.staging import typed_batches
 from structable.spark_bridge.store_client import StoreClient
 from structable.spi import (
@@ -35,6 +37,11 @@ from .binding import BoundJoin
 from .joining import Counts
 from .kernel import Difference, Kernel, Values
 from .rebuild import difference_batches
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Flags: TypeAlias = npt.NDArray[np.bool_]
 
 __all__ = ["ChangedKeys", "JoinedRows", "Report", "SplitRows", "Staging"]
 
@@ -81,57 +88,53 @@ class ChangedKeys:
                     seen, last, before = 0, place, None
                 if before is not None:
                     (batch,) = pa.Table.from_batches([before, batch]).combine_chunks().to_batches()
-                count = batch.num_rows
-                kinds = batch.column(CHANGE_TYPE)
-                preimage = pc.equal(kinds, RowKind.UPDATE_BEFORE.change_type)
-                before = batch.slice(count - 1) if preimage[-1].as_py() else None
-                # A preimage goes out with its postimage, of which it tells whether that matters.
-                rest = batch.slice(0, count - 1) if before is not None else batch
-                yield self._keys(rest, preimage.slice(0, rest.num_rows), place * _SPLIT_ROWS + seen)
+                preimages = _is(batch, RowKind.UPDATE_BEFORE)
+                before = batch.slice(batch.num_rows - 1) if preimages[-1] else None
+                # A preimage goes with its postimage, of which it tells whether that matters.
+                rest = batch if before is None else batch.slice(0, batch.num_rows - 1)
+                yield self._keys(rest, preimages[: rest.num_rows], place * _SPLIT_ROWS + seen)
                 seen += rest.num_rows
 
-    def _keys(self, batch: pa.RecordBatch, preimage: pa.BooleanArray, first: int) -> pa.RecordBatch:
-        matters = pc.invert(preimage)
-        updates = pc.indices_nonzero(preimage).cast(pa.int64())
-        if self.watched is not None and len(updates):
-            different = _different(batch, updates, pc.add(updates, 1), self.watched)
-            unchanged = pc.add(updates, 1).filter(pc.invert(different))
-            matters = pc.and_(matters, pc.invert(pc.is_in(_numbers(batch.num_rows), unchanged)))
-        places = _numbers(batch.num_rows).filter(matters)
-        present = pc.not_equal(batch.column(CHANGE_TYPE).take(places), RowKind.DELETE.change_type)
-        keys = [batch.column(name).take(places) for name in self.key]
-        return pa.RecordBatch.from_arrays([*keys, pc.add(places, first), present], names=list(self.names))
+    def _keys(self, batch: pa.RecordBatch, preimages: Flags, first: int) -> pa.RecordBatch:
+        matters = ~preimages
+        if self.watched is not None:
+            before = np.flatnonzero(preimages)
+            same = ~_different(batch.take(before), batch.take(before + 1), self.watched)
+            matters[before[same] + 1] = False
+        places = np.flatnonzero(matters)
+        chosen = batch.take(places)
+        present = pa.array(~_is(chosen, RowKind.DELETE))
+        keys = [chosen.column(name) for name in self.key]
+        return pa.RecordBatch.from_arrays([*keys, pa.array(places + first), present], names=list(self.names))
 
 
 def _read(
     store: StoreClient, splits: tuple[ScanSplit, ...], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     for given in batches:
-        for place in given.column(0).to_pylist():
+        for place in given.column(0).to_numpy().tolist():
             for batch in store.read_split(splits[place]):
                 freeze_imports()
                 if batch.num_rows:
                     yield place, batch
 
 
-def _numbers(count: int) -> pa.Int64Array:
-    return pa.array(range(count), pa.int64())
+def _is(batch: pa.RecordBatch, kind: RowKind) -> Flags:
+    return flags(pc.equal(batch.column(CHANGE_TYPE), pa.scalar(kind.change_type)), null=False)
 
 
-def _different(
-    batch: pa.RecordBatch, before: pa.Int64Array, after: pa.Int64Array, columns: tuple[str, ...]
-) -> pa.BooleanArray:
+def _different(before: pa.RecordBatch, after: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
     """Tell which pairs of rows differ, as `kernel.is_same` has it."""
-    found: Any = pa.repeat(pa.scalar(value=False), len(before))
+    found = np.zeros(before.num_rows, dtype=bool)
     for name in columns:
-        column = batch.column(name)
-        one, other = column.take(before), column.take(after)
-        nulls = pc.not_equal(pc.is_null(one), pc.is_null(other))
-        values = pc.not_equal(one, other).fill_null(False)
-        if pa.types.is_floating(column.type):
-            both = pc.and_(pc.is_nan(one), pc.is_nan(other)).fill_null(False)
-            values = pc.and_not(values, both)
-        found = pc.or_(found, pc.or_(nulls, values))
+        one, other = before.column(name), after.column(name)
+        found |= flags(one.is_null(), null=False) != flags(other.is_null(), null=False)
+        unequal = flags(pc.not_equal(one, other), null=False)
+        if pa.types.is_floating(one.type):
+            unequal &= ~(
+                flags(one.is_null(nan_is_null=True), null=False) & flags(other.is_null(nan_is_null=True), null=False)
+            )
+        found |= unequal
     return found
 
 
@@ -164,7 +167,7 @@ class JoinedRows:
     left: tuple[int, ...]
     right: tuple[int, ...]
     result: tuple[int, ...]
-    there: tuple[int, int, int]
+    there: tuple[int, ...]
     key: tuple[int, ...]
 
     def differences(self, kernel: Kernel, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[Difference]:
@@ -253,10 +256,9 @@ class Staging:
             kinds = batch.column(CHANGE_TYPE)
             if kinds.null_count:
                 batch = batch.filter(kinds.is_valid())
-                kinds = batch.column(CHANGE_TYPE)
-            counts.inserted += _count(kinds, RowKind.INSERT)
-            counts.updated += _count(kinds, RowKind.UPDATE_AFTER)
-            counts.deleted += _count(kinds, RowKind.DELETE)
+            counts.inserted += int(_is(batch, RowKind.INSERT).sum())
+            counts.updated += int(_is(batch, RowKind.UPDATE_AFTER).sum())
+            counts.deleted += int(_is(batch, RowKind.DELETE).sum())
             if batch.num_rows:
                 yield batch
 
@@ -272,7 +274,3 @@ class Staging:
                 raise _JoinerError(error) from error
 
         return difference_batches(kernel, differences(), counts)
-
-
-def _count(kinds: pa.Array[Any], kind: RowKind) -> int:
-    return int(pc.sum(pc.equal(kinds, kind.change_type)).as_py() or 0)
