@@ -31,7 +31,7 @@ AREAS = {
     **{
         name: name
         for name in (
-            *("merges", "feeds", "streams", "access", "datasets", "growth", "postgresql", "hbase"),
+            *("merges", "feeds", "streams", "access", "joins", "datasets", "growth", "postgresql", "hbase"),
             *("spark", "tpch", "memory", "workloads"),
         )
     },

@@ -1,7 +1,7 @@
 """structable's tables in Apache Spark: `register(spark)`, and then the format "structable" to read and write.
 
-See `docs/spark.md` for the options, and for the promises of a snapshot and a write job. The names are imported when they
-are first used: `structable.spark_bridge.joins` needs no PySpark. No module bears the name of an export, or it would hide it.
+See `docs/spark.md` for the options, and for the promises of a snapshot and a write job. The names are imported when
+they are first used: `joins` and `pipelines` need no PySpark. A module never bears the name of an export.
 """
 
 from __future__ import annotations

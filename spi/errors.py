@@ -4,6 +4,8 @@
       InvalidSpecificationError                          (also ValueError)
       InvalidFieldError                                  (also ValueError)
         FieldSizeLimitError
+      PlanError                                          (also ValueError)
+        PlanChangedError
       TableNotFoundError                                 (also LookupError)
       RecordNotFoundError                                (also LookupError)
       BackendNotFoundError                               (also LookupError)
@@ -20,8 +22,6 @@
       StorageUnavailableError                            (also ConnectionError)
       UnsupportedOperationError
       DataCorruptionError
-      PlanError                                          (also ValueError)
-        PlanChangedError
 
 All are picklable, as Spark executors and client processes send them to other processes. `StorageUnavailableError` and
 `TransactionConflictError` mean that nothing was committed; `CommitOutcomeUnknownError` is the only error
@@ -30,7 +30,8 @@ after which a commit may stand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from .positions import FeedPosition
 
@@ -114,6 +115,60 @@ class FieldSizeLimitError(InvalidFieldError):
         super().__init__(table, field, f"{size:,} bytes are over the limit of {limit:,} bytes")
         self.size = size
         self.limit = limit
+
+
+class _PlanProblem(Protocol):
+    """A reason why a pipeline cannot run."""
+
+    @property
+    def joins(self) -> Sequence[str]:
+        """The joins that it concerns, by their names."""
+
+    @property
+    def members(self) -> Sequence[object]:
+        """The streams that it concerns; the text of each is `name: count (reasons)`."""
+
+    @property
+    def text(self) -> str:
+        """The problem and its cure."""
+
+
+class PlanError(StructableError, ValueError):
+    """A pipeline cannot run; nothing was started.
+
+    Parameters
+    ----------
+    what : str
+        The pipeline: "pipeline 'views'".
+    problems : iterable
+        Every problem: `joins`, `members` and `text` of each say which joins and streams it concerns, and the cure.
+    """
+
+    def __init__(self, what: str, problems: Iterable[_PlanProblem]) -> None:
+        self.problems = tuple(problems)
+        texts = [problem.text for problem in self.problems]
+        super().__init__(
+            f"{what} cannot run: " + (texts[0] if len(texts) == 1 else "".join(f"\n- {one}" for one in texts))
+        )
+
+
+class PlanChangedError(PlanError):
+    """What was started before is defined otherwise now; nothing was started.
+
+    Parameters
+    ----------
+    what : str
+        What has changed: "pipeline 'views'".
+    differences : iterable of str
+        Every difference that is not allowed.
+    cure : str
+        What to do.
+    """
+
+    def __init__(self, what: str, differences: Iterable[str], cure: str) -> None:
+        super().__init__(what, ())
+        self.differences = tuple(differences)
+        self.args = (f"{what} has changed since it was first started: {'; '.join(self.differences)}. {cure}",)
 
 
 class TableNotFoundError(StructableError, LookupError):
@@ -281,35 +336,3 @@ class UnsupportedOperationError(StructableError):
 
 class DataCorruptionError(StructableError):
     """The store's content cannot be decoded, was written by a newer version, or is not structable's."""
-
-
-class PlanError(StructableError, ValueError):
-    """A pipeline or a join cannot run as it is planned.
-
-    Parameters
-    ----------
-    message : str
-        What is planned.
-    problems : iterable of str
-        Every problem, a sentence each.
-    """
-
-    def __init__(self, message: str, problems: Iterable[str] = ()) -> None:
-        self.problems = tuple(problems)
-        super().__init__(f"{message}: " + "; ".join(self.problems) if self.problems else message)
-
-
-class PlanChangedError(PlanError):
-    """What is stored was made by another plan; the message names the cure.
-
-    Parameters
-    ----------
-    message : str
-        What was made.
-    differences : iterable of str
-        Every difference, a sentence each.
-    """
-
-    def __init__(self, message: str, differences: Iterable[str] = ()) -> None:
-        super().__init__(message, differences)
-        self.differences = self.problems

@@ -52,8 +52,7 @@ def changed_rows(
     """Return the rows of one table with a change in (since, until] that may change the result; at most so many.
 
     An update that leaves equal what the join takes of a row is left out. Each change is judged by itself, never the net
-    change: after an intent that was not committed, or was, the result may stand anywhere between. `keys_only`: None stands
-    for every row.
+    change: after a step that was interrupted the result may stand between. With `keys_only` None stands for every row.
 
     Raises
     ------
@@ -75,9 +74,9 @@ def changed_rows(
             if change.kind is RowKind.UPDATE_BEFORE:
                 before = row
                 continue
-            if change.kind is RowKind.UPDATE_AFTER and before is not None and before.key == row.key:
-                if not kernel.matters(side, before, row):
-                    continue
+            updates = change.kind is RowKind.UPDATE_AFTER
+            if updates and before is not None and before.key == row.key and not kernel.matters(side, before, row):
+                continue
             found.rows[row.key] = None if keys_only or change.kind is RowKind.DELETE else row
             if len(found.rows) > most:
                 found.complete = False

@@ -1,4 +1,4 @@
-"""`BoundJoin`: a join checked against its tables, with the columns to read and the way from a right row to its left rows."""
+"""`BoundJoin`: a join that fits its tables, with the columns to read and the way from a right row to its left rows."""
 
 from __future__ import annotations
 
@@ -102,7 +102,6 @@ def bind(
     if unsupported:
         raise UnsupportedOperationError(f"join {join.name!r}: " + "; ".join(unsupported))
     assert result is not None
-    left_columns = right_columns = left_watched = right_watched = ()
     if select is None:
         left_columns, right_columns = left_watched, right_watched = left.field_names, right.field_names
     else:
@@ -161,9 +160,11 @@ def check_result(existing: TableSpecification, wanted: TableSpecification, *, ou
             if not any(one.startswith(f"field {field.name!r} ") for one in differences):
                 differences.append(problem)
     if differences:
-        error = SchemaIncompatibleError(existing.name, differences)
-        error.add_note("It is no table of this join. Name another result, or drop the table: the join makes it again.")
-        raise error
+        refused = SchemaIncompatibleError(existing.name, differences)
+        refused.add_note(
+            "It is no table of this join. Name another result, or drop the table: the join makes it again."
+        )
+        raise refused
 
 
 def _unsupported(spec: TableSpecification) -> list[str]:
@@ -173,8 +174,8 @@ def _unsupported(spec: TableSpecification) -> list[str]:
     producer = spec.table_options.changelog_producer
     if producer is not ChangelogProducer.LOOKUP:
         found.append(
-            f"table {spec.name!r} has changelog-producer={producer}; a join needs changelog-producer=lookup, whose feed "
-            "has every change of each commit"
+            f"table {spec.name!r} has changelog-producer={producer}; a join needs changelog-producer=lookup, whose "
+            "feed has every change of each commit"
         )
     return found
 

@@ -28,9 +28,9 @@ class ForeignKeyJoin:
     """The join of two tables of which the left refers to the right by fields; immutable, picklable, equal by content.
 
     A third table, the result, holds it. Its primary key is the left table's: it has at most one row for each left row.
-    A left row matches the right row whose key is its foreign key; a null in any part of the foreign key matches nothing,
-    and so does a right row whose `soft-delete.field` is true. A left row whose `soft-delete.field` is true counts as
-    absent. At every commit the result is exactly the join of both tables as they stood at its recorded positions.
+    A left row matches the right row whose key is its foreign key; a null in any part of the foreign key matches
+    nothing. A row of either table whose `soft-delete.field` is true counts as absent. At every commit the result is
+    exactly the join of both tables as they stood at its recorded positions.
 
     The constructor raises what can be known without a store; `JoinWorker` raises all else.
 

@@ -1,9 +1,9 @@
 """`Intents`: the record of a join, changed by one worker at a time.
 
-Before a large step commits its job it records the job as the join's intent, but only if the record is still the one it
-began with. While the intent stands no other worker steps. Once its lease has run out, any worker aborts the job, which is
-final unless the job was committed, asks which it was, and clears the intent. So clocks decide when that happens, and never
-what the result is.
+Before a large step commits its job it records the job as the join's intent, but only if the record is still the one
+that it began with. While the intent stands no other worker steps. Once its lease has run out, any worker aborts the
+job, which is final unless the job was committed, asks which it was, and clears the intent. So clocks decide when that
+happens, and never what the result is.
 """
 
 from __future__ import annotations

@@ -6,14 +6,16 @@ import datetime as dt
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, WeakSet
 
 from structable.spi.metering import duration_histogram, recording_meter, records
 
 from .progress import JoinProgress
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+    from opentelemetry.metrics import CallbackOptions, Meter
 
 __all__ = ["JoinInstruments"]
 
@@ -35,6 +37,7 @@ class JoinInstruments:
     """
 
     def __init__(self, join: str, meter: Meter | None = None) -> None:
+        self.join = join
         self._attributes = {"join": join}
         self._oldest: float | None = None
         if meter is None:
@@ -52,14 +55,13 @@ class JoinInstruments:
         self._changes = meter.create_counter("structable.join.changes", "{row}", "Rows of the result that were written")
         unchanged = "Left rows that were joined again and gave the row that was there"
         self._unchanged = meter.create_counter("structable.join.unchanged", "{row}", unchanged)
-        from opentelemetry.metrics import Observation
+        _watch(meter, self)
 
-        def lag(options: CallbackOptions) -> list[Observation]:
-            oldest = self._oldest
-            seconds = 0.0 if oldest is None else max(0.0, time.time() - oldest)
-            return [Observation(seconds, self._attributes)]
-
-        meter.create_observable_gauge("structable.join.lag", [lag], "s", "Time since the oldest commit not joined")
+    @property
+    def lag(self) -> float:
+        """The seconds since the oldest commit that was seen and is not joined yet."""
+        oldest = self._oldest
+        return 0.0 if oldest is None else max(0.0, time.time() - oldest)
 
     def behind(self, *oldest: dt.datetime | None) -> None:
         """Note when the oldest commits were made that the result lacks, of each table."""
@@ -93,6 +95,31 @@ class JoinInstruments:
         for kind, rows in kinds:
             if rows:
                 self._changes.add(rows, {**self._attributes, "kind": kind})
+
+
+_watched: WeakKeyDictionary[Meter, WeakSet[JoinInstruments]] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def _watch(meter: Meter, instruments: JoinInstruments) -> None:
+    """Report the lag of a join by the one gauge of a meter, for as long as its worker refers to the instruments."""
+    with _lock:
+        known = _watched.get(meter)
+        if known is not None:
+            known.add(instruments)
+            return
+        living = _watched[meter] = WeakSet([instruments])
+    from opentelemetry.metrics import Observation
+
+    def observe(options: CallbackOptions) -> list[Observation]:
+        with _lock:
+            found = list(living)
+        lags: dict[str, float] = {}
+        for one in found:  # several workers of a join are one lag
+            lags[one.join] = max(lags.get(one.join, 0.0), one.lag)
+        return [Observation(seconds, {"join": join}) for join, seconds in lags.items()]
+
+    meter.create_observable_gauge("structable.join.lag", [observe], "s", "Time since the oldest commit not joined")
 
 
 def _require_meter(meter: object) -> None:

@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 
 from structable.spi import DataCorruptionError, FeedPosition, Field, StructuredTable, TableSpecification, Value
 
-__all__ = ["LEASE_SECONDS", "PROGRESS", "Intent", "JoinProgress", "Positions", "Record", "read_record", "write_record"]
+__all__ = [
+    "LEASE_SECONDS",
+    "PROGRESS",
+    "Intent",
+    "JoinProgress",
+    "Positions",
+    "Record",
+    "all_records",
+    "read_record",
+    "write_record",
+]
 
 LEASE_SECONDS = 30.0
 """How long an intent keeps other workers away, unless it is renewed. No result depends on the clocks that count it."""

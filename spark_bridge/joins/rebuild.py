@@ -1,8 +1,8 @@
 """`MergePass`: large steps and rebuilds in this process, in batches, so that memory does not grow with the tables.
 
-A rebuild reads the left table and the result side by side, both in key order, which is the same. A large step remembers
-the keys that changed in either table; the rows that refer to a changed row of the right table are read in batches, however
-many they are.
+A rebuild reads the left table and the result side by side, both in key order, which is the same. A large step
+remembers the keys that changed in either table; the rows that refer to a changed row of the right table are read in
+batches, however many they are.
 """
 
 from __future__ import annotations

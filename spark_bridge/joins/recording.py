@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from structable.spark_bridge.table_ref import TableRef
-from structable.spi import DataCorruptionError
+from structable.spi import DataCorruptionError, InvalidSpecificationError
 from structable.spi.documents import field_from_document, field_to_document
 from structable.spi.urls import is_secret, without_secrets
 
@@ -92,12 +92,20 @@ class Definition:
 
         Raises
         ------
-        ImportError, AttributeError, ValueError
-            If its joiner cannot be imported.
+        InvalidSpecificationError
+            If its joiner cannot be imported here.
         """
         document = self.document
         left, right, result = refs
-        joiner = None if document["joiner"] is None else load_joiner(document["joiner"])
+        joiner = None
+        if document["joiner"] is not None:
+            try:
+                joiner = load_joiner(document["joiner"])
+            except (ImportError, AttributeError, ValueError) as error:
+                raise InvalidSpecificationError(
+                    f"join {name!r}: its joiner {document['joiner']} cannot be imported here ({error}); put its module "
+                    "where Python finds it, as by PYTHONPATH"
+                ) from error
         fields = document["result_fields"]
         return ForeignKeyJoin(
             name,

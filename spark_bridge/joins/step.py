@@ -2,8 +2,8 @@
 
 A small step is one transaction: it reads the feeds, the tables and the result, and writes the differences and the
 positions. A large step and a rebuild are write jobs: a `LargeSteps` stages the differences, and the stepper records an
-intent, commits the job and records the positions. In each case a step takes effect only if the record that it began with
-is the current one. So of two workers one starts over.
+intent, commits the job and records the positions. In each case a step takes effect only if the record that it began
+with is the current one. So of two workers one starts over.
 """
 
 from __future__ import annotations
@@ -183,9 +183,7 @@ class Stepper:
             if record is not None and record.intent is not None:
                 if self._may_end(record.intent):
                     return _Outcome(record, next="take over")
-                at = record.positions
-                blocked = JoinProgress(0, 0, 0, 0, at and at.left, at and at.right)
-                return _Outcome(record, blocked)
+                return _Outcome(record, _progress(Counts(), record.positions))
             if record is None or view.result is None:
                 return _Outcome(record, next="rebuild")
             if not self._tables.fits(view):
@@ -364,10 +362,7 @@ class Stepper:
     def _require_same(self, known: Definition) -> None:
         found = known.differences(definition_of(self.kernel.bound, known.feed))
         if found:
-            raise PlanChangedError(
-                f"join {self._join.name!r} has a result of another definition, which rebuild() changes to this one",
-                found,
-            )
+            raise PlanChangedError(f"join {self._join.name!r}", found, "rebuild() takes this definition on")
 
     def _log_lost(self, reason: object) -> None:
         _log.warning("join %r is joined from the start: %s", self._join.name, reason)
@@ -387,13 +382,13 @@ class Stepper:
         return False
 
 
-def _progress(counts: Counts, positions: Positions, *, rebuilt: bool = False) -> JoinProgress:
+def _progress(counts: Counts, positions: Positions | None, *, rebuilt: bool = False) -> JoinProgress:
     return JoinProgress(
         counts.affected,
         counts.inserted,
         counts.updated,
         counts.deleted,
-        positions.left,
-        positions.right,
+        None if positions is None else positions.left,
+        None if positions is None else positions.right,
         rebuilt,
     )

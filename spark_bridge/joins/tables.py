@@ -116,8 +116,9 @@ class JoinTables:
             there = False
         if there:
             raise PlanChangedError(
-                f"join {name!r} has another result, which is still there; give this join another name, or drop that table",
+                f"join {name!r}",
                 [f"result was {other} and is {self._join.result.name}"],
+                f"Give this join another name, or drop the table {other}",
             )
 
     def fits(self, view: View) -> bool:

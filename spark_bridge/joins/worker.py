@@ -47,13 +47,14 @@ Progress = TypeVar("Progress", JoinProgress, JoinProgress | None)
 class JoinWorker:
     """Keeps the result of a join up to date; any number of workers, in any processes, may run one join.
 
-    A step reads what changed in both tables since the recorded positions, joins the affected rows again at one snapshot,
-    compares them with the result, and writes the differences and the new positions together. So readers see all of a
-    step or none of it, a crash at any point leaves a result that the next step continues, and the result's feed has
-    each difference once. Several workers cost work, never correctness: of two that step at once, one starts over.
+    A step reads what changed in both tables since the recorded positions, joins the affected rows again at one
+    snapshot, compares them with the result, and writes the differences and the new positions together. So readers see
+    all of a step or none of it, a crash at any point leaves a result that the next step continues, and the result's
+    feed has each difference once. Several workers cost work, never correctness: of two that step at once, one starts
+    over.
 
-    The first step makes the result and the table `structable_progress` if they are absent, and joins everything. So does
-    a step after changes were lost: a position that has expired, a table that was dropped and made again.
+    The first step makes the result and the table `structable_progress` if they are absent, and joins everything. So
+    does a step after changes were lost: a position that has expired, a table that was dropped and made again.
 
     A context manager; safe for threads, which take turns.
 

@@ -6,27 +6,32 @@ import functools
 import pickle
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from structable.spark_bridge import TableRef
 from structable.spark_bridge.joins import JoinWorker
+from structable.spark_bridge.joins.binding import bind
+from structable.spark_bridge.joins.recording import Definition, definition_of
 from structable.spi import (
     Field,
     InvalidSpecificationError,
+    Row,
     Storage,
     StoreNotFoundError,
     TableNotFoundError,
     TableSpecification,
     UnsupportedOperationError,
+    Value,
     connect,
 )
 
 from .support.tables import FEED, ORDERS, PRODUCTS, join_of
 
 
-def joiner(left: Any, right: Any) -> Any:
+def joiner(left: Row, right: Row | None) -> dict[str, Value]:
     return {}
 
 
@@ -81,31 +86,27 @@ def storage() -> Iterator[Storage]:
         yield storage
 
 
-def changed(spec: TableSpecification, **changes: Any) -> TableSpecification:
-    return spec.evolve(**changes)
-
-
 WITH_STORE: dict[str, tuple[TableSpecification, TableSpecification, dict[str, Any], list[str]]] = {
-    "no index": (changed(ORDERS, indexes=[]), PRODUCTS, {}, ["add an index on 'product'"]),
+    "no index": (ORDERS.evolve(indexes=[]), PRODUCTS, {}, ["add an index on 'product'"]),
     "later field of the key": (
-        changed(ORDERS, primary_key=["id", "product"], indexes=[]),
+        ORDERS.evolve(primary_key=["id", "product"], indexes=[]),
         PRODUCTS,
         {"select": {}},
         ["'product' is a later field of its primary key"],
     ),
     "types": (
         ORDERS,
-        changed(PRODUCTS, fields=[Field.bytes("sku"), *PRODUCTS.fields[1:]]),
+        PRODUCTS.evolve(fields=[Field.bytes("sku"), *PRODUCTS.fields[1:]]),
         {},
         ["orders.product is string, and products.sku is bytes"],
     ),
     "part of the key": (
         ORDERS,
-        changed(PRODUCTS, primary_key=["sku", "name"]),
+        PRODUCTS.evolve(primary_key=["sku", "name"]),
         {},
         ["on lacks name of the primary key of table 'products'"],
     ),
-    "too few": (ORDERS, changed(PRODUCTS, primary_key=["sku", "name"]), {"on": ["product"]}, ["on has 1 fields"]),
+    "too few": (ORDERS, PRODUCTS.evolve(primary_key=["sku", "name"]), {"on": ["product"]}, ["on has 1 fields"]),
     "no key field": (ORDERS, PRODUCTS, {"on": {"product": "name"}}, ["'name', which is no field of the primary key"]),
     "unknown": (ORDERS, PRODUCTS, {"on": {"item": "sku"}}, ["'item', which is no field of table 'orders'"]),
     "selected": (
@@ -118,15 +119,20 @@ WITH_STORE: dict[str, tuple[TableSpecification, TableSpecification, dict[str, An
     "by case": (ORDERS, PRODUCTS, {"select": {"ID": "left.pieces"}}, ["the result: "]),
     "clash": (
         ORDERS,
-        changed(PRODUCTS, fields=[*PRODUCTS.fields, Field.string("Note"), Field.int("pieces")]),
+        PRODUCTS.evolve(fields=[*PRODUCTS.fields, Field.string("Note"), Field.int("pieces")]),
         {"select": None},
         ["both tables have fields named Note, pieces"],
     ),
     "all": (
-        changed(ORDERS, indexes=[], options={}),
-        changed(PRODUCTS, options={"changelog-producer": "input"}),
+        ORDERS.evolve(indexes=[], options={}),
+        PRODUCTS.evolve(options={"changelog-producer": "input"}),
         {"select": {"a": "left.absent"}},
-        ["'orders' has changelog-producer=none", "'products' has changelog-producer=input", "add an index", "left.absent"],
+        [
+            "'orders' has changelog-producer=none",
+            "'products' has changelog-producer=input",
+            "add an index",
+            "left.absent",
+        ],
     ),
 }
 
@@ -170,7 +176,7 @@ def test_key_alone_and_default_selection(storage: Storage) -> None:
             assert list(storage.admin.get_specification(name).field_names) == fields
 
 
-def test_absent_tables_and_stores(storage: Storage, tmp_path: Any) -> None:
+def test_absent_tables_and_stores(storage: Storage, tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError):
         JoinWorker(join_of(storage.url))
     absent = TableRef(f"leveldb://{tmp_path}/absent", "products")
@@ -190,3 +196,13 @@ def test_meter_is_a_meter(storage: Storage) -> None:
     storage.admin.create(PRODUCTS)
     with pytest.raises(TypeError, match="meter is 'm'"):
         JoinWorker(join_of(storage.url), meter="m")  # type: ignore[arg-type]
+
+
+def test_passwords_are_not_recorded() -> None:
+    """The driver finds them elsewhere, as for other commands."""
+    left = TableRef("postgresql://me:secret1@host/db?schema=s&sslpassword=secret2", "orders", password="secret3")
+    join = join_of("postgresql://me:secret1@host/db?schema=s", left=left)
+    definition = definition_of(bind(join, ORDERS, PRODUCTS), "0123456789abcdef")
+    assert "secret" not in definition.text
+    assert definition.ref("left") == TableRef("postgresql://me@host/db?schema=s", "orders")
+    assert Definition.parse(definition.text).differences(definition) == ()

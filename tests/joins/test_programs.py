@@ -1,4 +1,4 @@
-"""Random programs of writers, several workers, crashes and expired feeds: the result equals the batch join at every commit.
+"""Random programs of writers, workers, crashes and expired feeds: the result equals the batch join at every commit.
 
 `STRUCTABLE_TEST_JOIN_PROGRAMS=20000` runs so many on memory, and `STRUCTABLE_TEST_JOIN_SEED=7` one of them.
 """

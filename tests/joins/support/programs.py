@@ -12,13 +12,13 @@ from structable.spark_bridge import TableRef
 from structable.spark_bridge.joins import ForeignKeyJoin, JoinWorker
 from structable.spark_bridge.joins.failpoints import FAILPOINTS, failpoints
 from structable.spark_bridge.joins.progress import PROGRESS, Record, read_record
-from structable.spi import Field, RowKind, Storage, StructuredTable, TableNotFoundError, TableSpecification
+from structable.spi import Field, RowKind, Storage, StructuredTable, TableNotFoundError, TableSpecification, Value
 
 from .clocks import LeaseClock
+from .tables import FEED, Limits
 
 __all__ = ["Crash", "Program", "batch_join", "doubled", "plain", "state_of"]
 
-FEED = {"changelog-producer": "lookup"}
 Key = tuple[Any, ...]
 Rows = dict[Key, dict[str, Any]]
 
@@ -163,7 +163,8 @@ class Program:
             result_fields=[Field.int("twice"), Field.string("of")] if joins else None,
             result=TableRef(url, f"j{seed}"),
         )
-        self.limits: dict[str, int] = one([{}, {}, {"small": 1, "large": 3}, {"small": 0}, {"small": 0, "large": 0}])
+        limits: list[Limits] = [{}, {}, {"small": 1, "large": 3}, {"small": 0}, {"small": 0, "large": 0}]
+        self.limits = one(limits)
         for spec in {self.shape.left.name: self.shape.left, self.shape.right.name: self.shape.right}.values():
             storage.admin.create(spec)
         self.left, self.right = storage.table(names[0]), storage.table(names[1])
@@ -224,7 +225,7 @@ class Program:
                     table.upsert({**key, **{name: self.value(spec, name) for name in names}})
         self.note()
 
-    def value(self, spec: TableSpecification, name: str, *, key: bool = False) -> Any:
+    def value(self, spec: TableSpecification, name: str, *, key: bool = False) -> Value:
         one = self.random.choice
         match spec.field(name).type.value:
             case "long":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from structable.spark_bridge import TableRef
 from structable.spark_bridge.joins import ForeignKeyJoin
 from structable.spi import Field, Storage, TableSpecification
 
-__all__ = ["FEED", "ORDERS", "PRODUCTS", "join_of", "rows_of", "told"]
+__all__ = ["FEED", "Limits", "ORDERS", "PRODUCTS", "join_of", "rows_of", "told"]
 
 FEED = {"changelog-producer": "lookup"}
 ORDERS = TableSpecification(
@@ -23,7 +23,15 @@ PRODUCTS = TableSpecification(
 )
 
 
-def join_of(url: str, how: Any = "inner", name: str = "named", **changes: Any) -> ForeignKeyJoin:
+class Limits(TypedDict, total=False):
+    """Which steps are small, and which are no rebuilds."""
+
+    small: int
+    large: int
+
+
+# Any: tests give wrong arguments, too.
+def join_of(url: str, how: Any = "inner", name: str = "named", **changes: Any) -> ForeignKeyJoin:  # noqa: ANN401
     """Return the join of orders and products, with other arguments in place of some."""
     arguments: dict[str, Any] = {
         "left": TableRef(url, "orders"),

@@ -1,0 +1,30 @@
+"""Foreign-key joins: a step beside a transaction by hand, in tables of two sizes, and the memory of a hot key."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.measuring import Measurement, Scale
+from benchmarks.postgresql.database import available, database
+from structable.spi import connect
+
+from . import hot_key, steps
+
+__all__ = ["measure"]
+
+
+def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
+    """Measure LevelDB, and PostgreSQL if there is a server."""
+    url = f"leveldb://{folder}/joins"
+    with connect(url) as storage:
+        yield from steps.measure(storage, url, "LevelDB", scale, 3.0)
+        yield from steps.growth(storage, url, "LevelDB", scale)
+    yield from hot_key.measure(f"leveldb://{folder}/hot", scale)
+    if not available():
+        print("PostgreSQL is not measured: there is no server", file=sys.stderr)
+        return
+    with database() as found, found.on_separate_cores(), found.storage() as storage:
+        yield from steps.measure(storage, found.ours.url, "PostgreSQL", scale, 2.0)
+        yield from steps.growth(storage, found.ours.url, "PostgreSQL", scale)

@@ -1,0 +1,1 @@
+"""Orders joined with products by their foreign key, on any store: see `README.md`."""
