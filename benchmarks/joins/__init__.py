@@ -8,9 +8,11 @@ from pathlib import Path
 
 from benchmarks.measuring import Measurement, Scale
 from benchmarks.postgresql.database import available, database
+from benchmarks.sessions import spark_session
+from structable.spark_bridge import register
 from structable.spi import connect
 
-from . import hot_key, steps
+from . import hot_key, spark, steps
 
 __all__ = ["measure"]
 
@@ -28,3 +30,8 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
     with database() as found, found.on_separate_cores(), found.storage() as storage:
         yield from steps.measure(storage, found.ours.url, "PostgreSQL", scale, 2.0)
         yield from steps.growth(storage, found.ours.url, "PostgreSQL", scale)
+    with spark_session(folder) as session, connect(f"leveldb://{folder}/spark") as storage:
+        register(session)
+        yield from spark.measure(session, storage, storage.url, "LevelDB", scale)
+        with database() as found, found.storage() as other:
+            yield from spark.measure(session, other, found.ours.url, "PostgreSQL", scale)
