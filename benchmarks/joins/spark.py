@@ -143,7 +143,7 @@ def _inserts(spark: SparkSession, storage: Storage, url: str, store: str, scale:
             query.awaitTermination()
 
         partitions = "spark.sql.shuffle.partitions"
-        before = spark.conf.get(partitions)
+        before = str(spark.conf.get(partitions))
         spark.conf.set(partitions, _STATES)
         try:
             return filled(shop, run)

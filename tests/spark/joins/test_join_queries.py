@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -117,13 +117,21 @@ def test_faults_are_told_before_anything_is_made(spark: SparkSession, url: str, 
     assert "how was inner and is left" in str(ended.value)
 
 
-def started(spark: SparkSession, join: ForeignKeyJoin, **options: Any) -> StreamingQuery:
+def started(
+    spark: SparkSession,
+    join: ForeignKeyJoin,
+    *,
+    attempts: int = 3,
+    trigger: Mapping[str, object] | None = None,
+    checkpoint: str | None = None,
+    small: int = 10_000,
+) -> StreamingQuery:
     """Start a query that has begun, or ended; again if Spark's ten seconds for its Python process were too few."""
-    for _ in range(3):
-        query = start_join(spark, join, **options)
-        until(lambda query=query: query.recentProgress or not query.isActive)
-        if "failed to connect back" not in str(query.exception()):
-            break
+    query = start_join(spark, join, trigger=trigger, checkpoint=checkpoint, small=small)
+    until(lambda: query.recentProgress or not query.isActive)
+    if attempts > 1 and "failed to connect back" in str(query.exception()):
+        options: dict[str, Any] = {"trigger": trigger, "checkpoint": checkpoint, "small": small}
+        return started(spark, join, attempts=attempts - 1, **options)
     return query
 
 
