@@ -91,12 +91,11 @@ class _ByHand:
 
     def step(self, number: int, *, reads_feeds: bool) -> None:
         with self._storage.transaction() as tx:
-            if reads_feeds:
-                now = tx.position(self._orders), tx.position(self._products)
+            now = (tx.position(self._orders), tx.position(self._products)) if reads_feeds else ()
             positions = tx.table(_POSITIONS.name)
             row = positions.read(("by hand",))
             assert row is not None
-            if reads_feeds:
+            if now:
                 left, right = map(FeedPosition.parse, str(row["position"]).split())
                 [*_, last] = self._storage.changes(self._orders).read(left, now[0])
                 order = last.row
@@ -113,7 +112,7 @@ class _ByHand:
             after = {name: order[name] for name in ("id", "product", "pieces", "note")} | {"price": product["price"]}
             if before != after:
                 result.replace(after)
-            position = f"{now[0]} {now[1]}" if reads_feeds else str(row["position"])
+            position = " ".join(map(str, now)) or str(row["position"])
             positions.upsert({"join": "by hand", "position": position})
 
 

@@ -54,13 +54,16 @@ class Shop:
         storage.admin.create(self.orders)
         storage.admin.create(self.products)
         products = 1 if hot else max(1, orders // _ORDERS_OF_A_PRODUCT)
-        rows = ({"sku": sku, "name": f"product {sku}", "price": sku % 90} for sku in range(products))
-        load(storage, self.products, rows)
-        load(
-            storage,
-            self.orders,
-            ({"id": id_, "product": id_ % products, "pieces": 1, "note": _NOTE} for id_ in range(orders)),
-        )
+        load(storage, self.products, map(_product, range(products)))
+        load(storage, self.orders, (_order(number, products) for number in range(orders)))
+
+
+def _product(number: int) -> dict[str, Value]:
+    return {"sku": number, "name": f"product {number}", "price": number % 90}
+
+
+def _order(number: int, products: int) -> dict[str, Value]:
+    return {"id": number, "product": number % products, "pieces": 1, "note": _NOTE}
 
 
 def load(storage: Storage, spec: TableSpecification, rows: Iterable[Mapping[str, Value]]) -> None:

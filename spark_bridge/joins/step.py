@@ -177,6 +177,16 @@ class Stepper:
             if progress is not None:
                 return progress
 
+    def current_kernel(self) -> Kernel:
+        """Return the join, checked against the tables and the record as they are now."""
+        self._bind()
+        record = self._tables.record()
+        if record is not None:
+            known = Definition.parse(record.definition)
+            if known.feed == self._tables.result_feed():
+                self._require_same(known)
+        return self.kernel
+
     def _attempt(self, tx: Transaction) -> _Outcome:
         with self._stores.view(tx) as view:
             record = view.record

@@ -245,10 +245,19 @@ class JoinWorker:
         """Return how many rows of the result differ from the join of both tables, all at the newest state.
 
         What was committed since the last step counts.
+
+        Raises
+        ------
+        PlanChangedError
+            If the recorded join is another one.
+        InvalidSpecificationError, UnsupportedOperationError, SchemaIncompatibleError, TableNotFoundError
+            If the tables were changed so that the join does not fit them any more.
+        TransactionClosedError
+            If the worker is closed.
         """
         with self._lock:
             self._require_open()
-            return count_differences(self._stores, self._stepper.kernel)
+            return count_differences(self._stores, self._stepper.current_kernel())
 
     def close(self) -> None:
         """Stop, and free the connections; idempotent. What ended the thread of `start` was logged."""

@@ -368,6 +368,8 @@ class JoinCases:
             with pytest.raises(PlanChangedError, match="rebuild") as refused:
                 worker.step()
             assert [one.partition(" ")[0] for one in refused.value.differences] == ["how", "select"]
+            with pytest.raises(PlanChangedError):
+                worker.verify()
             assert worker.rebuild().updated == 1
             assert rows_of(tables) == [{"id": "a", "pieces": 1, "name": "bar", "price": 1.5}]
             assert (worker.step().affected, worker.verify()) == (0, 0)
