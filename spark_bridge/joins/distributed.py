@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
 from functools import reduce
 from operator import and_, or_
-from typing import TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -51,8 +50,6 @@ _BROADCAST_BYTES = 10 << 20
 _BROADCAST_CHANGES = 100_000
 _SCANNED_PER_READ = 20
 """A read by key costs about as much as so many rows of a scan that Spark spreads, joins included."""
-
-Step = TypeVar("Step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +190,7 @@ class SparkSteps:
         same_key = _equal(rows, bound.left.primary_key, key)
         refers = _equal(rows, bound.foreign_key, referred) & _lives(rows, bound.left)
         frame = rows.frame.join(left.hinted(changed), same_key, "left").join(right.hinted(moved), refers, "left")
-        frame = frame.where(sf.col("c_present").isNotNull() | sf.col("m_there").isNotNull())
+        frame = frame.where(sf.coalesce("c_present", "m_there"))
         own_key = [rows.names[name] for name in bound.left.primary_key]
         gone = changed.where(~sf.col("c_present")).select(
             *(sf.col(a).alias(b) for a, b in zip(key, own_key, strict=True))
