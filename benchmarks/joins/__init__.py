@@ -1,4 +1,4 @@
-"""Foreign-key joins: a step beside a transaction by hand, in tables of two sizes, and the memory of a hot key."""
+"""Foreign-key joins: steps beside transactions by hand and in tables of two sizes, a hot key's memory, the Spark form."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
     yield from hot_key.measure(f"leveldb://{folder}/hot", scale)
     if not available():
         print("PostgreSQL is not measured: there is no server", file=sys.stderr)
-        return
-    with database() as found, found.on_separate_cores(), found.storage() as storage:
-        yield from steps.measure(storage, found.ours.url, "PostgreSQL", scale, 2.0)
-        yield from steps.growth(storage, found.ours.url, "PostgreSQL", scale)
-    with spark_session(folder) as session, connect(f"leveldb://{folder}/spark") as storage:
+    else:
+        with database() as found, found.on_separate_cores(), found.storage() as storage:
+            yield from steps.measure(storage, found.ours.url, "PostgreSQL", scale, 2.0)
+            yield from steps.growth(storage, found.ours.url, "PostgreSQL", scale)
+    url = f"leveldb://{folder}/spark"
+    with spark_session(folder) as session, connect(url) as storage:
         register(session)
-        yield from spark.measure(session, storage, storage.url, "LevelDB", scale)
-        with database() as found, found.storage() as other:
-            yield from spark.measure(session, other, found.ours.url, "PostgreSQL", scale)
+        yield from spark.measure(session, storage, url, "LevelDB", scale)
+        if available():
+            with database() as found, found.storage() as other:
+                yield from spark.measure(session, other, found.ours.url, "PostgreSQL", scale)
