@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,13 +37,16 @@ def orders(storage: Storage) -> Storage:
 def test_query_follows_both_tables(spark: SparkSession, url: str, orders: Storage, tmp_path: Path) -> None:
     """It catches up, steps when either table moves, and needs nothing of its checkpoint."""
     join, checkpoint = join_of(url, "left"), tmp_path / "checkpoint"
+    with JoinWorker(join) as worker:
+        worker.step()
+    orders.table("orders").upsert({"id": "9", "product": "p0"})
     query = started(spark, join, checkpoint=str(checkpoint))
     try:
-        until_true(query, lambda: "named_orders" in orders.admin.list() and len(rows_of(orders)) == 9)
+        assert len(rows_of(orders)) == 10
         orders.table("products").upsert({"sku": "p2", "name": "two"})
         until_true(query, lambda: {row["name"] for row in rows_of(orders)} == {None, "one", "two"})
         orders.table("orders").delete(("8",))
-        until_true(query, lambda: len(rows_of(orders)) == 8)
+        until_true(query, lambda: len(rows_of(orders)) == 9)
     finally:
         query.stop()
     for change in ({"name": "second"}, {"name": "third"}):
@@ -58,6 +62,8 @@ def test_query_follows_both_tables(spark: SparkSession, url: str, orders: Storag
 
 def test_two_queries_and_a_worker_of_one_join(spark: SparkSession, url: str, orders: Storage) -> None:
     join = join_of(url, "left")
+    with JoinWorker(join) as worker:
+        worker.step()
     queries = [started(spark, join), started(spark, join, small=0)]
     try:
         with JoinWorker(join, poll=0.01) as worker:
@@ -128,7 +134,8 @@ def started(
 ) -> StreamingQuery:
     """Start a query that has begun, or ended; again if Spark's ten seconds for its Python process were too few."""
     query = start_join(spark, join, trigger=trigger, checkpoint=checkpoint, small=small)
-    until(lambda: query.recentProgress or not query.isActive)
+    while query.isActive and not query.recentProgress:
+        time.sleep(0.02)
     if attempts > 1 and "failed to connect back" in str(query.exception()):
         options: dict[str, Any] = {"trigger": trigger, "checkpoint": checkpoint, "small": small}
         return started(spark, join, attempts=attempts - 1, **options)
