@@ -1,4 +1,4 @@
-"""Foreign-key joins: a step beside a transaction by hand and in tables of two sizes, a hot key's memory, Spark's form."""
+"""Foreign-key joins: steps beside transactions by hand, tables of two sizes, a hot key's memory, Spark's form."""
 
 from __future__ import annotations
 
