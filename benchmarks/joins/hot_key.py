@@ -23,7 +23,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 def measure(url: str, scale: Scale) -> Iterator[Measurement]:
-    """Measure the growth of a worker's resident memory over its size with the tables joined."""
+    """Measure the growth of a worker's resident memory, with LevelDB's mapped files, over its size before the step."""
     here, there = _SPAWN.Pipe()
     orders = scale.many_rows // 2
     process = _SPAWN.Process(target=_peak, args=(there, url, orders))
@@ -35,7 +35,10 @@ def measure(url: str, scale: Scale) -> Iterator[Measurement]:
         raise RuntimeError("the process of the hot key failed; its traceback is above") from None
     finally:
         process.join()
-    title, note = f"hot key of {orders:,} orders, LevelDB", f"{staged:.0f} MB until it is staged; {seconds:.1f} s"
+    title, note = (
+        f"hot key of {orders:,} orders, LevelDB",
+        f"{staged:.0f} MB without mapped files, when it is staged; {seconds:.1f} s",
+    )
     yield Measurement(AREA, title, math.nan, growth, growth, None, 0.0, "growth of resident memory", "MB", note)
 
 
@@ -49,13 +52,10 @@ def _peak(pipe: Connection, url: str, orders: int) -> None:
             before = status("VmRSS")
             Path("/proc/self/clear_refs").write_text("5")  # resets the peak
             staged: list[float] = []
-            failpoints["staged"] = lambda: staged.append(_growth(before))
+            own = status("RssAnon")
+            failpoints["staged"] = lambda: staged.append((status("RssAnon") - own) / 1024)
             begin = perf_counter()
             done = worker.step()
             seconds = perf_counter() - begin
             assert (done.updated, done.rebuilt) == (orders, False)
-            pipe.send((staged[0], _growth(before), seconds))
-
-
-def _growth(before: int) -> float:
-    return (status("VmHWM") - before) / 1024
+            pipe.send((staged[0], (status("VmHWM") - before) / 1024, seconds))
