@@ -98,7 +98,7 @@ class Coordinator:
             "plan": self._plan,
             "plan_changes": self._plan_changes,
             "zone": zone,
-            "latest_of_stream": self._latest_of_stream,
+            "latest": self._latest,
             "advance_stream": self._advance_stream,
             "plan_stream": self._plan_stream,
             FIRST_SNAPSHOT: self._first_snapshot,
@@ -269,9 +269,9 @@ class Coordinator:
             plan = feed.plan(since, until, columns=columns, splits=self._splits(options), net=options.feed.net)
         return plan.splits
 
-    def _latest_of_stream(self, stream: FeedStream) -> FeedPosition:
-        with self.stores.using(stream.options.store) as storage:
-            return storage.changes(stream.options.table).latest()
+    def _latest(self, store: StoreClient, table: str) -> FeedPosition:
+        with self.stores.using(store) as storage:
+            return storage.changes(table).latest()
 
     def _advance_stream(self, stream: FeedStream, request: Advance) -> FeedPosition | None:
         with self.stores.using(stream.options.store) as storage:

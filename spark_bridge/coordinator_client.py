@@ -107,9 +107,9 @@ class CoordinatorClient:
         """Return the time zone of a session, if that is known."""
         return cast("str | None", self._ask("zone", session))
 
-    def latest_of_stream(self, stream: FeedStream) -> FeedPosition:
-        """Return the newest position of a stream's feed."""
-        return cast(FeedPosition, self._ask("latest_of_stream", stream))
+    def latest(self, store: StoreClient, table: str) -> FeedPosition:
+        """Return the newest position of a table's feed."""
+        return cast(FeedPosition, self._ask("latest", store, table))
 
     def advance_stream(self, stream: FeedStream, request: Advance) -> FeedPosition | None:
         """Return the end of a stream's next micro-batch, or None if there need be none."""

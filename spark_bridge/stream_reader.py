@@ -83,7 +83,7 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
 
     @one_line_errors()
     def prepareForTriggerAvailableNow(self) -> None:
-        self._until = self._coordinator.latest_of_stream(self._stream)
+        self._until = self._coordinator.latest(self._options.store, self._options.table)
 
     @one_line_errors()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:

@@ -1,4 +1,4 @@
-"""Foreign-key joins: a step beside a transaction by hand, in tables of two sizes, and the memory of a hot key."""
+"""Foreign-key joins: steps beside transactions by hand, tables of two sizes, a hot key's memory, Spark's form."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 
 from benchmarks.measuring import Measurement, Scale
 from benchmarks.postgresql.database import available, database
+from benchmarks.sessions import spark_session
+from structable.spark_bridge import register
 from structable.spi import connect
 
-from . import hot_key, steps
+from . import hot_key, spark, steps
 
 __all__ = ["measure"]
 
@@ -24,7 +26,14 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
     yield from hot_key.measure(f"leveldb://{folder}/hot", scale)
     if not available():
         print("PostgreSQL is not measured: there is no server", file=sys.stderr)
-        return
-    with database() as found, found.on_separate_cores(), found.storage() as storage:
-        yield from steps.measure(storage, found.ours.url, "PostgreSQL", scale, 2.0)
-        yield from steps.growth(storage, found.ours.url, "PostgreSQL", scale)
+    else:
+        with database() as found, found.on_separate_cores(), found.storage() as storage:
+            yield from steps.measure(storage, found.ours.url, "PostgreSQL", scale, 2.0)
+            yield from steps.growth(storage, found.ours.url, "PostgreSQL", scale)
+    url = f"leveldb://{folder}/spark"
+    with spark_session(folder) as session, connect(url) as storage:
+        register(session)
+        yield from spark.measure(session, storage, url, "LevelDB", scale)
+        if available():
+            with database() as found, found.storage() as other:
+                yield from spark.measure(session, other, found.ours.url, "PostgreSQL", scale)

@@ -25,7 +25,7 @@ from .stores import JoinStores, View
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["MergePass", "count_differences"]
+__all__ = ["MergePass", "count_differences", "difference_batches", "reading"]
 
 
 class _TooManyError(Exception):
@@ -47,12 +47,12 @@ class MergePass:
     def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
         """Stage the differences of what changed since these positions; None if that is more than `large` rows."""
         counts = Counts()
-        with _reading(stores) as view:
+        with reading(stores) as view:
             if not since.same_feeds(view.positions) or not view.positions.reach(since):
                 return Staged([], view.positions, counts)
             try:
                 found = self._changed(stores, kernel, view, since, counts)
-                writes = [stores.result.stage(job, 0, 0, _batches(kernel, found, counts))]
+                writes = [stores.result.stage(job, 0, 0, difference_batches(kernel, found, counts))]
             except _TooManyError:
                 return None
             return Staged(writes, view.positions, counts)
@@ -60,8 +60,10 @@ class MergePass:
     def stage_all(self, stores: JoinStores, kernel: Kernel, job: WriteJob) -> Staged:
         """Stage the differences between the whole join and the result."""
         counts = Counts()
-        with _reading(stores) as view:
-            writes = [stores.result.stage(job, 0, 0, _batches(kernel, _all_differences(kernel, view), counts))]
+        with reading(stores) as view:
+            writes = [
+                stores.result.stage(job, 0, 0, difference_batches(kernel, _all_differences(kernel, view), counts))
+            ]
             counts.affected = counts.written
             return Staged(writes, view.positions, counts)
 
@@ -93,12 +95,13 @@ class MergePass:
 
 def count_differences(stores: JoinStores, kernel: Kernel) -> int:
     """Return how many rows of the result differ from the whole join, all at the newest state."""
-    with _reading(stores) as view:
+    with reading(stores) as view:
         return sum(1 for _ in _all_differences(kernel, view))
 
 
 @contextmanager
-def _reading(stores: JoinStores) -> Iterator[View]:
+def reading(stores: JoinStores) -> Iterator[View]:
+    """Yield the tables, to read their newest state."""
     with stores.result.transaction(read_only=True) as tx, stores.view(tx) as view:
         yield view
 
@@ -135,7 +138,8 @@ def _rows(table: StructuredTable | None) -> Iterator[Iterator[Row]]:
             yield rows
 
 
-def _batches(kernel: Kernel, found: Iterator[Difference], counts: Counts) -> Iterator[RecordBatch]:
+def difference_batches(kernel: Kernel, found: Iterator[Difference], counts: Counts) -> Iterator[RecordBatch]:
+    """Yield differences as a job of mode changes takes them, and count them."""
     import pyarrow as pa
 
     from structable.spi import arrow_schema

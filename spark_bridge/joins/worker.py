@@ -27,17 +27,17 @@ from .definition import ForeignKeyJoin
 from .metrics import JoinInstruments
 from .progress import JoinProgress, Positions
 from .rebuild import MergePass, count_differences
-from .step import Stepper
+from .step import LargeSteps, Stepper
 from .stores import JoinStores
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
-__all__ = ["JoinWorker"]
+__all__ = ["PASSING", "JoinWorker"]
 
 _log = logging.getLogger("structable.joins")
 
-_PASSING = (CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError)
+PASSING = (CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError)
 """Errors of a step that the next one may not have."""
 _LONGEST_PAUSE = 10.0
 
@@ -110,7 +110,8 @@ class JoinWorker:
         self._closed = False
         self._stores = JoinStores(join)
         try:
-            self._stepper = Stepper(self._stores, small=small, large_steps=MergePass(large), instruments=instruments)
+            large_steps = self._large_steps(large)
+            self._stepper = Stepper(self._stores, small=small, large_steps=large_steps, instruments=instruments)
         except BaseException:
             self._stores.close()
             raise
@@ -177,7 +178,7 @@ class JoinWorker:
                 if self._closed:
                     return
                 raise
-            except _PASSING as error:
+            except PASSING as error:
                 pause = min(2 * pause, max(_LONGEST_PAUSE, self._poll))
                 _log.warning("join %r: a step failed and is tried again in %.1f s: %s", self.join.name, pause, error)
                 stop.wait(pause)
@@ -275,6 +276,9 @@ class JoinWorker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _large_steps(self, large: int) -> LargeSteps:
+        return MergePass(large)
 
     def _run(self) -> None:
         try:

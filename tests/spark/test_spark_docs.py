@@ -44,7 +44,18 @@ def test_spark_page(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_streaming_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = ROOT / "docs" / "streaming.md"
-    blocks = blocks_for_spark(page.read_text(encoding="utf-8"))
+    run_streams(page, blocks_for_spark(page.read_text(encoding="utf-8")), spark, tmp_path, monkeypatch)
+
+
+def test_joins_on_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = ROOT / "docs" / "joins.md"
+    blocks = [block for block in blocks_of(page.read_text(encoding="utf-8")) if block.how == "executed with Spark"]
+    run_streams(page, blocks, spark, tmp_path, monkeypatch)
+
+
+def run_streams(
+    page: Path, blocks: list[Block], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for attempt in itertools.count(1):
         folder = tmp_path / str(attempt)
         folder.mkdir()

@@ -1,0 +1,328 @@
+"""`SparkSteps`: large steps and rebuilds as DataFrames of one state of the tables.
+
+The driver takes one snapshot of each store, that of the result first, so that no table is read as it was before the
+result. Spark's tasks read the splits, join the affected left rows with the right table and with the result, and stage
+the differences. No task reads a table as it is "now".
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import astuple, dataclass
+from functools import reduce
+from operator import and_, or_
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql import types as spark_types
+
+from structable.spark_bridge.store_client import StoreClient
+from structable.spark_bridge.types import spark_type
+from structable.spi import (
+    ChangePlan,
+    FeedPosition,
+    RowKind,
+    ScanPlan,
+    ScanSplit,
+    SharedSnapshot,
+    Storage,
+    TableSpecification,
+    UnsupportedOperationError,
+    WriteJob,
+)
+from structable.spi.changes import CHANGE_TYPE
+
+from .affected import changed_rows, left_rows_of
+from .joining import Counts
+from .kernel import Kernel
+from .progress import Positions
+from .rebuild import MergePass, reading
+from .spark_tasks import ChangedKeys, JoinedRows, Report, SplitRows, Staging
+from .step import Staged
+from .stores import JoinStores
+
+__all__ = ["SparkSteps"]
+
+_BROADCAST_BYTES = 10 << 20
+"""Tables up to this size, and as many changes as take about as much, are sent to every executor."""
+_BROADCAST_CHANGES = 100_000
+_SCANNED_PER_READ = 20
+"""A read by key costs about as much as so many rows of a scan that Spark spreads, joins included."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The tables of a join, of one state of each store."""
+
+    left: ScanPlan
+    right: ScanPlan
+    result: ScanPlan
+
+    @property
+    def positions(self) -> Positions:
+        assert self.left.position is not None
+        assert self.right.position is not None
+        return Positions(self.left.position, self.right.position)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A table as a DataFrame: its columns under names of their own, and one that is null where there is no row."""
+
+    frame: DataFrame
+    names: dict[str, str]
+    there: str
+
+    def of(self, field: str) -> Column:
+        return sf.col(self.names[field])
+
+    @property
+    def is_there(self) -> Column:
+        return sf.col(self.there).isNotNull()
+
+
+class SparkSteps:
+    """The large steps of the Spark form; see `LargeSteps`.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Whose tasks read, join and stage.
+    large : int
+        The most changes of a table that a step takes from its feed; beyond them everything is compared.
+    """
+
+    def __init__(self, spark: SparkSession, large: int) -> None:
+        self._spark = spark
+        self._large = large
+        self._by_key = MergePass(large)
+
+    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
+        """Stage the differences of what changed since these positions; None if these are more than `large` changes.
+
+        Where few of the left rows are affected, they are read by their keys, in the driver.
+        """
+        if self._is_selective(stores, kernel, since):
+            return self._by_key.stage_changes(stores, kernel, job, since)
+        with self._state(stores, kernel) as state:
+            now = state.positions
+            if not since.same_feeds(now) or not now.reach(since):
+                return Staged([], now, Counts())
+            feeds = (
+                _Feed(stores.left, stores.join.left.store, kernel.bound.left, since.left, now.left),
+                _Feed(stores.right, stores.join.right.store, kernel.bound.right, since.right, now.right),
+            )
+            if not all(feed.has_at_most(self._large) for feed in feeds):
+                return None
+            return self._stage(stores, kernel, job, state, self._affected(stores, kernel, state, *feeds), "left")
+
+    def stage_all(self, stores: JoinStores, kernel: Kernel, job: WriteJob) -> Staged:
+        """Stage the differences between the whole join and the result."""
+        with self._state(stores, kernel) as state:
+            left = self._table(stores.join.left.store, state.left, kernel.bound.left, "l")
+            staged = self._stage(stores, kernel, job, state, left, "full")
+            staged.counts.affected = staged.counts.written
+            return staged
+
+    def _is_selective(self, stores: JoinStores, kernel: Kernel, since: Positions) -> bool:
+        """Tell whether so few rows are affected that reading them by key is cheaper than scans of the tables."""
+        try:
+            rows = stores.left.statistics(stores.join.left.name).rows
+        except UnsupportedOperationError:
+            return False
+        most = min(rows // _SCANNED_PER_READ, self._large)
+        with reading(stores) as view:
+            now = view.positions
+            if not most or not since.same_feeds(now) or not now.reach(since):
+                return False
+            left = changed_rows(stores.left, kernel, "left", since.left, now.left, most, keys_only=True)
+            if not left.complete:
+                return False
+            right = changed_rows(stores.right, kernel, "right", since.right, now.right, most, keys_only=True)
+            if not right.complete:
+                return False
+            affected = len(left.rows)
+            for _ in left_rows_of(kernel, view.left, right.rows):
+                affected += 1
+                if affected > most:
+                    return False
+            return True
+
+    @contextmanager
+    def _state(self, stores: JoinStores, kernel: Kernel) -> Iterator[_State]:
+        join, bound = stores.join, kernel.bound
+        splits = self._spark.sparkContext.defaultParallelism
+        with ExitStack() as stack:
+            snapshots: dict[Storage, SharedSnapshot] = {}
+
+            def planned(storage: Storage, table: str, columns: tuple[str, ...]) -> ScanPlan:
+                if storage not in snapshots:
+                    snapshots[storage] = stack.enter_context(storage.share_snapshot())
+                return stack.enter_context(snapshots[storage].plan_scan(table, columns=columns, splits=splits))
+
+            result = planned(stores.result, join.result.name, kernel.columns)  # before the tables
+            left = planned(stores.left, join.left.name, bound.left_columns)
+            right = planned(stores.right, join.right.name, bound.right_columns)
+            yield _State(left, right, result)
+
+    def _table(self, store: StoreClient, plan: ScanPlan, spec: TableSpecification, letter: str) -> _Side:
+        names = {name: f"{letter}{place}" for place, name in enumerate(plan.columns)}
+        schema = [spark_types.StructField(names[name], spark_type(spec.field(name))) for name in plan.columns]
+        there = f"{letter}_there"
+        reader = SplitRows(store, plan.splits, tuple(names.values()))
+        frame = self._of_splits(plan.splits).mapInArrow(reader, spark_types.StructType(schema))
+        return _Side(frame.withColumn(there, sf.lit(True)), names, there)
+
+    def _of_splits(self, splits: tuple[ScanSplit, ...]) -> DataFrame:
+        """Return the numbers of splits, a partition for each."""
+        return self._spark.range(0, len(splits), 1, len(splits))
+
+    def _affected(self, stores: JoinStores, kernel: Kernel, state: _State, left: _Feed, right: _Feed) -> _Side:
+        """Return the left rows to join again, and the keys of those that are gone."""
+        bound = kernel.bound
+        rows = self._table(stores.join.left.store, state.left, bound.left, "l")
+        changed, key = self._changed(kernel, left, "c")
+        changed = changed.groupBy(*key).agg(sf.max_by("c_present", "c_seq").alias("c_present"))
+        moved, referred = self._changed(kernel, right, "m")
+        moved = moved.select(*referred, sf.lit(True).alias("m_there")).distinct()
+        same_key = _equal(rows, bound.left.primary_key, key)
+        refers = _equal(rows, bound.foreign_key, referred) & _lives(rows, bound.left)
+        frame = rows.frame.join(left.hinted(changed), same_key, "left").join(right.hinted(moved), refers, "left")
+        frame = frame.where(sf.coalesce("c_present", "m_there"))
+        own_key = [rows.names[name] for name in bound.left.primary_key]
+        gone = changed.where(~sf.col("c_present")).select(
+            *(sf.col(a).alias(b) for a, b in zip(key, own_key, strict=True))
+        )
+        frame = frame.select(*rows.names.values(), rows.there).unionByName(gone, allowMissingColumns=True)
+        return _Side(frame, rows.names, rows.there)
+
+    def _changed(self, kernel: Kernel, feed: _Feed, letter: str) -> tuple[DataFrame, list[str]]:
+        """Return the keys of changes that may matter, and the columns that have them."""
+        bound, spec = kernel.bound, feed.spec
+        columns, watched = (
+            (bound.left_columns, bound.left_watched) if letter == "c" else (bound.right_columns, bound.right_watched)
+        )
+        plan = feed.plan(columns, self._spark.sparkContext.defaultParallelism)
+        key = [f"{letter}{place}" for place in range(len(spec.primary_key))]
+        schema = [
+            spark_types.StructField(one, spark_type(field)) for one, field in zip(key, spec.key_fields, strict=True)
+        ]
+        schema.append(spark_types.StructField(f"{letter}_seq", spark_types.LongType()))
+        schema.append(spark_types.StructField(f"{letter}_present", spark_types.BooleanType()))
+        reader = ChangedKeys(
+            feed.store,
+            plan.splits,
+            spec.primary_key,
+            watched if bound.join.joiner is None else None,
+            tuple(one.name for one in schema),
+        )
+        return self._of_splits(plan.splits).mapInArrow(reader, spark_types.StructType(schema)), key
+
+    def _stage(self, stores: JoinStores, kernel: Kernel, job: WriteJob, state: _State, left: _Side, how: str) -> Staged:
+        """Join these left rows with the right table and the result, and stage the differences."""
+        join, bound = stores.join, kernel.bound
+        right = self._table(join.right.store, state.right, bound.right, "r")
+        lives = right.frame.where(_lives(right, bound.right))
+        old = self._table(join.result.store, state.result, bound.result, "o")
+        key = bound.result.primary_key
+        refers = _equal(left, bound.foreign_key, [right.names[name] for name in bound.right.primary_key])
+        same_key = _equal(left, key, [old.names[name] for name in key])
+        rows = left.frame.join(_small(lives, stores.right, join.right.name), refers, "left")
+        rows = rows.join(old.frame.hint("merge"), same_key, how)
+        joined = None
+        if bound.select is None:
+            found = [
+                *left.names.values(),
+                *right.names.values(),
+                *old.names.values(),
+                left.there,
+                right.there,
+                old.there,
+            ]
+            keys = {f"k{place}": sf.coalesce(left.of(name), old.of(name)) for place, name in enumerate(key)}
+            rows = rows.select(*found, *(column.alias(name) for name, column in keys.items()))
+            places = {name: place for place, name in enumerate(rows.columns)}
+            at = [tuple(places[name] for name in side.names.values()) for side in (left, right, old)]
+            there = tuple(places[side.there] for side in (left, right, old))
+            joined = JoinedRows(bound, at[0], at[1], at[2], there, tuple(places[name] for name in keys))
+        else:
+            rows = _differences(kernel, rows, left, right, old)
+            if how == "full":
+                rows = rows.where(sf.col(CHANGE_TYPE).isNotNull())
+        reports = self._run(rows, Staging(join.result.store, bound, job, joined))
+        for report in reports:
+            if report.refusal is not None:
+                raise report.refusal
+        counts = Counts(*(sum(one) for one in zip(*(astuple(report.counts) for report in reports), strict=True)))
+        return Staged([one.staged for one in reports if one.staged is not None], state.positions, counts)
+
+    def _run(self, rows: DataFrame, staging: Staging) -> list[Report]:
+        if str(self._spark.conf.get("spark.sql.adaptive.enabled")).lower() != "true":
+            rows = rows.coalesce(2 * self._spark.sparkContext.defaultParallelism)  # each task connects to the store
+        found = rows.mapInArrow(staging, "report binary").collect()
+        return [pickle.loads(row["report"]) for row in found]
+
+
+@dataclass(frozen=True, slots=True)
+class _Feed:
+    """The changes of a table in (since, until]."""
+
+    storage: Storage
+    store: StoreClient
+    spec: TableSpecification
+    since: FeedPosition
+    until: FeedPosition
+
+    def has_at_most(self, changes: int) -> bool:
+        return changes > 0 and self.storage.changes(self.spec.name).advance(self.since, changes) >= self.until
+
+    def plan(self, columns: tuple[str, ...], splits: int) -> ChangePlan:
+        return self.storage.changes(self.spec.name).plan(self.since, self.until, columns=columns, splits=splits)
+
+    def hinted(self, changes: DataFrame) -> DataFrame:
+        """Return a DataFrame of the changes with the way to join it; Spark cannot know how many there are."""
+        return sf.broadcast(changes) if self.has_at_most(_BROADCAST_CHANGES) else changes.hint("merge")
+
+
+def _small(frame: DataFrame, storage: Storage, table: str) -> DataFrame:
+    """Return a table with the way to join it; Spark takes what `mapInArrow` makes of a few numbers for small."""
+    try:
+        small = storage.statistics(table).bytes <= _BROADCAST_BYTES
+    except UnsupportedOperationError:
+        small = False
+    return sf.broadcast(frame) if small else frame.hint("merge")
+
+
+def _equal(side: _Side, fields: tuple[str, ...], columns: list[str]) -> Column:
+    return reduce(and_, (side.of(field) == sf.col(other) for field, other in zip(fields, columns, strict=True)))
+
+
+def _lives(side: _Side, spec: TableSpecification) -> Column:
+    """Return whether a row is not softly deleted."""
+    soft = spec.table_options.soft_delete
+    return sf.lit(True) if soft is None else ~sf.coalesce(side.of(soft), sf.lit(False))
+
+
+def _differences(kernel: Kernel, rows: DataFrame, left: _Side, right: _Side, old: _Side) -> DataFrame:
+    """Return the rows to write, with their kinds of change; null for the kind of those that stay.
+
+    `<=>` compares as `kernel.is_same` does: Spark, too, takes NaN for equal to itself, and -0.0 for equal to 0.0.
+    """
+    bound = kernel.bound
+    assert bound.select is not None
+    now = left.is_there & _lives(left, bound.left)
+    if bound.join.how == "inner":
+        now = now & right.is_there
+    was = old.is_there
+    new = {name: (left if side == "left" else right).of(field) for name, (side, field) in bound.select.items()}
+    differs = reduce(or_, (~column.eqNullSafe(old.of(name)) for name, column in new.items()), sf.lit(False))
+    kind = (
+        sf.when(now & ~was, RowKind.INSERT.change_type)
+        .when(now & differs, RowKind.UPDATE_AFTER.change_type)
+        .when(was & ~now, RowKind.DELETE.change_type)
+    )
+    key = [sf.coalesce(left.of(name), old.of(name)).alias(name) for name in bound.result.primary_key]
+    values = [sf.when(now, column).otherwise(old.of(name)).alias(name) for name, column in new.items()]
+    return rows.select(*key, *values, kind.alias(CHANGE_TYPE))

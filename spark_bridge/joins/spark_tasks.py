@@ -1,0 +1,276 @@
+"""What Spark's tasks do in a large step: they read splits, find changed keys, and stage differences."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from structable.spark_bridge.errors import quiet_when_abandoned
+from structable.spark_bridge.garbage_collection import freeze_imports
+from structable.spark_bridge.sending.grouping import flags
+from structable.spark_bridge.staging import typed_batches
+from structable.spark_bridge.store_client import StoreClient
+from structable.spi import (
+    FieldSizeLimitError,
+    InvalidFieldError,
+    Row,
+    RowKind,
+    RowShape,
+    ScanSplit,
+    StagedWrite,
+    TableNotFoundError,
+    TableSpecification,
+    UnsupportedOperationError,
+    WriteJob,
+)
+from structable.spi.changes import CHANGE_TYPE
+
+from .binding import BoundJoin
+from .joining import Counts
+from .kernel import Difference, Kernel, Values
+from .rebuild import difference_batches
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Flags: TypeAlias = npt.NDArray[np.bool_]
+
+__all__ = ["ChangedKeys", "JoinedRows", "Report", "SplitRows", "Staging"]
+
+# Another attempt of the task would end the same.
+_REFUSALS = (FieldSizeLimitError, InvalidFieldError, TableNotFoundError, UnsupportedOperationError)
+_SPLIT_ROWS = 1 << 40
+"""Above the number of changes of any split."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRows:
+    """Yields the rows of splits, whose numbers it is given, under other names."""
+
+    store: StoreClient
+    splits: tuple[ScanSplit, ...]
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with quiet_when_abandoned():
+            for _, batch in _read(self.store, self.splits, batches):
+                yield pa.RecordBatch.from_arrays(batch.columns, names=list(self.names))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedKeys:
+    """Yields the keys of a feed's changes that may change the result; a key may come several times.
+
+    Beside the key it has `seq`, which grows from change to change, and `present`, whether the row exists after it. An
+    update that leaves all watched columns equal is left out, change by change, as `Kernel.matters` has it.
+    """
+
+    store: StoreClient
+    splits: tuple[ScanSplit, ...]
+    key: tuple[str, ...]
+    watched: tuple[str, ...] | None  # None: each change matters
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        before: pa.RecordBatch | None = None  # the last row of the batch before, if it is a preimage
+        seen, last = 0, -1
+        with quiet_when_abandoned():
+            for place, batch in _read(self.store, self.splits, batches):
+                if place != last:
+                    seen, last, before = 0, place, None
+                if before is not None:
+                    (batch,) = pa.Table.from_batches([before, batch]).combine_chunks().to_batches()
+                preimages = _is(batch, RowKind.UPDATE_BEFORE)
+                before = batch.slice(batch.num_rows - 1) if preimages[-1] else None
+                # A preimage goes with its postimage, of which it tells whether that matters.
+                rest = batch if before is None else batch.slice(0, batch.num_rows - 1)
+                yield self._keys(rest, preimages[: rest.num_rows], place * _SPLIT_ROWS + seen)
+                seen += rest.num_rows
+
+    def _keys(self, batch: pa.RecordBatch, preimages: Flags, first: int) -> pa.RecordBatch:
+        matters = ~preimages
+        if self.watched is not None:
+            before = np.flatnonzero(preimages)
+            same = ~_different(batch.take(before), batch.take(before + 1), self.watched)
+            matters[before[same] + 1] = False
+        places = np.flatnonzero(matters)
+        chosen = batch.take(places)
+        present = pa.array(~_is(chosen, RowKind.DELETE))
+        keys = [chosen.column(name) for name in self.key]
+        return pa.RecordBatch.from_arrays([*keys, pa.array(places + first), present], names=list(self.names))
+
+
+def _read(
+    store: StoreClient, splits: tuple[ScanSplit, ...], batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for given in batches:
+        for place in given.column(0).to_numpy().tolist():
+            for batch in store.read_split(splits[place]):
+                freeze_imports()
+                if batch.num_rows:
+                    yield place, batch
+
+
+def _is(batch: pa.RecordBatch, kind: RowKind) -> Flags:
+    return flags(pc.equal(batch.column(CHANGE_TYPE), pa.scalar(kind.change_type)), null=False)
+
+
+def _different(before: pa.RecordBatch, after: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
+    """Tell which pairs of rows differ, as `kernel.is_same` has it."""
+    found = np.zeros(before.num_rows, dtype=bool)
+    for name in columns:
+        one, other = before.column(name), after.column(name)
+        found |= flags(one.is_null(), null=False) != flags(other.is_null(), null=False)
+        unequal = flags(pc.not_equal(one, other), null=False)
+        if pa.types.is_floating(one.type):
+            unequal &= ~(
+                flags(one.is_null(nan_is_null=True), null=False) & flags(other.is_null(nan_is_null=True), null=False)
+            )
+        found |= unequal
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a task staged, or why what it was given is refused."""
+
+    staged: StagedWrite | None = None
+    counts: Counts = field(default_factory=Counts)
+    refusal: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedRows:
+    """Joins rows by a joiner, and compares them with the result, in Python.
+
+    Attributes
+    ----------
+    bound : BoundJoin
+        The join.
+    left, right, result : tuple of int
+        The places of the columns of the three tables, in the order in which the kernel reads them.
+    there : tuple of int
+        The places of the three columns that are null where there is no row.
+    key : tuple of int
+        The places of the key.
+    """
+
+    bound: BoundJoin
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    result: tuple[int, ...]
+    there: tuple[int, ...]
+    key: tuple[int, ...]
+
+    def differences(self, kernel: Kernel, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[Difference]:
+        """Yield what the result lacks; count the rows."""
+        bound = self.bound
+        shapes = [
+            RowShape(spec.name, columns, spec.primary_key)
+            for spec, columns in ((bound.left, bound.left_columns), (bound.right, bound.right_columns))
+        ]
+        for batch in batches:
+            counts.affected += batch.num_rows
+            left, right = (
+                _python_rows(batch, spec, columns, places)
+                for spec, columns, places in (
+                    (bound.left, bound.left_columns, self.left),
+                    (bound.right, bound.right_columns, self.right),
+                )
+            )
+            old = _python_rows(batch, bound.result, kernel.columns, self.result)
+            keys = _python_rows(batch, bound.result, bound.result.primary_key, self.key)
+            there = [batch.column(place).is_valid().to_pylist() for place in self.there]
+            for key, ours, theirs, was, a, b, c in zip(keys, left, right, old, *there, strict=True):
+                joined = kernel.joined(
+                    Row(shapes[0], ours) if a else None,
+                    Row(shapes[1], theirs) if b else None,
+                )
+                difference = kernel.difference(key, was if c else None, joined)
+                if difference is not None:
+                    yield difference
+
+
+def _python_rows(
+    batch: pa.RecordBatch, spec: TableSpecification, columns: tuple[str, ...], places: tuple[int, ...]
+) -> Iterator[Values]:
+    some = pa.RecordBatch.from_arrays([batch.column(place) for place in places], names=list(columns))
+    (typed,) = typed_batches(spec, [some])
+    return zip(*(column.to_pylist() for column in typed.columns), strict=True)
+
+
+class _JoinerError(Exception):
+    """Carries the error of a joiner out of `stage`."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Stages the differences among the rows of a task, for `mapInArrow`; yields a pickled `Report`.
+
+    Without `joined`, the rows are those of the result, with the kind of difference, which is null where there is none.
+    """
+
+    store: StoreClient
+    bound: BoundJoin
+    job: WriteJob
+    joined: JoinedRows | None
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            report = self._staged(batches)
+        except _JoinerError as error:
+            report = Report(refusal=error.error)
+        except _REFUSALS as error:
+            report = Report(refusal=error)
+        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
+
+    def _staged(self, batches: Iterable[pa.RecordBatch]) -> Report:
+        task = TaskContext.get()
+        assert task is not None
+        counts = Counts()
+        filled = (batch for batch in batches if batch.num_rows)
+        rows = self._different(filled, counts) if self.joined is None else self._joined(self.joined, filled, counts)
+        first = next(rows, None)
+        if first is None:
+            return Report(counts=counts)
+        freeze_imports()
+        with self.store.connect() as storage:
+            staged = storage.stage(self.job, task.partitionId(), task.attemptNumber(), chain((first,), rows))
+        return Report(staged, counts)
+
+    def _different(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+        for batch in typed_batches(self.bound.result, batches):
+            counts.affected += batch.num_rows
+            kinds = batch.column(CHANGE_TYPE)
+            if kinds.null_count:
+                batch = batch.filter(kinds.is_valid())
+            counts.inserted += int(_is(batch, RowKind.INSERT).sum())
+            counts.updated += int(_is(batch, RowKind.UPDATE_AFTER).sum())
+            counts.deleted += int(_is(batch, RowKind.DELETE).sum())
+            if batch.num_rows:
+                yield batch
+
+    def _joined(
+        self, joined: JoinedRows, batches: Iterable[pa.RecordBatch], counts: Counts
+    ) -> Iterator[pa.RecordBatch]:
+        kernel = Kernel(self.bound)
+
+        def differences() -> Iterator[Difference]:
+            try:
+                yield from joined.differences(kernel, batches, counts)
+            except Exception as error:
+                raise _JoinerError(error) from error
+
+        return difference_batches(kernel, differences(), counts)
