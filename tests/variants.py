@@ -25,7 +25,7 @@ _ROUND = 10
 _VARIABLE = "STRUCTABLE_TEST_VARIANTS"
 _ON_ONE_STORE = ("tests/spark/", "tests/test_benchmarks.py", "tests/test_demo.py")
 """Tests of one process, which takes longer than all others together: each variant is run on one store only."""
-_WIDE = ("tests/access/", "tests/cli/", "tests/conformance/", "tests/datasets/", *_ON_ONE_STORE)
+_WIDE = ("tests/access/", "tests/cli/", "tests/conformance/", "tests/datasets/", "tests/joins/", *_ON_ONE_STORE)
 """Where one test has many parameters, on every store."""
 _FAULTS = ("tests/differential/", "tests/hbase/", "tests/leveldb/", "tests/postgresql/")
 """Where parameters are mostly faults of one store. All stay in other folders."""

@@ -12,6 +12,7 @@ from time import perf_counter
 from benchmarks.measuring import Measurement, Scale
 from benchmarks.memory import status
 from structable.spark_bridge.joins import JoinWorker
+from structable.spark_bridge.joins.failpoints import failpoints
 from structable.spi import connect
 
 from .tables import AREA, Shop
@@ -22,19 +23,22 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 def measure(url: str, scale: Scale) -> Iterator[Measurement]:
-    """Measure the growth of a worker's resident memory over its size with the tables joined."""
+    """Measure the growth of a worker's resident memory, with LevelDB's mapped files, over its size before the step."""
     here, there = _SPAWN.Pipe()
     orders = scale.many_rows // 2
     process = _SPAWN.Process(target=_peak, args=(there, url, orders))
     process.start()
     there.close()
     try:
-        growth, seconds = here.recv()
+        staged, growth, seconds = here.recv()
     except EOFError:
         raise RuntimeError("the process of the hot key failed; its traceback is above") from None
     finally:
         process.join()
-    title, note = f"hot key of {orders:,} orders, LevelDB", f"{seconds:.1f} s"
+    title, note = (
+        f"hot key of {orders:,} orders, LevelDB",
+        f"{staged:.0f} MB without mapped files, when it is staged; {seconds:.1f} s",
+    )
     yield Measurement(AREA, title, math.nan, growth, growth, None, 0.0, "growth of resident memory", "MB", note)
 
 
@@ -47,8 +51,11 @@ def _peak(pipe: Connection, url: str, orders: int) -> None:
             storage.table(shop.products.name).update({"sku": 0, "price": -1})
             before = status("VmRSS")
             Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+            staged: list[float] = []
+            own = status("RssAnon")
+            failpoints["staged"] = lambda: staged.append((status("RssAnon") - own) / 1024)
             begin = perf_counter()
             done = worker.step()
             seconds = perf_counter() - begin
             assert (done.updated, done.rebuilt) == (orders, False)
-            pipe.send(((status("VmHWM") - before) / 1024, seconds))
+            pipe.send((staged[0], (status("VmHWM") - before) / 1024, seconds))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from structable.spi import Row, RowKind, StructuredTable
 
 from .kernel import Difference, Kernel, Values
+from .progress import JoinProgress, Positions
 
 __all__ = ["BATCH_ROWS", "Counts", "batches", "differences"]
 
@@ -28,6 +29,11 @@ class Counts:
     def written(self) -> int:
         """The rows of the result that were written."""
         return self.inserted + self.updated + self.deleted
+
+    def progress(self, positions: Positions | None, *, rebuilt: bool = False) -> JoinProgress:
+        """Return the progress of a step that ended at these positions."""
+        left, right = (None, None) if positions is None else (positions.left, positions.right)
+        return JoinProgress(self.affected, self.inserted, self.updated, self.deleted, left, right, rebuilt)
 
     def add(self, difference: Difference) -> None:
         """Count a difference."""

@@ -193,7 +193,7 @@ class Stepper:
             if record is not None and record.intent is not None:
                 if self._may_end(record.intent):
                     return _Outcome(record, next="take over")
-                return _Outcome(record, _progress(Counts(), record.positions))
+                return _Outcome(record, Counts().progress(record.positions))
             if record is None or view.result is None:
                 return _Outcome(record, next="rebuild")
             if not self._tables.fits(view):
@@ -222,12 +222,13 @@ class Stepper:
             stores.right.changes(view.right.specification.name).position(since.right.version)
             raise TransactionConflictError("a table was read as it was before the last step; run the step again")
         left = changed_rows(stores.left, kernel, "left", since.left, now.left, self._small)
+        self._instruments.behind(left.oldest)
         if not left.complete:
             return _Outcome(record, next="large")
         right = changed_rows(stores.right, kernel, "right", since.right, now.right, self._small)
+        self._instruments.behind(left.oldest, right.oldest)
         if not right.complete:
             return _Outcome(record, next="large")
-        self._instruments.behind(left.oldest, right.oldest)
         rows = left.rows
         for row in left_rows_of(kernel, view.left, right.rows):
             rows.setdefault(row.key, row)
@@ -251,7 +252,7 @@ class Stepper:
         if moves:
             write_record(view.progress, record.at(now))
         reach("staged")
-        return _Outcome(record, _progress(counts, now), written=moves)
+        return _Outcome(record, counts.progress(now), written=moves)
 
     def _large(self, record: Record) -> JoinProgress | None:
         """Do a large step; None if another worker was quicker, or the step must be a rebuild."""
@@ -302,7 +303,7 @@ class Stepper:
         self, job: WriteJob, staged: Staged, record: Record | None, definition: str, *, rebuilt: bool
     ) -> JoinProgress | None:
         storage, name = self._stores.result, self._join.name
-        progress = _progress(staged.counts, staged.positions, rebuilt=rebuilt)
+        progress = staged.counts.progress(staged.positions, rebuilt=rebuilt)
         reach("staged")
         if not staged.counts.written:
             storage.abort_write(job)
@@ -390,15 +391,3 @@ class Stepper:
             if feed.at(dt.datetime.now(dt.UTC) - age) > at:
                 return True
         return False
-
-
-def _progress(counts: Counts, positions: Positions | None, *, rebuilt: bool = False) -> JoinProgress:
-    return JoinProgress(
-        counts.affected,
-        counts.inserted,
-        counts.updated,
-        counts.deleted,
-        None if positions is None else positions.left,
-        None if positions is None else positions.right,
-        rebuilt,
-    )
