@@ -2,7 +2,7 @@
 
 Read in this order: `api` and `streams` (what is declared, kept in a `graph`), `reach` (the one traversal), `groups`,
 `counts`, `keys`, `orders` and `checks` (what must agree), `cutting`, `clusters`, `stages` and `step_order` (what runs),
-and `plan`.
+and `plan`. `running` is what needs Spark; its `runs` is imported when a pipeline is started.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from structable.spi import Field, RecordNotFoundError, Storage, TableSpecificati
 from structable.spi.access import Cache
 from structable.spi.values import Value
 from tests.access.support.measured import Measured
-from tests.spark.conftest import every_store
 from tests.spark.pipelines.support.collected import Collected
 from tests.spark.pipelines.support.remote import Folder
 from tests.spark.support.arrivals import Arrivals, forget_commits
@@ -80,7 +79,7 @@ def streams(spark: SparkSession, tmp_path: Path) -> Streams:
     return Streams(spark, tmp_path)
 
 
-@every_store
+@two_stores
 def test_stream_is_joined_with_a_table_that_another_feeds(streams: Streams, storage: Storage, url: str) -> None:
     """Three streams: S1 -> T, S2 joined with T -> U, S3 joined with U; replayed, every table and sink is the same."""
     create(storage, PROFILES, VIEWS)
