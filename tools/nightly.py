@@ -52,6 +52,11 @@ PARTS = {
         {"DATASET_ROUNDS": 100, "OPERATIONS": 1000, "EXAMPLES": 300},
         ["tests/datasets/test_differential.py", "tests/datasets/concurrency", "tests/datasets/machines"],
     ),
+    "joins": Part(
+        "random programs of foreign-key joins against the batch join, and workers killed under load",
+        {"JOIN_PROGRAMS": 20_000, "JOIN_STORE_PROGRAMS": 500, "JOIN_SECONDS": 60},
+        ["tests/joins"],
+    ),
     "leveldb": Part(
         "faults of files, crashes, damages, changes of owner, descriptors",
         {"FAULT_SEEDS": 500, "OWNER_CHANGES": 600, "SCANS": 10_000},

@@ -12,6 +12,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import REGISTRY
 
+from structable.spark_bridge.joins.metrics import JoinInstruments
+from structable.spark_bridge.joins.progress import JoinProgress
 from structable.spark_bridge.pipelines.running.step_metrics import record
 from structable.spark_bridge.sending.jobs import measure_missing
 from structable.spi import connect
@@ -48,6 +50,9 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dict[str, set[st
     gauge = instruments.cache_gauge()
     measure_missing("items", 1)
     record("pages", "views", "write", 0.1, 3)
+    joins = JoinInstruments("priced")
+    with joins.step() as done:
+        done.append(JoinProgress(3, 1, 1, 0, None, None))
     labels: dict[str, set[str]] = {}
     for family in REGISTRY.collect():
         for sample in family.samples:
@@ -55,7 +60,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dict[str, set[st
                 labels.setdefault(sample.name, set()).update(sample.labels)
     yield labels, Metrics(memory)
     provider.shutdown()
-    assert gauge.rows == 0
+    assert (gauge.rows, joins.lag) == (0, 0)
 
 
 def test_board_asks_for_exported_names(exported: tuple[dict[str, set[str]], Metrics]) -> None:
