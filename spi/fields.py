@@ -121,7 +121,7 @@ class Field:
 
     @classmethod
     def decimal(cls, name: str, precision: builtins.int, scale: builtins.int) -> Field:
-        """`decimal.Decimal`, or an `int`, that fits `precision` digits with `scale` of them after the point, exactly."""
+        """`decimal.Decimal`, or an `int`, that fits `precision` digits with `scale` of them after the point exactly."""
         return cls(name, FieldType.DECIMAL, precision, scale)
 
     @classmethod

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from structable.spi import Aggregation, Filter, Range, TableSpecification, check_aggregation, check_columns
-from structable.spi.delegation import consumed
+from structable.spi.operations import consumed
 
 __all__ = ["PlannedColumns", "ScanArguments"]
 

@@ -16,6 +16,7 @@ from structable.backends.ordered.part_sizes import next_rows
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Aggregation, FeedPosition, Filter, ScanPlan, ScanSplit, SnapshotHold
+from structable.spi.operations import Scan
 from structable.spi.rules.scans import check_splits
 
 from .execution import entry_without_row
@@ -61,7 +62,7 @@ def plan_table_scan(
     """
     splits = check_splits(arguments.splits)
     columns = arguments.planned_columns(binding.spec)
-    request = KeyedRequest.of(binding, (arguments.range,), arguments.where)
+    request = KeyedRequest.of(binding, Scan((arguments.range,), arguments.where))
     path, divided = divide_scan(engine, shared or engine, snapshot, binding, request, splits)
     index = None if path.index is None else path.index.field.name
     common = _Divided(

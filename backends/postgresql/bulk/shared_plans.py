@@ -16,6 +16,7 @@ from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.spi import FeedPosition, ScanPlan, SnapshotHold, TableNotFoundError, TransactionConflictError
+from structable.spi.operations import Scan
 from structable.spi.rules.scans import ScanRequest, check_splits
 
 from .split_planning import SIZES, PlanSnapshot, TablePlan, divided, feed_token, first_plan, release_snapshot
@@ -88,7 +89,7 @@ class SharedPlans(HeldSnapshot):
         try:
             binding = self._bound(connection, arguments.table)
             columns = arguments.planned_columns(binding.spec)
-            request = ScanRequest.checked(binding.spec, (arguments.range,), arguments.where)
+            request = ScanRequest.checked(binding.spec, Scan((arguments.range,), arguments.where))
             sizes, position = self._locked(snapshot, binding)
             states = divided(snapshot, binding, request, columns, splits, sizes)
         except BaseException:

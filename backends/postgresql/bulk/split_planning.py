@@ -37,6 +37,7 @@ from structable.spi import (
     StructableError,
     TransactionConflictError,
 )
+from structable.spi.operations import Scan
 from structable.spi.rules.scans import ScanRequest, check_splits
 
 from .split_state import Grouping, PageRange, SplitState
@@ -124,7 +125,7 @@ def first_plan(
         try:
             binding = _bound(connection, catalog, table)
             columns = arguments.planned_columns(binding.spec)
-            request = ScanRequest.checked(binding.spec, (arguments.range,), arguments.where)
+            request = ScanRequest.checked(binding.spec, Scan((arguments.range,), arguments.where))
             snapshot, sizes, position = _begun(connection, gate, binding, for_feeds=for_feeds)
             states = divided(snapshot, binding, request, columns, splits, sizes)
             return TablePlan(binding.spec.name, columns.names, states, position), snapshot
