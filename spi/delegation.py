@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from .admin import TableAdmin
-from .aggregates import Aggregation
-from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
+from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob
 from .compaction import CompactionProgress
 from .diagnosis import Finding
 from .feeds import ChangeFeed
-from .filters import Filter
+from .operations import BeginWrite, PlanScan
 from .ranges import Range
 from .shared_snapshots import SharedSnapshot
 from .statistics import TableStatistics
@@ -60,19 +59,8 @@ class DelegatingStorage(Storage):
     def table(self, name: str) -> StructuredTable:
         return self._storage.table(name)
 
-    def plan_scan(
-        self,
-        table: str,
-        *,
-        range: Range = _ALL,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        splits: int = 1,
-        aggregate: Aggregation | None = None,
-    ) -> ScanPlan:
-        return self._storage.plan_scan(
-            table, range=range, where=where, columns=columns, splits=splits, aggregate=aggregate
-        )
+    def _plan_scan(self, request: PlanScan) -> ScanPlan:
+        return self._storage._plan_scan(request)
 
     def share_snapshot(self) -> SharedSnapshot:
         return self._storage.share_snapshot()
@@ -83,19 +71,8 @@ class DelegatingStorage(Storage):
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         return self._storage.read_split(split)
 
-    def begin_write(
-        self,
-        table: str,
-        *,
-        mode: WriteMode | str,
-        job_id: str | None = None,
-        stream: str | None = None,
-        batch: int | None = None,
-        on_missing: Literal["fail", "skip"] = "fail",
-    ) -> WriteJob:
-        return self._storage.begin_write(
-            table, mode=mode, job_id=job_id, stream=stream, batch=batch, on_missing=on_missing
-        )
+    def _begin_write(self, request: BeginWrite) -> WriteJob:
+        return self._storage._begin_write(request)
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         return self._storage.stage(job, partition, attempt, batches)

@@ -1,4 +1,4 @@
-"""What a table can be asked, as values: writes of rows and of a range, look-ups and scans.
+"""What a table or a storage can be asked, as values: writes of rows and of a range, look-ups, scans, plans and jobs.
 
 A verb of `StructuredTable` makes one of them from its arguments, as they were given; the table that runs it checks them
 against its schema. So a value is never checked against one schema and run against another: it is checked again.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
+from .aggregates import Aggregation
+from .bulk import WriteMode
 from .filters import Filter
 from .ranges import Range
 from .values import Value
@@ -31,10 +33,12 @@ __all__ = [
     "UPSERT",
     "UPSERT_MANY",
     "Answer",
+    "BeginWrite",
     "Effect",
     "Judged",
     "Lookup",
     "Otherwise",
+    "PlanScan",
     "RangeWrite",
     "Records",
     "RowWrites",
@@ -167,7 +171,7 @@ class Lookup(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """A read of the rows of ranges; `index` is an indexed field and its value."""
+    """A read of the rows of ranges; `indexed` is an indexed field and its value."""
 
     ranges: Iterable[Range]
     where: Filter | None = None
@@ -176,7 +180,29 @@ class Scan(NamedTuple):
     reverse: bool = False
     limit: int | None = None
     limit_per_range: int | None = None
-    index: tuple[str, Value] | None = None
+    indexed: tuple[str, Value] | None = None
+
+
+class PlanScan(NamedTuple):
+    """A plan of a scan by several processes: the arguments of `Storage.plan_scan`."""
+
+    table: str
+    range: Range
+    where: Filter | None
+    columns: Iterable[str] | None
+    splits: int
+    aggregate: Aggregation | None
+
+
+class BeginWrite(NamedTuple):
+    """The beginning of a write job: the arguments of `Storage.begin_write`."""
+
+    table: str
+    mode: WriteMode | str
+    job_id: str | None
+    stream: str | None
+    batch: int | None
+    on_missing: Literal["fail", "skip"]
 
 
 def consumed(given: Given) -> Given:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from .admin import TableAdmin
-from .bulk import CommitResult, StagedWrite, WriteJob, WriteMode
+from .bulk import CommitResult, StagedWrite, WriteJob
 from .compaction import CompactionProgress
 from .delegation import DelegatingStorage
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
-from .operations import Lookup, RangeWrite, RowWrites, Scan
+from .operations import BeginWrite, Lookup, RangeWrite, RowWrites, Scan
 from .positions import FeedPosition
 from .rows import Row
 from .scans import RowIterator, ScanExplanation
@@ -161,16 +161,7 @@ class ReadOnlyStorage(DelegatingStorage):
     def table(self, name: str) -> StructuredTable:
         return ReadOnlyTable(self._storage.table(name), self._refuse)
 
-    def begin_write(
-        self,
-        table: str,
-        *,
-        mode: WriteMode | str,
-        job_id: str | None = None,
-        stream: str | None = None,
-        batch: int | None = None,
-        on_missing: Literal["fail", "skip"] = "fail",
-    ) -> WriteJob:
+    def _begin_write(self, request: BeginWrite) -> WriteJob:
         self._refuse("begin_write")
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:

@@ -270,7 +270,7 @@ class StructuredTable(ABC):
             If the field has no index.
         """
         names = consumed(columns)
-        return self._scan(Scan((range,), where, names, order_by, reverse, limit, index=(field, value)))
+        return self._scan(Scan((range,), where, names, order_by, reverse, limit, indexed=(field, value)))
 
     def explain(
         self,

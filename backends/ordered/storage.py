@@ -6,17 +6,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from structable.backends.base.arrow_libraries import require_arrow
 from structable.backends.base.feed_upkeep import FeedUpkeep
-from structable.backends.base.scan_arguments import ScanArguments
 from structable.spi import (
-    Aggregation,
     ChangeFeed,
     CommitResult,
     CompactionProgress,
-    Filter,
     Finding,
     Isolation,
     Key,
@@ -39,10 +36,10 @@ from structable.spi import (
     UnsupportedOperationError,
     Value,
     WriteJob,
-    WriteMode,
     retry,
 )
 from structable.spi.autocommit import AutoCommitTable
+from structable.spi.operations import BeginWrite, PlanScan
 from structable.spi.rules.jobs import requested_job
 from structable.spi.rules.transaction_size import may_be_too_large
 
@@ -153,24 +150,14 @@ class OrderedStorage(Storage):
     def table(self, name: str) -> StructuredTable:
         return _AutoCommitOrderedTable(self, self.engine, self._catalog, name)
 
-    def plan_scan(
-        self,
-        table: str,
-        *,
-        range: Range = _ALL,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        splits: int = 1,
-        aggregate: Aggregation | None = None,
-    ) -> ScanPlan:
+    def _plan_scan(self, request: PlanScan) -> ScanPlan:
         self._require_open()
-        arguments = ScanArguments(table, range, where, columns, splits, aggregate)
 
         def planned() -> ScanPlan:
             with self.transaction(read_only=True) as transaction:
-                binding, snapshot = transaction.table(table).binding, transaction.snapshot
+                binding, snapshot = transaction.table(request.table).binding, transaction.snapshot
                 epoch = snapshot.epoch
-                plan, divided_at = plan_table_scan(self.engine, binding, snapshot, arguments)
+                plan, divided_at = plan_table_scan(self.engine, binding, snapshot, request)
             if divided_at != epoch:
                 # Its snapshot is younger than the lookup of the table, which may have been dropped in between.
                 plan.close()
@@ -203,18 +190,9 @@ class OrderedStorage(Storage):
             return read_change_split(self.engine, self._catalog, split)
         return read_table_split(self.engine, split)
 
-    def begin_write(
-        self,
-        table: str,
-        *,
-        mode: WriteMode | str,
-        job_id: str | None = None,
-        stream: str | None = None,
-        batch: int | None = None,
-        on_missing: Literal["fail", "skip"] = "fail",
-    ) -> WriteJob:
+    def _begin_write(self, request: BeginWrite) -> WriteJob:
         self._require_open()
-        return self._jobs.begin(requested_job(table, mode, job_id, stream, batch, on_missing))
+        return self._jobs.begin(requested_job(*request))
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         self._require_open()

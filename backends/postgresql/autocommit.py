@@ -152,7 +152,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
 
     def _scan(self, scan: Scan) -> RowIterator:
         binding, limit = self._catalog.known(self._name), scan.limit
-        alone = scan.index is None and scan.limit_per_range is None and scan.ranges.__class__ is tuple
+        alone = scan.indexed is None and scan.limit_per_range is None and scan.ranges.__class__ is tuple
         if binding is not None and alone and limit.__class__ is int and 0 < limit <= MOST_FEW:
             try:
                 request = ScanRequest.checked(binding.spec, scan)

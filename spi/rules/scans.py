@@ -77,7 +77,7 @@ class ScanRequest:
             check_limit(spec, scan.limit),
             check_limit(spec, scan.limit_per_range, "limit_per_range"),
         )
-        return request if scan.index is None else request._with_index_value(spec, *scan.index)
+        return request if scan.indexed is None else request._with_index_value(spec, *scan.indexed)
 
     @property
     def per_range(self) -> tuple[Self, ...]:

@@ -147,7 +147,7 @@ def test_a_request_holds_checked_arguments() -> None:
 
 def test_a_request_for_an_index_value_keeps_the_filter() -> None:
     def condition(index: tuple[Any, Value], where: Filter | None = None) -> str:
-        return str(ScanRequest.checked(ITEMS, Scan([Range()], where, index=index)).where)
+        return str(ScanRequest.checked(ITEMS, Scan([Range()], where, indexed=index)).where)
 
     where = (col("number") > 0) & (col("weight") > 1.0)
     assert condition(("status", "x"), where) == "status == 'x' and number > 0 and weight > 1.0"
