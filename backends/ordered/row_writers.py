@@ -6,12 +6,12 @@ A writer reads rows and returns pairs, which the table writes. Only steps that n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from structable.spi import RecordExistsError, RecordNotFoundError, RowKind, Value
 from structable.spi.evaluation import equal
 from structable.spi.merging import IGNORED, Values
-from structable.spi.operations import APPLY_CHANGES, UPDATE_MANY, Effect, Records, RowWrites, When
+from structable.spi.operations import APPLY_CHANGES, UPDATE, UPDATE_MANY, Effect, Records, RowWrites, When
 from structable.spi.rules.arguments import check_many
 from structable.spi.rules.changes import (
     check_default,
@@ -46,13 +46,11 @@ Row: TypeAlias = Mapping[str, Value]
 _MERGE, _PUT, _CHANGE, _STEP = Effect.MERGE, Effect.PUT, Effect.CHANGE, Effect.STEP
 
 
-class Written(NamedTuple):
-    """What writes come to."""
-
-    pairs: Sequence[tuple[bytes, bytes | None]]
-    """Raw keys and rows in the order of the writes, those of a key one after the other; None deletes."""
-    missing: Sequence[bytes] = ()
-    """The raw keys of writes that were left out, each once."""
+Pairs: TypeAlias = Sequence[tuple[bytes, bytes | None]]
+"""Raw keys and rows in the order of the writes; None deletes."""
+Written: TypeAlias = tuple[Pairs, Sequence[bytes]]
+"""What writes come to, and the raw keys of those that were left out, each once."""
+_NOTHING: Written = ((), ())
 
 
 class RowWriter:
@@ -78,10 +76,10 @@ class RowWriter:
         encode_full = table.binding.encode_full
         encoded = [encode_full(row) for row in rows]
         if None not in encoded:
-            return Written(encoded)  # type: ignore[arg-type]  # none is None
+            return encoded, ()  # type: ignore[return-value]  # none is None
         if len(rows) == 1:
-            return Written([changed_row(table, rows[0])])
-        return Written(_changed_rows(table, rows, [None] * len(rows))[0])
+            return [changed_row(table, rows[0])], ()
+        return _changed_rows(table, rows, [None] * len(rows))
 
     def put(self, table: TableOverlay, writes: RowWrites) -> Written:
         binding = table.binding
@@ -93,30 +91,35 @@ class RowWriter:
                 if raw_key in taken:
                     raise RecordExistsError(binding.spec.name, binding.keys.decode(raw_key))
                 taken.add(raw_key)
-        return Written(given)
+        return given, ()
 
     def stepped(self, table: TableOverlay, writes: RowWrites) -> Written:
         """Increments are blind, unless index entries depend on the result, or a feed keeps it."""
-        binding, writes_before, increments = table.binding, table.writes, table.increments
-        steps: dict[bytes, tuple[Increment, ...]] = {}
+        binding, increments = table.binding, table.increments
         if writes.rows.__class__ is tuple:
             [(key, field, amount)] = writes.rows
-            raw_key = binding.raw_key(key)
-            steps[raw_key] = (binding.checked_increment(field, amount),)
-            known = raw_key in writes_before or table.binding.feeds_input
-            if known or (binding.maintained and (field in binding.schema.maintained or table.is_absent(raw_key))):
-                return Written([(raw_key, binding.incremented(table.raw_value(raw_key), steps[raw_key]))])
-            written: dict[bytes, bytes | None] = {}
-        else:
-            for checked, changed, amount in check_increments(binding.spec, writes.rows):
-                raw_key = binding.keys.encode_checked(checked)
-                steps[raw_key] = (*steps.get(raw_key, ()), Increment(binding.raw_schema, changed.name, amount))
-            written = _stepped_rows(table, steps)
-        blind = {
-            raw_key: (*increments.get(raw_key, ()), *some) for raw_key, some in steps.items() if raw_key not in written
-        }
-        table.note_steps(blind)
-        return Written([*written.items()])
+            raw_key, step = binding.raw_key(key), binding.checked_increment(field, amount)
+            if (
+                raw_key in table.writes
+                or binding.feeds_input
+                or (binding.maintained and (field in binding.schema.maintained or table.is_absent(raw_key)))
+            ):
+                return [(raw_key, binding.incremented(table.raw_value(raw_key), (step,)))], ()
+            table.note_steps({raw_key: (*increments.get(raw_key, ()), step)})
+            return _NOTHING
+        steps: dict[bytes, tuple[Increment, ...]] = {}
+        for checked, changed, amount in check_increments(binding.spec, writes.rows):
+            raw_key = binding.keys.encode_checked(checked)
+            steps[raw_key] = (*steps.get(raw_key, ()), Increment(binding.raw_schema, changed.name, amount))
+        written = _stepped_rows(table, steps)
+        table.note_steps(
+            {
+                raw_key: (*increments.get(raw_key, ()), *some)
+                for raw_key, some in steps.items()
+                if raw_key not in written
+            }
+        )
+        return [*written.items()], ()
 
 
 PLAIN = RowWriter()
@@ -134,12 +137,16 @@ def given_row(binding: TableBinding, row: Row) -> tuple[bytes, bytes]:
     return encoded
 
 
-def changed_row(table: TableOverlay, row: Row) -> tuple[bytes, bytes]:
-    """Return key and row after a change of the named fields, or of a new row."""
+def changed_row(table: TableOverlay, row: Row, *, must_exist: bool = False) -> tuple[bytes, bytes]:
+    """Return key and row after a change of the named fields, or of a new row, unless one must exist."""
     binding = table.binding
     patch = binding.patches.of(row)
     raw_key = _row_key(binding, patch, row)
-    return raw_key, binding.patched(patch, raw_key, row, table.raw_value(raw_key))
+    old = table.raw_value(raw_key)
+    if must_exist and old is None:
+        check_row(binding.write_spec, row)
+        raise RecordNotFoundError(binding.spec.name, binding.keys.decode(raw_key))
+    return raw_key, binding.patched(patch, raw_key, row, old)
 
 
 def _row_key(binding: TableBinding, patch: RowPatch | None, row: Row) -> bytes:
@@ -162,7 +169,7 @@ def found_rows(table: TableOverlay, raw_keys: Sequence[bytes]) -> dict[bytes, by
 
 def _changed_rows(
     table: TableOverlay, rows: Sequence[Row], starts: Sequence[Row | None], *, must_exist: bool = False
-) -> tuple[list[tuple[bytes, bytes | None]], list[bytes]]:
+) -> Written:
     """Return the rows after all changes, and the keys of changes of rows that must exist and do not."""
     binding, of = table.binding, table.binding.patches.of
     if _all_dicts(rows) and len(set(map(tuple, rows))) == 1:
@@ -188,6 +195,8 @@ def _changed_rows(
 
 def _updated(table: TableOverlay, writes: RowWrites) -> Written:
     binding, default = table.binding, writes.default
+    if default is None and writes.verb is UPDATE:
+        return [changed_row(table, writes.rows[0], must_exist=True)], ()
     starts: list[Row | None]
     rows: Sequence[Any] = rows_of(table, writes, "updates")
     if default is None and _all_dicts(rows):
@@ -197,10 +206,7 @@ def _updated(table: TableOverlay, writes: RowWrites) -> Written:
         given = [update_with_default(one, default) if many else (one, default) for one in rows]
         rows = [row for row, _ in given]
         starts = [None if one is None else check_default(spec, check_row(spec, row), one) for row, one in given]
-    pairs, missing = _changed_rows(table, rows, starts, must_exist=True)
-    if missing and writes.verb is not UPDATE_MANY:
-        raise RecordNotFoundError(binding.spec.name, binding.keys.decode(missing[0]))
-    return Written(pairs, missing)
+    return _changed_rows(table, rows, starts, must_exist=True)
 
 
 def _swapped(table: TableOverlay, writes: RowWrites) -> Written:
@@ -211,14 +217,17 @@ def _swapped(table: TableOverlay, writes: RowWrites) -> Written:
     raw = table.raw_value(raw_key)
     found = None if raw is None else binding.rows.decode_values(raw)[binding.value_positions[field]]
     if (found is None) != (wanted is None) or (found is not None and not equal(found, wanted)):
-        return Written((), [raw_key])
-    return Written([(raw_key, binding.merged(raw_key, raw, {field: new}))])
+        return (), [raw_key]
+    return [(raw_key, binding.merged(raw_key, raw, {field: new}))], ()
 
 
 def _removed(table: TableOverlay, writes: RowWrites) -> Written:
     binding = table.binding
+    if writes.rows.__class__ is tuple:
+        raw_key = binding.raw_key(writes.rows[0])
+        return _NOTHING if table.raw_value(raw_key) is None else ([(raw_key, None)], ())
     found = found_rows(table, [binding.raw_key(key) for key in rows_of(table, writes, "keys")])
-    return Written([(raw_key, None) for raw_key, raw in found.items() if raw is not None])
+    return [(raw_key, None) for raw_key, raw in found.items() if raw is not None], ()
 
 
 def _stepped_rows(table: TableOverlay, steps: Mapping[bytes, tuple[Increment, ...]]) -> dict[bytes, bytes | None]:
@@ -268,9 +277,9 @@ def merged_rows(table: TableOverlay, changes: Sequence[tuple[RowKind, Row]]) -> 
             rows[raw_key] = new
             written.add(raw_key)
     encoded = binding.encoded
-    return Written(
-        [(raw_key, None if (values := rows[raw_key]) is None else encoded(raw_key, values)) for raw_key in written]
-    )
+    return [
+        (raw_key, None if (values := rows[raw_key]) is None else encoded(raw_key, values)) for raw_key in written
+    ], ()
 
 
 def _checked(binding: TableBinding, row: Row) -> tuple[bytes, Row]:
@@ -290,11 +299,11 @@ def _replaces(binding: TableBinding, kind: RowKind, row: Row) -> bool:
     return unnamed == 0 or (unnamed == 1 and options.soft_delete is not None and options.soft_delete not in row)
 
 
-def records_of(binding: TableBinding, writes: RowWrites, written: Written) -> list[NewRecord]:
+def records_of(binding: TableBinding, writes: RowWrites, pairs: Pairs) -> list[NewRecord]:
     """Return what a feed with the producer `input` keeps of writes that were done."""
     verb, nulls = writes.verb, binding.raw_nulls
     if verb.effect is Effect.REMOVE:
-        given = [raw_key for raw_key, _ in written.pairs]
+        given = [raw_key for raw_key, _ in pairs]
         if verb.records is Records.GIVEN:
             given = [binding.raw_key(key) for key in writes.rows]
         return [(RowKind.DELETE, raw_key, nulls) for raw_key in given]
@@ -305,4 +314,4 @@ def records_of(binding: TableBinding, writes: RowWrites, written: Written) -> li
             changes = [(RowKind.UPDATE_AFTER, row) for row in writes.rows]
         return [(kind, *given_row(binding, row)) for kind, row in changes]
     kind = RowKind.INSERT if verb.when is When.ABSENT else RowKind.UPDATE_AFTER
-    return [(kind, raw_key, nulls if raw is None else raw) for raw_key, raw in written.pairs]
+    return [(kind, raw_key, nulls if raw is None else raw) for raw_key, raw in pairs]

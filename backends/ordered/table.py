@@ -23,7 +23,7 @@ from structable.spi.rules.keyless import check_verb
 from .codec.change_records import NewRecord, pack_whole
 from .engine import EngineSnapshot, Pair, ReadSet, WriteSet
 from .overlay import TableOverlay
-from .row_writers import PLAIN, RowWriter, Written, changed_row, records_of
+from .row_writers import PLAIN, RowWriter, changed_row, records_of
 from .scan.execution import ScanRows, count_pairs, matching_rows
 from .scan.planning import explain, plan
 from .scan.request import KeyedRequest
@@ -104,10 +104,7 @@ class OrderedTable(TableOverlay, StructuredTable):
     def _write(self, writes: RowWrites) -> Answer | None:
         if not self.transaction.writable:
             self.transaction.refuse_write()
-        return self._done(writes, self.writer.written(self, writes))
-
-    def _done(self, writes: RowWrites, written: Written) -> Answer | None:
-        pairs, missing = written
+        pairs, missing = self.writer.written(self, writes)
         if len(pairs) == 1:
             self.write_raw(*pairs[0])
         elif pairs:
@@ -170,18 +167,22 @@ class TypedOrderedTable(OrderedTable):
         super()._admit(operation)
 
     def _write(self, writes: RowWrites) -> Answer | None:
-        self._admit(writes.verb.name)
-        return super()._write(writes)
+        binding = self.binding
+        if binding.keyless:
+            self._admit(writes.verb.name)
+        if not binding.feeds_input:
+            return super()._write(writes)
+        if not self.transaction.writable:
+            self.transaction.refuse_write()
+        pairs, missing = self.writer.written(self, writes)
+        if pairs:
+            self.write_all(dict(pairs))
+        self.records += records_of(binding, writes, pairs)
+        return [binding.keys.decode(raw_key) for raw_key in missing]
 
     def _write_range(self, write: RangeWrite) -> int:
         self._admit(write.name)
         return super()._write_range(write)
-
-    def _done(self, writes: RowWrites, written: Written) -> Answer | None:
-        answer = super()._done(writes, written)
-        if self.binding.feeds_input:
-            self.records += records_of(self.binding, writes, written)
-        return answer
 
     def _removed(self, rows: Sequence[Pair]) -> int:
         if self.binding.feeds_input:

@@ -76,7 +76,7 @@ class KeylessWriter(RowWriter):
         pairs = [given_row(table.binding, row) for row in rows_of(table, writes, "rows")]
         if table.binding.derives:
             table.know_absent([raw_key for raw_key, _ in pairs])
-        return Written(pairs)
+        return pairs, ()
 
     def merged(self, table: TableOverlay, writes: RowWrites) -> Written:
         binding, equal_rows = table.binding, table.binding.keys.equal_rows
@@ -99,7 +99,7 @@ class KeylessWriter(RowWriter):
         doomed = _equal_rows(table, taken) if taken else []
         if binding.derives:
             table.know_absent(added)
-        return Written([*added.items(), *[(raw_key, None) for raw_key in doomed]])
+        return [*added.items(), *[(raw_key, None) for raw_key in doomed]], ()
 
 
 _MERGING, _BLIND, _KEYLESS = MergingWriter(), BlindWriter(), KeylessWriter()
@@ -145,7 +145,7 @@ def _merged_blindly(table: TableOverlay, operands: Sequence[tuple[bytes, bytes]]
         else:
             blind[raw_key] = (step,)
     table.note_steps(blind)
-    return Written([*written.items()])
+    return [*written.items()], ()
 
 
 def _rows_after(table: TableOverlay, raw_keys: Iterable[bytes], kind: type[Step]) -> dict[bytes, bytes | None]:
