@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from .delegation import DelegatingTable
+from .operations import Answer, Lookup, RangeWrite, RowWrites, Scan
 from .rows import Row
 from .runner import retry
-from .scans import RowIterator
+from .scans import RowIterator, ScanExplanation
+from .specification import TableSpecification
 from .table import StructuredTable
 from .transactions import Isolation, Transaction, Transactional
 
@@ -46,7 +47,7 @@ class OwningRowIterator(RowIterator):
         self._transaction.rollback()
 
 
-class AutoCommitTable(DelegatingTable):
+class AutoCommitTable(StructuredTable):
     """The view `storage.table(name)`. A backend with a shorter way for a single operation overrides that method.
 
     Parameters
@@ -65,23 +66,38 @@ class AutoCommitTable(DelegatingTable):
     def auto_commit(self) -> bool:
         return True
 
-    def _run(self, body: Callable[[StructuredTable], Result], *, read_only: bool) -> Result:
-        def in_transaction(transaction: Transaction) -> Result:
-            return body(transaction.table(self._name))
-
-        return self._storage.run(in_transaction, read_only=read_only)
+    @property
+    def specification(self) -> TableSpecification:
+        return self._read(lambda table: table.specification)
 
     def _read(self, body: Callable[[StructuredTable], Result]) -> Result:
-        return self._run(body, read_only=True)
+        """Return the result of `body` in a transaction of its own, which only reads."""
+        return self._storage.run(lambda transaction: body(transaction.table(self._name)), read_only=True)
 
-    def _write(self, operation: str, body: Callable[[StructuredTable], Result]) -> Result:
-        return self._run(body, read_only=False)
+    def _lookup(self, lookup: Lookup) -> list[Row]:
+        return self._read(lambda table: table._lookup(lookup))
 
-    def _scan(self, body: Callable[[StructuredTable], RowIterator]) -> RowIterator:
+    def _explain(self, scan: Scan) -> ScanExplanation:
+        return self._read(lambda table: table._explain(scan))
+
+    def _count(self, scan: Scan) -> int:
+        return self._read(lambda table: table._count(scan))
+
+    def _write(self, writes: RowWrites) -> Answer | None:
+        def attempt() -> Answer | None:
+            with self._storage.transaction() as transaction:
+                return transaction.table(self._name)._write(writes)
+
+        return retry(self._storage, attempt, writes=True)
+
+    def _write_range(self, write: RangeWrite) -> int:
+        return self._storage.run(lambda transaction: transaction.table(self._name)._write_range(write))
+
+    def _scan(self, scan: Scan) -> RowIterator:
         def open_scan() -> RowIterator:
             transaction = self._storage.transaction(Isolation.SNAPSHOT, True)
             try:
-                return self._owning(transaction, body(transaction.table(self._name)))
+                return self._owning(transaction, transaction.table(self._name)._scan(scan))
             except BaseException:
                 transaction.rollback()
                 raise

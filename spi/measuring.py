@@ -7,96 +7,29 @@ where a scan ends with the call that begins it, and each `commit_write`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from types import TracebackType
 from typing import TypeVar
 
 from .bulk import CommitResult, StagedWrite, WriteJob
-from .delegation import DelegatingStorage, DelegatingTable, consumed
-from .errors import (
-    CommitOutcomeUnknownError,
-    StorageUnavailableError,
-    StructableError,
-    TransactionConflictError,
-)
-from .filters import Filter
+from .delegation import DelegatingStorage
+from .errors import StructableError
+from .operations import Answer, Lookup, RangeWrite, RowWrites, Scan, consumed
 from .positions import FeedPosition
-from .ranges import Range
 from .rows import Row
 from .runner import observing_retries
-from .scans import RowIterator
+from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .storage import Storage
-from .store_metrics import StoreMetrics
+from .store_metrics import ENDING, StoreMeter, StoreMetrics, outcome_of
 from .table import StructuredTable
 from .transactions import Isolation, Transaction
-from .values import Key
+from .values import Key, Value
 
 __all__ = ["MeasuringStorage"]
 
 Result = TypeVar("Result")
-_ENDING = (TransactionConflictError, StorageUnavailableError, CommitOutcomeUnknownError)
-"""After these a transaction can only be left."""
-
-
-def _outcome(error: BaseException | None, *, committing: bool = False) -> str:
-    """Return how a transaction ended; `committing` tells whether its commit had begun."""
-    match error:
-        case TransactionConflictError():
-            return "conflicted"
-        case StorageUnavailableError():
-            return "unavailable"
-        case CommitOutcomeUnknownError():
-            return "unknown"
-        case Exception():
-            return "rolled_back"
-    return "unknown" if committing else "rolled_back"  # an interruption
-
-
-class _Meter:
-    """What the storages of one store share: its name among the attributes, and the instruments."""
-
-    __slots__ = ("_attributes", "metrics", "store")
-
-    def __init__(self, metrics: StoreMetrics, store: str) -> None:
-        self.metrics = metrics
-        self.store = store
-        self._attributes: dict[tuple[str, str], dict[str, str]] = {}
-
-    def counter(self, table: str, access: str, outcome: str) -> Callable[[], object]:
-        return self.metrics.counts(self.store, table, access).counter(outcome)
-
-    def read(self, table: str, operation: str, seconds: float) -> None:
-        self.metrics.read_duration.record(seconds, self._of(table, operation))
-
-    def committed(self, table: str, operation: str, seconds: float) -> None:
-        self.metrics.commit_duration.record(seconds, self._of(table, operation))
-
-    def transaction(self, call: Callable[[], Result], table: str, access: str, operation: str) -> Result:
-        """Return the result of a call that is a transaction of its own."""
-        begun, committed = self.counter("", access, "begun"), self.counter(table, access, "committed")
-        is_committed = False
-        started = perf_counter()
-        try:
-            begun()
-            result = call()
-            is_committed = True
-            committed()
-        except BaseException as error:
-            if not is_committed:
-                self.counter(table, access, _outcome(error, committing=access == "write"))()
-            raise
-        if access == "write":
-            self.committed(table, operation, perf_counter() - started)
-        return result
-
-    def _of(self, table: str, operation: str) -> dict[str, str]:
-        found = self._attributes.get((table, operation))
-        if found is None:
-            found = {"store": self.store, "operation": operation} | ({"table": table} if table else {})
-            self._attributes[table, operation] = found
-        return found
 
 
 class _MeasuringRows(RowIterator):
@@ -122,7 +55,7 @@ class _MeasuringRows(RowIterator):
             return self._first(self._recorder)
         try:
             return self._next()
-        except _ENDING as error:
+        except ENDING as error:
             self._failed(error)
             raise
 
@@ -134,7 +67,7 @@ class _MeasuringRows(RowIterator):
         except StopIteration:
             recorder(self._seconds + perf_counter() - begun)
             raise
-        except _ENDING as error:
+        except ENDING as error:
             self._failed(error)
             raise
         recorder(self._seconds + perf_counter() - begun)
@@ -144,12 +77,12 @@ class _MeasuringRows(RowIterator):
         self._rows.close()
 
 
-class _MeasuringTable(DelegatingTable):
+class _MeasuringTable(StructuredTable):
     """A table of a transaction, or an auto-commit view: what they have in common."""
 
     __slots__ = ("_meter", "_name", "_table")
 
-    def __init__(self, table: StructuredTable, name: str, meter: _Meter) -> None:
+    def __init__(self, table: StructuredTable, name: str, meter: StoreMeter) -> None:
         self._table = table
         self._name = name
         self._meter = meter
@@ -166,33 +99,40 @@ class _MeasuringTable(DelegatingTable):
         names = consumed(columns)
         return self._timed("read", lambda table: table.read(key, names))
 
-    def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
-        given, names = consumed(keys), consumed(columns)
-        return self._timed("multi_read", lambda table: table.multi_read(given, names))
+    def upsert(self, row: Mapping[str, Value]) -> None:
+        self._run("write", lambda table: table.upsert(row))
 
-    def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
-        given = consumed(ranges)
-        return self._timed("count", lambda table: table.count(given, where))
+    def _admit(self, operation: str) -> None:
+        self._table._admit(operation)
+
+    def _lookup(self, lookup: Lookup) -> list[Row]:
+        return self._timed(lookup.name, lambda table: table._lookup(lookup))
+
+    def _scan(self, scan: Scan) -> RowIterator:
+        begun = perf_counter()
+        rows = self._run("read", lambda table: table._scan(scan))
+        meter, name = self._meter, self._name
+        return _MeasuringRows(
+            rows, perf_counter() - begun, lambda seconds: meter.read(name, "scan", seconds), self._failed
+        )
+
+    def _explain(self, scan: Scan) -> ScanExplanation:
+        return self._run("read", lambda table: table._explain(scan))
+
+    def _count(self, scan: Scan) -> int:
+        return self._timed("count", lambda table: table._count(scan))
+
+    def _write(self, writes: RowWrites) -> Answer | None:
+        return self._run("write", lambda table: table._write(writes))
+
+    def _write_range(self, write: RangeWrite) -> int:
+        return self._run("write", lambda table: table._write_range(write))
 
     def _timed(self, operation: str, body: Callable[[StructuredTable], Result]) -> Result:
         begun = perf_counter()
         result = self._run("read", body)
         self._meter.read(self._name, operation, perf_counter() - begun)
         return result
-
-    def _scan(self, body: Callable[[StructuredTable], RowIterator]) -> RowIterator:
-        begun = perf_counter()
-        rows = self._run("read", body)
-        meter, name = self._meter, self._name
-        return _MeasuringRows(
-            rows, perf_counter() - begun, lambda seconds: meter.read(name, "scan", seconds), self._failed
-        )
-
-    def _read(self, body: Callable[[StructuredTable], Result]) -> Result:
-        return self._run("read", body)
-
-    def _write(self, operation: str, body: Callable[[StructuredTable], Result]) -> Result:
-        return self._run("write", body)
 
     @abstractmethod
     def _run(self, access: str, body: Callable[[StructuredTable], Result]) -> Result:
@@ -208,14 +148,14 @@ class _TransactionTable(_MeasuringTable):
 
     __slots__ = ("_transaction",)
 
-    def __init__(self, table: StructuredTable, name: str, meter: _Meter, transaction: MeasuringTransaction) -> None:
+    def __init__(self, table: StructuredTable, name: str, meter: StoreMeter, transaction: MeasuringTransaction) -> None:
         super().__init__(table, name, meter)
         self._transaction = transaction
 
     def _run(self, access: str, body: Callable[[StructuredTable], Result]) -> Result:
         try:
             return body(self._table)
-        except _ENDING as error:
+        except ENDING as error:
             self._failed(error)
             raise
 
@@ -228,7 +168,7 @@ class _AutoCommitView(_MeasuringTable):
 
     __slots__ = ("_storage",)
 
-    def __init__(self, table: StructuredTable, name: str, meter: _Meter, storage: MeasuringStorage) -> None:
+    def __init__(self, table: StructuredTable, name: str, meter: StoreMeter, storage: MeasuringStorage) -> None:
         super().__init__(table, name, meter)
         self._storage = storage
 
@@ -236,7 +176,7 @@ class _AutoCommitView(_MeasuringTable):
         meter, name = self._meter, self._name
 
         def again(error: StructableError) -> None:
-            meter.counter(name, access, _outcome(error))()
+            meter.counter(name, access, outcome_of(error))()
             meter.counter(name, access, "retried")()
             meter.counter("", access, "begun")()
 
@@ -252,7 +192,7 @@ class MeasuringTransaction(Transaction):
 
     __slots__ = ("_access", "_meter", "_open", "_tables", "_transaction", "failure")
 
-    def __init__(self, transaction: Transaction, access: str, meter: _Meter) -> None:
+    def __init__(self, transaction: Transaction, access: str, meter: StoreMeter) -> None:
         self._open = False
         self._transaction = transaction
         self._access = access
@@ -267,7 +207,7 @@ class MeasuringTransaction(Transaction):
     def table(self, name: str) -> StructuredTable:
         try:
             table = self._transaction.table(name)
-        except _ENDING as error:
+        except ENDING as error:
             self.failure = error
             raise
         self._tables.add(name)
@@ -276,7 +216,7 @@ class MeasuringTransaction(Transaction):
     def position(self, table: str) -> FeedPosition:
         try:
             return self._transaction.position(table)
-        except _ENDING as error:
+        except ENDING as error:
             self.failure = error
             raise
 
@@ -291,7 +231,7 @@ class MeasuringTransaction(Transaction):
         try:
             self._transaction.rollback()
         finally:
-            self._ended(_outcome(self.failure))
+            self._ended(outcome_of(self.failure))
 
     def _commit(self, commit: Callable[[], None]) -> None:
         begun = perf_counter()
@@ -300,8 +240,8 @@ class MeasuringTransaction(Transaction):
             self._ended("committed", perf_counter() - begun)
         except BaseException as error:
             # One that is too large stays open.
-            if isinstance(error, _ENDING) or not isinstance(error, Exception) or self._transaction.closed:
-                self._ended(_outcome(error, committing=True))
+            if isinstance(error, ENDING) or not isinstance(error, Exception) or self._transaction.closed:
+                self._ended(outcome_of(error, committing=True))
             raise
 
     def _ended(self, outcome: str, seconds: float | None = None) -> None:
@@ -324,11 +264,11 @@ class MeasuringTransaction(Transaction):
         try:
             leave(kind, error, traceback)
         finally:
-            self._ended(_outcome(self.failure))
+            self._ended(outcome_of(self.failure))
 
     def __del__(self) -> None:
         if getattr(self, "_open", False):
-            self._ended(_outcome(self.failure))
+            self._ended(outcome_of(self.failure))
 
 
 class MeasuringStorage(DelegatingStorage):
@@ -349,7 +289,7 @@ class MeasuringStorage(DelegatingStorage):
     def __init__(self, storage: Storage, metrics: StoreMetrics, store: str, *, read_only: bool = False) -> None:
         super().__init__(storage)
         self._read_only = read_only
-        self._meter = _Meter(metrics, store)
+        self._meter = StoreMeter(metrics, store)
         self._traffic = metrics.traffic(store)
         self._key = [self._traffic.begin(storage)]
 

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal, NoReturn, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NoReturn
 
 from .admin import TableAdmin
-from .bulk import CommitResult, StagedWrite, WriteJob, WriteMode
-from .changes import Change, RowKind
+from .bulk import CommitResult, StagedWrite, WriteJob
 from .compaction import CompactionProgress
-from .delegation import DelegatingStorage, DelegatingTable
+from .delegation import DelegatingStorage
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
+from .operations import BeginWrite, Lookup, RangeWrite, RowWrites, Scan
 from .positions import FeedPosition
 from .rows import Row
-from .scans import RowIterator
+from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .storage import Storage
 from .table import StructuredTable
 from .transactions import Isolation, Transaction
-from .updates import UpdateMessage
-from .values import Key, Value
+from .values import Key
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 __all__ = ["ReadOnlyStorage"]
-
-Result = TypeVar("Result")
 
 
 class _Refusal:
@@ -45,7 +42,7 @@ class _Refusal:
         )
 
 
-class ReadOnlyTable(DelegatingTable):
+class ReadOnlyTable(StructuredTable):
     """A table that passes reads on to another table, and rejects writes when they are called."""
 
     __slots__ = ("_refuse", "_table")
@@ -55,37 +52,36 @@ class ReadOnlyTable(DelegatingTable):
         self._refuse = refuse
 
     @property
+    def specification(self) -> TableSpecification:
+        return self._table.specification
+
+    @property
     def auto_commit(self) -> bool:
         return self._table.auto_commit
 
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         return self._table.read(key, columns)
 
-    def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        self._refuse("upsert_many")  # without consuming the rows
+    def _lookup(self, lookup: Lookup) -> list[Row]:
+        return self._table._lookup(lookup)
 
-    def replace_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        self._refuse("replace_many")
+    def _scan(self, scan: Scan) -> RowIterator:
+        return self._table._scan(scan)
 
-    def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        self._refuse("insert_many")
+    def _explain(self, scan: Scan) -> ScanExplanation:
+        return self._table._explain(scan)
 
-    def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
-        self._refuse("apply_changes")
+    def _count(self, scan: Scan) -> int:
+        return self._table._count(scan)
 
-    def update_many(
-        self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
-    ) -> list[tuple[Value, ...]]:
-        self._refuse("update_many")
-
-    def _read(self, body: Callable[[StructuredTable], Result]) -> Result:
-        return body(self._table)
-
-    def _scan(self, body: Callable[[StructuredTable], RowIterator]) -> RowIterator:
-        return body(self._table)
-
-    def _write(self, operation: str, body: object) -> NoReturn:
+    def _admit(self, operation: str) -> NoReturn:
         self._refuse(operation)
+
+    def _write(self, writes: RowWrites) -> NoReturn:
+        self._refuse(writes.verb.name)
+
+    def _write_range(self, write: RangeWrite) -> NoReturn:
+        self._refuse(write.name)
 
 
 class ReadOnlyTransaction(Transaction):
@@ -165,16 +161,7 @@ class ReadOnlyStorage(DelegatingStorage):
     def table(self, name: str) -> StructuredTable:
         return ReadOnlyTable(self._storage.table(name), self._refuse)
 
-    def begin_write(
-        self,
-        table: str,
-        *,
-        mode: WriteMode | str,
-        job_id: str | None = None,
-        stream: str | None = None,
-        batch: int | None = None,
-        on_missing: Literal["fail", "skip"] = "fail",
-    ) -> WriteJob:
+    def _begin_write(self, request: BeginWrite) -> WriteJob:
         self._refuse("begin_write")
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:

@@ -10,6 +10,7 @@ from typing import Self
 from .aggregates import Aggregation
 from .bulk import ScanPlan
 from .filters import Filter
+from .operations import PlanScan, consumed
 from .ranges import Range
 
 __all__ = ["SharedSnapshot"]
@@ -30,7 +31,6 @@ class SharedSnapshot(ABC):
     def closed(self) -> bool:
         """Whether the snapshot takes no further plans; those that it has may be open."""
 
-    @abstractmethod
     def plan_scan(
         self,
         table: str,
@@ -55,6 +55,11 @@ class SharedSnapshot(ABC):
             snapshot: a new one is needed. Nothing was planned, and the open plans stay. No plan is of a younger state.
             That rows were written is no conflict, by a job of mode overwrite neither.
         """
+        return self._plan_scan(PlanScan(table, range, where, consumed(columns), splits, aggregate))
+
+    @abstractmethod
+    def _plan_scan(self, request: PlanScan) -> ScanPlan:
+        """Do what `plan_scan` says."""
 
     @abstractmethod
     def close(self) -> None:

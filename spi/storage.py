@@ -15,6 +15,7 @@ from .diagnosis import Finding
 from .errors import UnsupportedOperationError
 from .feeds import ChangeFeed
 from .filters import Filter
+from .operations import BeginWrite, PlanScan, consumed
 from .ranges import Range
 from .shared_snapshots import SharedSnapshot
 from .statistics import TableStatistics
@@ -73,7 +74,6 @@ class Storage(Transactional):
             If there is no such table.
         """
 
-    @abstractmethod
     def plan_scan(
         self,
         table: str,
@@ -110,6 +110,7 @@ class Storage(Transactional):
         UnsupportedOperationError
             If other processes cannot read the store, or the store does not aggregate.
         """
+        return self._plan_scan(PlanScan(table, range, where, consumed(columns), splits, aggregate))
 
     @abstractmethod
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
@@ -150,7 +151,6 @@ class Storage(Transactional):
         """
         raise UnsupportedOperationError(f"{self.url} has no statistics of tables")
 
-    @abstractmethod
     def begin_write(
         self,
         table: str,
@@ -200,6 +200,7 @@ class Storage(Transactional):
             that still exists; if there is neither an id nor a stream with a batch, or both; if the batch is no int or
             negative; if `on_missing` is unknown, or "skip" in another mode than patch.
         """
+        return self._begin_write(BeginWrite(table, mode, job_id, stream, batch, on_missing))
 
     @abstractmethod
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
@@ -332,3 +333,13 @@ class Storage(Transactional):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    # What a backend implements in place of the calls with many arguments, which are checked there.
+
+    @abstractmethod
+    def _plan_scan(self, request: PlanScan) -> ScanPlan:
+        """Do what `plan_scan` says."""
+
+    @abstractmethod
+    def _begin_write(self, request: BeginWrite) -> WriteJob:
+        """Do what `begin_write` says; `rules.jobs.requested_job` checks the request."""

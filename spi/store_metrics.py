@@ -13,8 +13,10 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeVar
 
+from .errors import CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError
 from .metering import duration_histogram, observed_counter
 from .storage import Storage
 from .traffic import Traffic
@@ -22,7 +24,9 @@ from .traffic import Traffic
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
-__all__ = ["OUTCOMES", "Counts", "StoreMetrics", "metrics_of"]
+__all__ = ["ENDING", "OUTCOMES", "Counts", "StoreMeter", "StoreMetrics", "metrics_of", "outcome_of"]
+
+Result = TypeVar("Result")
 
 OUTCOMES = {
     "begun": "Transactions begun; a call of an auto-commit view is one, and so is the commit of a write job",
@@ -185,3 +189,66 @@ os.register_at_fork(after_in_child=_REGISTRY.after_fork)
 def metrics_of(meter: Meter) -> StoreMetrics:
     """Return the instruments of storages over a meter."""
     return _REGISTRY.metrics_of(meter)
+
+
+ENDING = (TransactionConflictError, StorageUnavailableError, CommitOutcomeUnknownError)
+"""After these a transaction can only be left."""
+
+
+def outcome_of(error: BaseException | None, *, committing: bool = False) -> str:
+    """Return how a transaction ended; `committing` tells whether its commit had begun."""
+    match error:
+        case TransactionConflictError():
+            return "conflicted"
+        case StorageUnavailableError():
+            return "unavailable"
+        case CommitOutcomeUnknownError():
+            return "unknown"
+        case Exception():
+            return "rolled_back"
+    return "unknown" if committing else "rolled_back"  # an interruption
+
+
+class StoreMeter:
+    """What the storages of one store share: its name among the attributes, and the instruments."""
+
+    __slots__ = ("_attributes", "metrics", "store")
+
+    def __init__(self, metrics: StoreMetrics, store: str) -> None:
+        self.metrics = metrics
+        self.store = store
+        self._attributes: dict[tuple[str, str], dict[str, str]] = {}
+
+    def counter(self, table: str, access: str, outcome: str) -> Callable[[], object]:
+        return self.metrics.counts(self.store, table, access).counter(outcome)
+
+    def read(self, table: str, operation: str, seconds: float) -> None:
+        self.metrics.read_duration.record(seconds, self._of(table, operation))
+
+    def committed(self, table: str, operation: str, seconds: float) -> None:
+        self.metrics.commit_duration.record(seconds, self._of(table, operation))
+
+    def transaction(self, call: Callable[[], Result], table: str, access: str, operation: str) -> Result:
+        """Return the result of a call that is a transaction of its own."""
+        begun, committed = self.counter("", access, "begun"), self.counter(table, access, "committed")
+        is_committed = False
+        started = perf_counter()
+        try:
+            begun()
+            result = call()
+            is_committed = True
+            committed()
+        except BaseException as error:
+            if not is_committed:
+                self.counter(table, access, outcome_of(error, committing=access == "write"))()
+            raise
+        if access == "write":
+            self.committed(table, operation, perf_counter() - started)
+        return result
+
+    def _of(self, table: str, operation: str) -> dict[str, str]:
+        found = self._attributes.get((table, operation))
+        if found is None:
+            found = {"store": self.store, "operation": operation} | ({"table": table} if table else {})
+            self._attributes[table, operation] = found
+        return found

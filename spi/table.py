@@ -6,14 +6,33 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
 from .changes import Change, RowKind
-from .errors import RecordExistsError, UnsupportedOperationError
 from .filters import Filter
+from .operations import (
+    APPLY_CHANGES,
+    COMPARE_AND_SWAP,
+    COMPARE_AND_SWAP_ABSENT,
+    DELETE,
+    DELETE_MANY,
+    INCREMENT,
+    INCREMENT_MANY,
+    INSERT,
+    INSERT_MANY,
+    REPLACE,
+    REPLACE_MANY,
+    UPDATE,
+    UPDATE_MANY,
+    UPSERT,
+    UPSERT_MANY,
+    Answer,
+    Lookup,
+    RangeWrite,
+    RowWrites,
+    Scan,
+    Verb,
+    consumed,
+)
 from .ranges import Range
 from .rows import Row
-from .rules.arguments import check_many
-from .rules.changes import check_increments, check_updates, incremented
-from .rules.keyless import keyless_refusal
-from .rules.rows import check_key, check_row, check_row_size
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .updates import UpdateMessage
@@ -36,7 +55,12 @@ class StructuredTable(ABC):
     - `UnsupportedOperationError`: a write under `read_only=True`;
     - `TransactionClosedError`: the transaction has ended;
     - `TransactionConflictError`, `StorageUnavailableError`: the transaction can only be left.
+
+    Each method makes a value of `operations` from its arguments, as they were given, and passes it to one of the
+    methods that a backend implements, at the end. A backend may override `read` and `upsert` with a shorter way.
     """
+
+    __slots__ = ()
 
     @property
     @abstractmethod
@@ -48,33 +72,22 @@ class StructuredTable(ABC):
         """Whether each call is a transaction of its own, as in the view `Storage.table`; threads may share it then."""
         return False
 
-    @abstractmethod
     def upsert(self, row: Mapping[str, Value]) -> None:
         """Insert the row, or change the fields it names and keep the others; a merge engine merges it instead."""
+        self._write(RowWrites(UPSERT, (row,)))
 
-    @abstractmethod
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
         """`upsert` of all rows, in their order; none of them if one is rejected."""
+        self._write_many(UPSERT_MANY, rows)
 
-    @abstractmethod
     def replace(self, row: Mapping[str, Value]) -> None:
         """Make the row exactly this: fields that it does not name become null."""
+        self._write(RowWrites(REPLACE, (row,)))
 
     def replace_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """`replace` of all rows, in their order; none of them if one is rejected.
+        """`replace` of all rows, in their order; none of them if one is rejected."""
+        self._write_many(REPLACE_MANY, rows)
 
-        A store overrides this if it has a shorter way.
-        """
-        spec = self.specification
-        checked = [check_row(spec, row) for row in check_many(spec, "rows", rows)]
-        if not spec.table_options.merges:
-            # Without a merge engine, an upsert of all fields is a replacement, and has a shorter way in every store.
-            self.upsert_many([{**dict.fromkeys(spec.field_names), **row} for row in checked])
-            return
-        for row in checked:
-            self.replace(row)
-
-    @abstractmethod
     def insert(self, row: Mapping[str, Value]) -> None:
         """Put a new row.
 
@@ -83,28 +96,17 @@ class StructuredTable(ABC):
         RecordExistsError
             If a row of this key exists.
         """
+        self._write(RowWrites(INSERT, (row,)))
 
     def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
         """`insert` of all rows, in their order; none of them if one is rejected.
-
-        A store overrides this if it has a shorter way than one call after the other.
 
         Raises
         ------
         RecordExistsError
             If a row of one of the keys exists, or a key comes twice.
         """
-        spec = self.specification
-        checked = [check_row(spec, row) for row in check_many(spec, "rows", rows)]
-        if not spec.keyless:
-            keys = [tuple(row[name] for name in spec.primary_key) for row in checked]
-            taken = {row.key for row in self.multi_read(keys)}
-            for key in keys:
-                if key in taken:
-                    raise RecordExistsError(spec.name, key)
-                taken.add(key)
-        for row in checked:
-            self.insert(row)
+        self._write_many(INSERT_MANY, rows)
 
     def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
         """Merge changes into the table, in their order, as its merge engine says; none of them if one is rejected.
@@ -127,11 +129,8 @@ class StructuredTable(ABC):
         UnsupportedOperationError
             If the merge engine refuses a retract, the table only takes +I, or the store has no table types.
         """
-        raise UnsupportedOperationError(
-            f"this store does not support apply_changes (table {self.specification.name!r})"
-        )
+        self._write_many(APPLY_CHANGES, changes)
 
-    @abstractmethod
     def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
         """Change the named fields of an existing row; if it is absent, put `default` and apply the change to it.
 
@@ -147,6 +146,7 @@ class StructuredTable(ABC):
         RecordNotFoundError
             If the row is absent and there is no default.
         """
+        self._write(RowWrites(UPDATE, (row,), default))
 
     def update_many(
         self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
@@ -168,30 +168,12 @@ class StructuredTable(ABC):
             The keys of which an update was skipped, each once, in the order of their first skip. An empty list, without
             asking the store, for no updates.
         """
-        given = list(updates) if isinstance(updates, Iterable) and not isinstance(updates, str | bytes) else updates
-        if given == []:
+        self._admit(UPDATE_MANY.name)
+        given = consumed(updates)
+        if isinstance(given, list) and not given:
             return []
-        spec = self.specification
-        if spec.keyless:
-            raise keyless_refusal(spec, "update_many")
-        checked = check_updates(spec, given, default)
-        self.upsert_many([])  # refused by what is read-only, also if every row is absent
-        keys = [tuple(row[name] for name in spec.primary_key) for row, _ in checked]
-        rows: dict[tuple[Value, ...], Mapping[str, Value]] = {row.key: row for row in self.multi_read(keys)}
-        changed: dict[tuple[Value, ...], dict[str, Value]] = {}
-        missing: dict[tuple[Value, ...], None] = {}
-        for key, (row, start) in zip(keys, checked, strict=True):
-            before = changed.get(key, rows.get(key, start))
-            if before is None:
-                missing[key] = None
-            else:
-                changed[key] = {**before, **row}
-                check_row_size(spec, changed[key])
-        for whole in changed.values():
-            self.replace(whole)
-        return list(missing)
+        return self._write(RowWrites(UPDATE_MANY, given, default)) or []  # type: ignore[arg-type]  # or rejected
 
-    @abstractmethod
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         """Return the row of this key, or None.
 
@@ -202,15 +184,16 @@ class StructuredTable(ABC):
         columns : iterable of str, optional
             The columns to return; key fields are always among them. All, if not given; an empty list is an error.
         """
+        found = self._lookup(Lookup("read", (key,), consumed(columns)))
+        return found[0] if found else None
 
-    @abstractmethod
     def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
         """Return the existing rows of exactly these keys, in key order, each once.
 
         Keys without a row are left out, so rows need not line up with keys: pair them by `Row.key`.
         """
+        return self._lookup(Lookup("multi_read", consumed(keys), consumed(columns)))
 
-    @abstractmethod
     def scan(
         self,
         range: Range = _ALL,
@@ -243,8 +226,8 @@ class StructuredTable(ABC):
         RowIterator
             Of the transaction's snapshot and its own writes up to this call.
         """
+        return self._scan(Scan((range,), where, consumed(columns), order_by, reverse, limit))
 
-    @abstractmethod
     def multi_scan(
         self,
         ranges: Iterable[Range],
@@ -264,8 +247,9 @@ class StructuredTable(ABC):
             Keep at most this many rows of each range, the first in the requested order for which `where` is true. A row
             of two ranges counts in each, and is returned once. `limit` applies to the result.
         """
+        names = consumed(columns)
+        return self._scan(Scan(consumed(ranges), where, names, order_by, reverse, limit, limit_per_range))
 
-    @abstractmethod
     def scan_index(
         self,
         field: str,
@@ -285,8 +269,9 @@ class StructuredTable(ABC):
         InvalidFieldError
             If the field has no index.
         """
+        names = consumed(columns)
+        return self._scan(Scan((range,), where, names, order_by, reverse, limit, indexed=(field, value)))
 
-    @abstractmethod
     def explain(
         self,
         range: Range = _ALL,
@@ -302,12 +287,13 @@ class StructuredTable(ABC):
         It is the current plan for the committed rows: it contains neither the number of rows nor the time of the scan,
         and leaves out a transaction's own writes, which are merged into any path.
         """
+        return self._explain(Scan((range,), where, consumed(columns), order_by, reverse, limit))
 
-    @abstractmethod
     def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
         """Return the number of distinct rows in the union of the ranges: all, if none is given; 0 for an empty list."""
+        wanted = (_ALL,) if ranges is None else (ranges,) if isinstance(ranges, Range) else consumed(ranges)
+        return self._count(Scan(wanted, where))
 
-    @abstractmethod
     def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
         """Set the field to `value` if it equals `expected`, atomically, and return whether it did.
 
@@ -319,8 +305,9 @@ class StructuredTable(ABC):
         InvalidFieldError
             If `field` belongs to the primary key.
         """
+        verb = COMPARE_AND_SWAP_ABSENT if expected is None else COMPARE_AND_SWAP
+        return not self._write(RowWrites(verb, ((key, field, expected, value),)))
 
-    @abstractmethod
     def increment(self, key: Key, field: str, amount: int = 1) -> None:
         """Add `amount` to an integer field; an absent row and a null count as 0.
 
@@ -334,41 +321,27 @@ class StructuredTable(ABC):
         InvalidFieldError
             If the field is not an integer field or is part of the key; on overflow, now or at the commit.
         """
+        self._write(RowWrites(INCREMENT, ((key, field, amount),)))
 
     def increment_many(self, increments: Iterable[tuple[Key, str, int]]) -> None:
-        """`increment` of all keys, fields and amounts, in their order; none of them if one is rejected.
+        """`increment` of all keys, fields and amounts, in their order; none of them if one is rejected."""
+        self._write_many(INCREMENT_MANY, increments)
 
-        A store overrides this if it has a shorter way than one call after the other, which must leave increments blind:
-        this one reads the rows first, to find an overflow before anything is written.
-        """
-        spec = self.specification
-        checked = check_increments(spec, increments)
-        rows = {row.key: row for row in self.multi_read([key for key, _, _ in checked])}
-        totals: dict[tuple[tuple[Value, ...], str], Value] = {}
-        for key, field, amount in checked:
-            before = totals.get((key, field.name), rows[key][field.name] if key in rows else None)
-            totals[key, field.name] = incremented(spec.name, field, before, amount)
-        for key, field, amount in checked:
-            self.increment(key, field.name, amount)
-
-    @abstractmethod
     def delete(self, key: Key) -> None:
         """Delete the row of this key; nothing is written if there is none."""
+        self._write(RowWrites(DELETE, (key,)))
 
     def delete_many(self, keys: Iterable[Key]) -> None:
         """`delete` of all keys, in their order; none of them if one is rejected.
 
         A store overrides this if it has a shorter way than one call after the other.
         """
-        spec = self.specification
-        for key in [check_key(spec, key) for key in check_many(spec, "keys", keys)]:
-            self.delete(key)
+        self._write_many(DELETE_MANY, keys)
 
-    @abstractmethod
     def delete_all(self, range: Range, where: Filter | None = None) -> int:
         """Delete the rows of a range for which `where` is true, and return their number."""
+        return self._write_range(RangeWrite("delete_all", range, None, where))
 
-    @abstractmethod
     def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
         """Change the named fields of the rows of a range for which `where` is true, and return their number.
 
@@ -377,3 +350,42 @@ class StructuredTable(ABC):
         InvalidFieldError
             If `changes` names a key field.
         """
+        return self._write_range(RangeWrite("update_all", range, changes, where))
+
+    def _write_many(self, verb: Verb, rows: Iterable[object]) -> None:
+        self._admit(verb.name)
+        self._write(RowWrites(verb, consumed(rows)))  # type: ignore[arg-type]  # rejected unless it is a sequence
+
+    # What a backend implements. Arguments are checked there, against the schema that the operation meets.
+
+    def _admit(self, operation: str) -> None:
+        """Raise if the table refuses a verb of many rows whatever they are, before the rows are consumed."""
+        return None
+
+    @abstractmethod
+    def _lookup(self, lookup: Lookup) -> list[Row]:
+        """Return the existing rows of the keys, in key order, each once."""
+
+    @abstractmethod
+    def _scan(self, scan: Scan) -> RowIterator:
+        """Return the rows of the ranges, as `multi_scan` does."""
+
+    @abstractmethod
+    def _explain(self, scan: Scan) -> ScanExplanation:
+        """Return how a scan of one range would run."""
+
+    @abstractmethod
+    def _count(self, scan: Scan) -> int:
+        """Return the number of rows of the ranges."""
+
+    @abstractmethod
+    def _write(self, writes: RowWrites) -> Answer | None:
+        """Do all writes, or none if one is rejected; return the keys of those that were left out, if any may be.
+
+        `outcome.Outcomes` defines what they make of a row. A write of which nothing must be known at once may be done
+        later, at the latest by the commit.
+        """
+
+    @abstractmethod
+    def _write_range(self, write: RangeWrite) -> int:
+        """Write the rows of a range, and return their number."""

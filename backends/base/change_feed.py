@@ -21,7 +21,7 @@ from structable.spi import (
     UnsupportedOperationError,
 )
 from structable.spi.changes import FEED_COLUMNS
-from structable.spi.delegation import consumed
+from structable.spi.operations import consumed
 from structable.spi.rules.arguments import check_flag
 from structable.spi.rules.feeds import check_moment, check_rows, require_net
 from structable.spi.rules.fields import check_columns

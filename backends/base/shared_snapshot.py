@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from structable.spi import (
-    Aggregation,
-    Filter,
-    Range,
     ScanPlan,
     SharedSnapshot,
     SnapshotHold,
     TransactionClosedError,
 )
-
-from .scan_arguments import ScanArguments
+from structable.spi.operations import PlanScan
 
 __all__ = ["HeldSnapshot"]
-
-_ALL = Range()
 
 
 class _Members:
@@ -74,25 +68,15 @@ class HeldSnapshot(SharedSnapshot):
     def close(self) -> None:
         self._own.close()
 
-    def plan_scan(
-        self,
-        table: str,
-        *,
-        range: Range = _ALL,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        splits: int = 1,
-        aggregate: Aggregation | None = None,
-    ) -> ScanPlan:
+    def _plan_scan(self, request: PlanScan) -> ScanPlan:
         self._require_open()
-        arguments = ScanArguments(table, range, where, columns, splits, aggregate)
         with self._planning:
             # First, so that a state which is there now remains.
             leave = self._members.join()
             try:
                 if self._own.closed:
                     raise TransactionClosedError("the shared snapshot was closed: it takes no further plans")
-                plan = self._plan(arguments, partial(_hold, leave))
+                plan = self._plan(request, partial(_hold, leave))
                 self._keep(plan.hold)
             except BaseException:
                 leave()
@@ -104,7 +88,7 @@ class HeldSnapshot(SharedSnapshot):
         """Raise `StorageUnavailableError` if the storage was closed, or belongs to a process that forked this one."""
 
     @abstractmethod
-    def _plan(self, arguments: ScanArguments, hold: Callable[[Callable[[], None]], SnapshotHold]) -> ScanPlan:
+    def _plan(self, request: PlanScan, hold: Callable[[Callable[[], None]], SnapshotHold]) -> ScanPlan:
         """Plan a scan; the first that succeeds passes what frees the state to `_members.hold`.
 
         `hold` makes the hold of the plan, of what frees that alone.

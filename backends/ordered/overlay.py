@@ -172,6 +172,13 @@ class TableOverlay:
             if (puts or raw is None) and raw_key in increments:
                 self.write_raw(raw_key, self.binding.applied(raw, increments[raw_key]))
 
+    def note_steps(self, steps: Mapping[bytes, tuple[Step, ...]]) -> None:
+        """Let rows change as of the commit, by all steps of each."""
+        if steps:
+            if not self.increments:
+                self.snapshot.pin()
+            self.increments.update(steps)
+
     def write_raw(self, raw_key: bytes, raw: bytes | None) -> None:
         if not self.writes:
             self.snapshot.pin()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from structable.backends.base.scan_arguments import ScanArguments
 from structable.backends.base.shared_snapshot import HeldSnapshot
 from structable.spi import ScanPlan, SnapshotHold, TableNotFoundError, TransactionConflictError
+from structable.spi.operations import PlanScan
 
 from .engine import Engine, EngineSnapshot, SharedSplits, renewed
 from .scan.splits import plan_table_scan
@@ -36,7 +36,7 @@ class OrderedSharedSnapshot(HeldSnapshot):
     def _require_open(self) -> None:
         self._storage_is_open()
 
-    def _plan(self, arguments: ScanArguments, hold: Callable[[Callable[[], None]], SnapshotHold]) -> ScanPlan:
+    def _plan(self, arguments: PlanScan, hold: Callable[[Callable[[], None]], SnapshotHold]) -> ScanPlan:
         if self._shared is not None:
             return self._planned(self._shared, arguments, hold)
 
@@ -56,7 +56,7 @@ class OrderedSharedSnapshot(HeldSnapshot):
     def _planned(
         self,
         shared: SharedSplits,
-        arguments: ScanArguments,
+        arguments: PlanScan,
         hold: Callable[[Callable[[], None]], SnapshotHold],
     ) -> ScanPlan:
         binding = self._unchanged(shared.snapshot, arguments.table)

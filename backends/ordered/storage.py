@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from structable.backends.base.arrow_libraries import require_arrow
 from structable.backends.base.feed_upkeep import FeedUpkeep
-from structable.backends.base.scan_arguments import ScanArguments
 from structable.spi import (
-    Aggregation,
     ChangeFeed,
     CommitResult,
     CompactionProgress,
-    Filter,
     Finding,
     Isolation,
     Key,
@@ -36,14 +34,18 @@ from structable.spi import (
     Transaction,
     TransactionConflictError,
     UnsupportedOperationError,
+    Value,
     WriteJob,
-    WriteMode,
+    retry,
 )
 from structable.spi.autocommit import AutoCommitTable
+from structable.spi.operations import BeginWrite, PlanScan
 from structable.spi.rules.jobs import requested_job
+from structable.spi.rules.transaction_size import may_be_too_large
 
+from .codec.row_patching import RowPatch
 from .codec.source import NewerLayoutError
-from .engine import Engine, SchemaChangedError, Spaces, Step, Upcalls, renewed
+from .engine import Engine, SchemaChangedError, Spaces, Step, Upcalls, WriteSet, renewed
 from .feeds.feed import OrderedFeed
 from .feeds.splits import read_change_split, reads_changes
 from .jobs.jobs import WriteJobs
@@ -148,24 +150,14 @@ class OrderedStorage(Storage):
     def table(self, name: str) -> StructuredTable:
         return _AutoCommitOrderedTable(self, self.engine, self._catalog, name)
 
-    def plan_scan(
-        self,
-        table: str,
-        *,
-        range: Range = _ALL,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        splits: int = 1,
-        aggregate: Aggregation | None = None,
-    ) -> ScanPlan:
+    def _plan_scan(self, request: PlanScan) -> ScanPlan:
         self._require_open()
-        arguments = ScanArguments(table, range, where, columns, splits, aggregate)
 
         def planned() -> ScanPlan:
             with self.transaction(read_only=True) as transaction:
-                binding, snapshot = transaction.table(table).binding, transaction.snapshot
+                binding, snapshot = transaction.table(request.table).binding, transaction.snapshot
                 epoch = snapshot.epoch
-                plan, divided_at = plan_table_scan(self.engine, binding, snapshot, arguments)
+                plan, divided_at = plan_table_scan(self.engine, binding, snapshot, request)
             if divided_at != epoch:
                 # Its snapshot is younger than the lookup of the table, which may have been dropped in between.
                 plan.close()
@@ -198,18 +190,9 @@ class OrderedStorage(Storage):
             return read_change_split(self.engine, self._catalog, split)
         return read_table_split(self.engine, split)
 
-    def begin_write(
-        self,
-        table: str,
-        *,
-        mode: WriteMode | str,
-        job_id: str | None = None,
-        stream: str | None = None,
-        batch: int | None = None,
-        on_missing: Literal["fail", "skip"] = "fail",
-    ) -> WriteJob:
+    def _begin_write(self, request: BeginWrite) -> WriteJob:
         self._require_open()
-        return self._jobs.begin(requested_job(table, mode, job_id, stream, batch, on_missing))
+        return self._jobs.begin(requested_job(*request))
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         self._require_open()
@@ -280,7 +263,7 @@ def _ignore(table: str) -> None:
 
 
 class _AutoCommitOrderedTable(AutoCommitTable):
-    """The auto-commit view, with a read that needs no snapshot."""
+    """The auto-commit view, with a read that needs no snapshot, and an upsert that needs no transaction's objects."""
 
     def __init__(self, storage: OrderedStorage, engine: Engine, catalog: Catalog, name: str) -> None:
         super().__init__(storage, name)
@@ -328,3 +311,42 @@ class _AutoCommitOrderedTable(AutoCommitTable):
         except (SchemaChangedError, NewerLayoutError, StorageUnavailableError):
             # The slow path reads the catalog again, retries and reports.
             return super().read(key)
+
+    def upsert(self, row: Mapping[str, Value]) -> None:
+        engine = self._engine
+        epoch, binding = self._state
+        raw_key = raw = patch = None
+        if binding.plain and not (engine.closed or engine.epoch_lags or may_be_too_large(1)):
+            encoded = binding.encode_full(row)
+            if encoded is not None:
+                raw_key, raw = encoded
+            elif (patch := binding.patches.of(row)) is not None:
+                raw_key = patch.key(row)
+        if raw_key is None or not retry(
+            self._storage, partial(self._put, epoch, binding, raw_key, raw, patch, row), writes=True
+        ):
+            super().upsert(row)
+
+    def _put(
+        self,
+        epoch: int,
+        binding: TableBinding,
+        raw_key: bytes,
+        raw: bytes | None,
+        patch: RowPatch | None,
+        row: Mapping[str, Value],
+    ) -> bool:
+        """Put a row, or change it by a patch; False if the table is another one by now."""
+        engine = self._engine
+        snapshot = engine.begin(False)
+        try:
+            if snapshot.epoch != epoch:
+                self._state = self._refreshed()
+                return False
+            new = binding.patched(patch, raw_key, row, snapshot.get(raw_key)) if raw is None else raw
+            engine.commit(snapshot, WriteSet({raw_key: new}, {}, {}, None, {binding.schema.space}, set(), {}))
+        except SchemaChangedError:
+            return False
+        finally:
+            snapshot.close()
+        return True

@@ -21,8 +21,8 @@ from structable.spi.rules.transaction_size import check_transaction_size, may_be
 from .engine import EngineSnapshot, OrderedMap, ReadSet, SchemaChangedError, WriteSet
 from .schema.binding import TableBinding
 from .schema.catalog import Catalog
-from .table import OrderedTable
-from .table_classes import table_class
+from .table import OrderedTable, TypedOrderedTable
+from .typed_writers import writer_of
 
 __all__ = ["OrderedTransaction"]
 
@@ -69,10 +69,12 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         if table is None:
             binding = self._bound(name)
             assert self._snapshot is not None
-            made = OrderedTable
             if binding.has_type:
-                made = table_class(binding, takes_operands=self._engine.takes_operands)
-            table = tables[name] = made(self, self.reads, binding, self._snapshot)
+                writer = writer_of(binding, takes_operands=self._engine.takes_operands)
+                table = TypedOrderedTable(self, self.reads, binding, self._snapshot, writer)
+            else:
+                table = OrderedTable(self, self.reads, binding, self._snapshot)
+            tables[name] = table
         return table
 
     def position(self, table: str) -> FeedPosition:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TypeVar
 
 from structable.spi import (
-    Filter,
     InvalidFieldError,
     Isolation,
     Key,
-    Range,
     Row,
     RowIterator,
     Storage,
@@ -19,10 +17,9 @@ from structable.spi import (
     StructuredTable,
     TableNotFoundError,
     Transaction,
-    Value,
 )
 from structable.spi.autocommit import AutoCommitTable
-from structable.spi.delegation import consumed
+from structable.spi.operations import Answer, Effect, RangeWrite, RowWrites, Scan, consumed
 from structable.spi.rules.scans import ScanRequest
 from structable.spi.runner import retry
 
@@ -42,7 +39,7 @@ from .transaction import PostgreSQLTransaction
 from .txn.cursor_scan import ReadRows, ScanRows
 from .txn.merges import SnapshotNeededError
 from .txn.single_writes import (
-    SingleWrite,
+    SingleWriter,
     commit_alone,
     single_delete,
     single_increment,
@@ -56,10 +53,16 @@ from .txn.store_parts import StoreParts
 __all__ = ["AutoCommitPostgreSQLTable"]
 
 Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
 
-_ALL = Range()
-_MERGES = frozenset({"upsert", "upsert_many", "apply_changes"})
+_SINGLE: dict[str, SingleWriter] = {
+    "upsert": single_upsert,
+    "replace": single_replace,
+    "insert": single_insert,
+    "update": single_update,
+    "increment": single_increment,
+    "delete": single_delete,
+}
+"""Of verbs of one row."""
 
 
 class AutoCommitPostgreSQLTable(AutoCommitTable):
@@ -87,12 +90,19 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
             except PostgreSQLError as error:
                 raise translated(error, "reading the catalog") from error
 
-    def _write(self, operation: str, body: Callable[[StructuredTable], Result]) -> Result:
+    def _write(self, writes: RowWrites) -> Answer | None:
+        verb = writes.verb
+        make = _SINGLE.get(verb.name) if writes.default is None else None
+        if make is not None and self._alone(make, writes.rows[0]):
+            return None
         known = self._catalog.known(self._name)
-        if operation in _MERGES and known is not None and known.merges:
+        if verb.effect is Effect.MERGE and known is not None and known.merges:
             with suppress(SnapshotNeededError):
-                return self._once(body, waits=True)
-        return self._once(body)
+                return self._once(lambda table: table._write(writes), waits=True)
+        return self._once(lambda table: table._write(writes))
+
+    def _write_range(self, write: RangeWrite) -> int:
+        return self._once(lambda table: table._write_range(write))
 
     def _once(self, body: Callable[[StructuredTable], Result], *, waits: bool = False) -> Result:
         """Run a call in a transaction of its own."""
@@ -104,44 +114,13 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
         ) as transaction:
             return body(transaction.table(self._name))
 
-    # Writes of one row
-
-    def upsert(self, row: Mapping[str, Value]) -> None:
-        if not self._alone(single_upsert, row):
-            super().upsert(row)
-
-    def replace(self, row: Mapping[str, Value]) -> None:
-        if not self._alone(single_replace, row):
-            super().replace(row)
-
-    def insert(self, row: Mapping[str, Value]) -> None:
-        if not self._alone(single_insert, row):
-            super().insert(row)
-
-    def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
-        if default is not None or not self._alone(single_update, row):
-            super().update(row, default)
-
-    def increment(self, key: Key, field: str, amount: int = 1) -> None:
-        if not self._alone(single_increment, key, field, amount):
-            super().increment(key, field, amount)
-
-    def delete(self, key: Key) -> None:
-        if not self._alone(single_delete, key):
-            super().delete(key)
-
-    def _alone(
-        self,
-        make: Callable[Concatenate[TableBinding, Arguments], SingleWrite | None],
-        *arguments: Arguments.args,
-        **named: Arguments.kwargs,
-    ) -> bool:
+    def _alone(self, make: SingleWriter, given: object) -> bool:
         """Commit a write of one row, as `commit_alone` does; False if a transaction must try."""
         binding = self._catalog.known(self._name)
         if binding is None or binding.spec.keyless or binding.takes_input:
             return False
         try:
-            write = make(binding, *arguments, **named)
+            write = make(binding, given)
         except InvalidFieldError:
             return False  # the table may have changed
         if write is None:
@@ -171,21 +150,12 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
             return super().read(key, names)
         return decode_row(found[0], checked, shape) if found else None
 
-    def scan(
-        self,
-        range: Range = _ALL,
-        *,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> RowIterator:
-        names = consumed(columns)
-        binding = self._catalog.known(self._name)
-        if binding is not None and limit.__class__ is int and 0 < limit <= MOST_FEW:
+    def _scan(self, scan: Scan) -> RowIterator:
+        binding, limit = self._catalog.known(self._name), scan.limit
+        alone = scan.indexed is None and scan.limit_per_range is None and scan.ranges.__class__ is tuple
+        if binding is not None and alone and limit.__class__ is int and 0 < limit <= MOST_FEW:
             try:
-                request = ScanRequest.checked(binding.spec, (range,), where, names, order_by, reverse, limit)
+                request = ScanRequest.checked(binding.spec, scan)
             except InvalidFieldError:
                 pass  # the table may have changed
             else:
@@ -194,7 +164,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
                 found = self._at_once(query.call(values)) if is_small else None
                 if found is not None:
                     return ReadRows(build_rows(found, binding.shape_of(request.columns)))
-        return super().scan(range, where=where, columns=names, order_by=order_by, reverse=reverse, limit=limit)
+        return super()._scan(scan)
 
     def _at_once(self, call: Call) -> list[Values] | None:
         """Return the rows of one statement, outside a transaction.

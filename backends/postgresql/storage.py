@@ -6,15 +6,12 @@ import logging
 import weakref
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from structable.backends.base.feed_upkeep import FeedUpkeep
-from structable.backends.base.scan_arguments import ScanArguments
 from structable.spi import (
-    Aggregation,
     ChangeFeed,
     CommitResult,
-    Filter,
     Isolation,
     Range,
     ScanPlan,
@@ -30,8 +27,8 @@ from structable.spi import (
     Traffic,
     Transaction,
     WriteJob,
-    WriteMode,
 )
+from structable.spi.operations import BeginWrite, PlanScan
 from structable.spi.rules.jobs import requested_job
 
 from .autocommit import AutoCommitPostgreSQLTable
@@ -135,19 +132,9 @@ class PostgreSQLStorage(Storage):
         self._require_open()
         return AutoCommitPostgreSQLTable(self, self._parts, name)
 
-    def plan_scan(
-        self,
-        table: str,
-        *,
-        range: Range = _ALL,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        splits: int = 1,
-        aggregate: Aggregation | None = None,
-    ) -> ScanPlan:
+    def _plan_scan(self, request: PlanScan) -> ScanPlan:
         self._require_open()
-        arguments = ScanArguments(table, range, where, columns, splits, aggregate)
-        plan, connection = plan_table_scan(self.pool, self._catalog, self._feeds.gate, arguments)
+        plan, connection = plan_table_scan(self.pool, self._catalog, self._feeds.gate, request)
         self._plans[plan.hold] = connection
         return plan
 
@@ -191,18 +178,9 @@ class PostgreSQLStorage(Storage):
                 raise
             _log.info("the old changes of table %r are left to the tables' owner: %s", table, error)
 
-    def begin_write(
-        self,
-        table: str,
-        *,
-        mode: WriteMode | str,
-        job_id: str | None = None,
-        stream: str | None = None,
-        batch: int | None = None,
-        on_missing: Literal["fail", "skip"] = "fail",
-    ) -> WriteJob:
+    def _begin_write(self, request: BeginWrite) -> WriteJob:
         self._require_open()
-        return self._jobs.begin(requested_job(table, mode, job_id, stream, batch, on_missing))
+        return self._jobs.begin(requested_job(*request))
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         self._require_open()

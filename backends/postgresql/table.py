@@ -2,63 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from structable.spi import (
     FieldSizeLimitError,
-    Filter,
-    Key,
     Range,
     RecordExistsError,
     RecordNotFoundError,
     Row,
     RowIterator,
+    RowKind,
     ScanExplanation,
+    StructuredTable,
     TableSpecification,
     TableStatistics,
     Value,
 )
+from structable.spi.operations import Answer, Lookup, RangeWrite, RowWrites, Scan
 from structable.spi.rules.arguments import check_many
 from structable.spi.rules.changes import (
     check_changes,
     check_default,
+    check_increments,
+    check_row_changes,
     check_swap,
 )
+from structable.spi.rules.keyless import check_verb
 from structable.spi.rules.rows import check_key, check_row, check_row_size
 from structable.spi.rules.scans import ScanRequest, check_limit, row_columns
 from structable.spi.statistics import COUNTED_ROWS
 from structable.spi.values import MAX_ROW_SIZE
 
 from .driver.statement import Call
-from .many_rows import ManyRowsTable
 from .sql import statements
 from .sql.binding import TableBinding
 from .sql.key_lookups import build_rows, decode_row, lookup_call, lookup_many_call
 from .sql.row_codec import Pieces, at_most
 from .sql.templates import EncodedPrefixes, prefix_template
-from .txn.bound_table import on_current_schema
+from .txn.bound_table import BoundTable, on_current_schema
 from .txn.cursor_scan import ScanRows
 from .txn.explain import explain_scan
-from .txn.increments import defer_increment
-from .txn.merges import merge_one
+from .txn.increments import defer_increment, defer_increments
+from .txn.inserts import insert_batch
+from .txn.key_deletes import delete_keys
+from .txn.keyless_writes import apply_to_bag, insert_keyless
+from .txn.merges import apply_plain_changes, merge_changes, merge_one
 from .txn.range_writes import count_matching, delete_matching, update_matching
 from .txn.refusals import CHECKED_SIZE, refusal_of_sizes
 from .txn.row_calls import most_bytes, row_call, surely_fits
 from .txn.row_probes import find_row, find_size, find_swap
 from .txn.sampling import sampled_size
 from .txn.seen_rows import ABSENT
+from .txn.server_transaction import ServerTransaction
+from .txn.update_many import Update, checked_updates, update_batch
+from .txn.upsert_many import upsert_batch
 
 __all__ = ["PostgreSQLTable"]
-
-_ALL = Range()
 
 _ROW_BYTES = 32
 """What a row is taken to have if none was seen."""
 
 
-class PostgreSQLTable(ManyRowsTable):
+class PostgreSQLTable(BoundTable, StructuredTable):
     """One table in one transaction."""
+
+    def __init__(self, transaction: ServerTransaction, binding: TableBinding) -> None:
+        super().__init__(binding, transaction.verify)
+        self._tx = transaction
 
     @property
     def specification(self) -> TableSpecification:
@@ -70,21 +81,14 @@ class PostgreSQLTable(ManyRowsTable):
     # Reading
 
     @on_current_schema
-    def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
+    def _lookup(self, lookup: Lookup) -> list[Row]:
         tx = self._tx
         tx.require_usable()
-        checked, pieces = self.binding.encoded_key(key)
-        names = None if columns is None else self.binding.shape_of(columns).columns
-        result = tx.ask(self, lambda binding: lookup_call(binding, pieces, binding.shape_of(names)), pieces)
-        self.seen.note_one(pieces, result, names is None)
-        return decode_row(tx.rows_of(result)[0], checked, self.binding.shape_of(names)) if result.ntuples else None
-
-    @on_current_schema
-    def multi_read(self, keys: Iterable[Key], columns: Iterable[str] | None = None) -> list[Row]:
-        tx = self._tx
-        tx.require_usable()
-        checked = [self.binding.encoded_key(key)[1] for key in check_many(self.binding.spec, "keys", keys)]
-        names = self.binding.shape_of(columns).columns
+        check_verb(self.binding.spec, lookup.name)
+        if lookup.keys.__class__ is tuple:
+            return self._look_up_one(lookup.keys[0], lookup.columns)
+        checked = [self.binding.encoded_key(key)[1] for key in check_many(self.binding.spec, "keys", lookup.keys)]
+        names = self.binding.shape_of(lookup.columns).columns
         if not checked:
             return []
         result = tx.ask(self, lambda binding: lookup_many_call(binding, checked, binding.shape_of(names)))
@@ -92,92 +96,53 @@ class PostgreSQLTable(ManyRowsTable):
             self.seen.note(result, self.binding, None if names == self.binding.shape.columns else names)
         return build_rows(tx.rows_of(result), self.binding.shape_of(names))
 
+    def _look_up_one(self, key: object, columns: Iterable[str] | None) -> list[Row]:
+        tx = self._tx
+        checked, pieces = self.binding.encoded_key(key)
+        names = None if columns is None else self.binding.shape_of(columns).columns
+        result = tx.ask(self, lambda binding: lookup_call(binding, pieces, binding.shape_of(names)), pieces)
+        self.seen.note_one(pieces, result, names is None)
+        return [decode_row(tx.rows_of(result)[0], checked, self.binding.shape_of(names))] if result.ntuples else []
+
     # Scanning
 
-    def _request(
-        self,
-        ranges: Iterable[Range],
-        where: Filter | None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-        limit_per_range: int | None = None,
-    ) -> ScanRequest:
+    def _request(self, scan: Scan) -> ScanRequest:
         self._tx.require_usable()
         spec = self.binding.spec
-        if ranges.__class__ is list or ranges.__class__ is tuple:
-            encoded = EncodedPrefixes.of(self.binding, ranges)
+        if scan.ranges.__class__ is list or scan.ranges.__class__ is tuple:
+            encoded = EncodedPrefixes.of(self.binding, scan.ranges)
             if encoded is not None:
-                request = ScanRequest.checked(spec, (), where, columns, order_by, reverse, limit, limit_per_range)
-                return replace(request, ranges=encoded)
-        return ScanRequest.checked(spec, ranges, where, columns, order_by, reverse, limit, limit_per_range)
+                return replace(ScanRequest.checked(spec, scan._replace(ranges=())), ranges=encoded)
+        return ScanRequest.checked(spec, scan)
 
     @on_current_schema
-    def scan(
-        self,
-        range: Range = _ALL,
-        *,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> RowIterator:
-        if where is None and order_by is None and reverse.__class__ is bool and range.__class__ is Range:
-            pieces = self.binding.prefix_pieces(range)
+    def _scan(self, scan: Scan) -> RowIterator:
+        ranges, where, columns, order_by, reverse, limit, limit_per_range, index = scan
+        if (
+            where is None
+            and order_by is None
+            and index is None
+            and limit_per_range is None
+            and reverse.__class__ is bool
+            and ranges.__class__ is tuple
+            and ranges[0].__class__ is Range
+        ):
+            pieces = self.binding.prefix_pieces(ranges[0])
             if pieces is not None:
                 self._tx.require_usable()
                 spec = self.binding.spec
                 most = check_limit(spec, limit)
-                request = ScanRequest((range,), None, row_columns(spec, columns), None, reverse, most)
+                request = ScanRequest((ranges[0],), None, row_columns(spec, columns), None, reverse, most)
                 return ScanRows(self._tx, self, request, (prefix_template(len(pieces)), list(pieces)))
-        return ScanRows(self._tx, self, self._request((range,), where, columns, order_by, reverse, limit))
+        return ScanRows(self._tx, self, self._request(scan))
 
     @on_current_schema
-    def multi_scan(
-        self,
-        ranges: Iterable[Range],
-        *,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-        limit_per_range: int | None = None,
-    ) -> RowIterator:
-        request = self._request(ranges, where, columns, order_by, reverse, limit, limit_per_range)
-        return ScanRows(self._tx, self, request)
+    def _explain(self, scan: Scan) -> ScanExplanation:
+        return explain_scan(self._tx, self, self._request(scan))
 
     @on_current_schema
-    def scan_index(
-        self,
-        field: str,
-        value: Value,
-        *,
-        range: Range = _ALL,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> RowIterator:
-        request = self._request((range,), where, columns, order_by, reverse, limit)
-        return ScanRows(self._tx, self, request.with_index_value(self.binding.spec, field, value))
-
-    @on_current_schema
-    def explain(
-        self,
-        range: Range = _ALL,
-        *,
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-    ) -> ScanExplanation:
-        request = self._request((range,), where, columns, order_by, reverse, limit)
-        return explain_scan(self._tx, self, request)
+    def _count(self, scan: Scan) -> int:
+        return count_matching(self._tx, self, self._request(scan))
 
     def statistics(self, range: Range) -> TableStatistics:
         column = self.binding.spec.field_names[0]
@@ -194,12 +159,7 @@ class PostgreSQLTable(ManyRowsTable):
 
     @on_current_schema
     def _sampled_size(self, range: Range) -> tuple[int, int]:
-        return sampled_size(self._tx, self, self._request((range,), None))
-
-    @on_current_schema
-    def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
-        wanted = (_ALL,) if ranges is None else (ranges,) if isinstance(ranges, Range) else ranges
-        return count_matching(self._tx, self, self._request(wanted, where))
+        return sampled_size(self._tx, self, self._request(Scan((range,))))
 
     # Writing one row: sent with the next statement that may see it, at the latest with the commit
 
@@ -214,7 +174,7 @@ class PostgreSQLTable(ManyRowsTable):
             ordered = binding.ordered(names)
         return ordered, binding.encoder(names).pieces(row)
 
-    def _write(
+    def _put(
         self,
         first: TableBinding,
         names: tuple[str, ...],
@@ -232,9 +192,7 @@ class PostgreSQLTable(ManyRowsTable):
         self._tx.defer(self, build, key, refusal_of_sizes(self.binding) if checked else None)
         self.seen.put(key, size)
 
-    @on_current_schema
-    def upsert(self, row: Mapping[str, Value]) -> None:
-        self._tx.require_writable()
+    def _upsert_or_merge(self, row: Mapping[str, Value]) -> None:
         if self.binding.merges:
             names, pieces = self._encoded(row)
             merge_one(self._tx, self, dict(row), names, pieces)
@@ -254,13 +212,13 @@ class PostgreSQLTable(ManyRowsTable):
         there = seen not in (None, ABSENT)
         most = most_bytes(others, size, seen)
         if surely_fits(most, size):
-            self._write(binding, names, given, key, most, there=there, pieces=pieces, whole=whole)
+            self._put(binding, names, given, key, most, there=there, pieces=pieces, whole=whole)
         elif size <= CHECKED_SIZE:
-            self._write(binding, names, given, key, most, there=there, pieces=pieces, checked=True)
+            self._put(binding, names, given, key, most, there=there, pieces=pieces, checked=True)
         else:
             # The new size depends on the existing row, and this call rejects a row that becomes too large.
             found = self._found_size(check_row(binding.write_spec, given), names)
-            self._write(binding, names, given, key, found or size, there=found is not None, pieces=pieces)
+            self._put(binding, names, given, key, found or size, there=found is not None, pieces=pieces)
 
     def _found_size(self, row: Mapping[str, Value], names: tuple[str, ...]) -> int | None:
         size = find_size(self._tx, self, row, names)
@@ -268,15 +226,11 @@ class PostgreSQLTable(ManyRowsTable):
             raise FieldSizeLimitError(self.binding.spec.name, "row", size, MAX_ROW_SIZE)
         return size
 
-    @on_current_schema
-    def replace(self, row: Mapping[str, Value]) -> None:
-        self._tx.require_writable()
+    def _replace(self, row: Mapping[str, Value]) -> None:
         checked = check_row(self.binding.write_spec, row)
         self._upsert({**dict.fromkeys(self.binding.spec.field_names), **checked}, whole=True)
 
-    @on_current_schema
-    def insert(self, row: Mapping[str, Value]) -> None:
-        self._tx.require_writable()
+    def _insert(self, row: Mapping[str, Value]) -> None:
         names, pieces = self._encoded(row)
         key = pieces[: len(self.binding.key_fields)]
         given = dict(row)
@@ -285,11 +239,9 @@ class PostgreSQLTable(ManyRowsTable):
             spec = self.binding.write_spec
             checked = check_row(spec, given)
             raise RecordExistsError(spec.name, tuple(checked[name] for name in spec.primary_key))
-        self._write(self.binding, names, given, key, at_most(pieces), there=False)
+        self._put(self.binding, names, given, key, at_most(pieces), there=False)
 
-    @on_current_schema
-    def update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None = None) -> None:
-        self._tx.require_writable()
+    def _update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None) -> None:
         binding = self.binding  # a look-up may find another version of the table
         names, pieces = self._encoded(row)
         spec = binding.write_spec
@@ -309,21 +261,19 @@ class PostgreSQLTable(ManyRowsTable):
         else:
             size = None if seen == ABSENT else seen + most
         if size is not None:
-            self._write(binding, names, given, key, size, there=True, pieces=pieces)
+            self._put(binding, names, given, key, size, there=True, pieces=pieces)
             return
         checked = check_row(spec, given)
         if start is None:
             raise RecordNotFoundError(spec.name, tuple(checked[name] for name in spec.primary_key))
         merged = {**start, **checked}
-        self._write(binding, binding.ordered(merged), merged, key, MAX_ROW_SIZE, there=False)
+        self._put(binding, binding.ordered(merged), merged, key, MAX_ROW_SIZE, there=False)
 
     def _key_of(self, row: Mapping[str, Value]) -> Pieces:
         binding = self.binding
         return binding.key_pieces(tuple([row[name] for name in binding.spec.primary_key]))
 
-    @on_current_schema
-    def compare_and_swap(self, key: Key, field: str, expected: Value, value: Value) -> bool:
-        self._tx.require_writable()
+    def _swap(self, key: object, field: str, expected: Value, value: Value) -> Answer | None:
         spec = self.binding.write_spec
         checked = check_key(spec, key)
         wanted, new = check_swap(spec, field, expected, value)
@@ -331,39 +281,110 @@ class PostgreSQLTable(ManyRowsTable):
         check_row_size(spec, row)
         found = find_swap(self._tx, self, row, field, wanted)
         if not (found.values[0] if found.row else wanted is None):
-            return False
+            return [checked]
         size = int(str(found.values[1])) if found.row else MAX_ROW_SIZE
         if size > MAX_ROW_SIZE:
             raise FieldSizeLimitError(spec.name, "row", size, MAX_ROW_SIZE)
-        self._write(self.binding, self.binding.ordered(row), row, self._key_of(row), size, there=found.row)
-        return True
+        self._put(self.binding, self.binding.ordered(row), row, self._key_of(row), size, there=found.row)
+        return None
 
-    @on_current_schema
-    def increment(self, key: Key, field: str, amount: int = 1) -> None:
-        self._tx.require_writable()
-        defer_increment(self._tx, self, key, field, amount)
-
-    @on_current_schema
-    def delete(self, key: Key) -> None:
-        self._tx.require_writable()
+    def _delete(self, key: object) -> None:
         _, pieces = self.binding.encoded_key(key)
         self._tx.writes.supersede(self, pieces)
         self._tx.defer(self, lambda binding: Call(statements.delete_row(binding), pieces), pieces)
         self.seen.put(pieces, ABSENT)
 
-    # Writing the rows of a range
+    # Writing many rows, each by few statements
+
+    def _upsert_many(self, rows: list[Mapping[str, Value]]) -> None:
+        if self.binding.merges:
+            spec = self.binding.write_spec
+            merge_changes(self._tx, self, [(RowKind.INSERT, check_row(spec, row)) for row in rows])
+        else:
+            upsert_batch(self._tx, self, rows)
+
+    def _replace_many(self, rows: list[Mapping[str, Value]]) -> None:
+        nulls = dict.fromkeys(self.binding.spec.field_names)
+        checked = [{**nulls, **check_row(self.binding.write_spec, row)} for row in rows]
+        if not self.binding.merges:
+            upsert_batch(self._tx, self, list[Mapping[str, Value]](checked))
+            return
+        for row in checked:
+            self._upsert(row, whole=True)
+
+    def _apply_changes(self, changes: object) -> None:
+        checked = check_row_changes(self.binding.write_spec, changes)
+        binding = self.binding
+        apply = apply_to_bag if binding.spec.keyless else merge_changes if binding.merges else apply_plain_changes
+        apply(self._tx, self, checked)
+
+    def _insert_keyless(self, rows: Sequence[Mapping[str, Value]]) -> None:
+        insert_keyless(self._tx, self, [check_row(self.binding.write_spec, row) for row in rows])
+
+    def _update_many(self, updates: list[Mapping[str, Value]], default: Mapping[str, Value] | None) -> Answer:
+        binding = self.binding
+        return self._keys_of(update_batch(self._tx, self, binding, checked_updates(binding, updates, default)))
+
+    def _keys_of(self, updates: Iterable[Update]) -> Answer:
+        key = self.binding.spec.primary_key
+        return [check_key(self.binding.spec, tuple([one.row[name] for name in key])) for one in updates]
+
+    def _many(self, writes: RowWrites, argument: str = "rows") -> list[Mapping[str, Value]]:
+        return check_many(self.binding.spec, argument, writes.rows)
 
     @on_current_schema
-    def delete_all(self, range: Range, where: Filter | None = None) -> int:
+    def _admit(self, operation: str) -> None:
+        self._tx.require_usable()
+        check_verb(self.binding.spec, operation)
         self._tx.require_writable()
-        request = self._request((range,), where)
-        self.seen.clear()
-        return delete_matching(self._tx, self, request)
 
     @on_current_schema
-    def update_all(self, range: Range, changes: Mapping[str, Value], where: Filter | None = None) -> int:
-        self._tx.require_writable()
-        checked = check_changes(self.binding.write_spec, changes)
-        request = self._request((range,), where)
+    def _write(self, writes: RowWrites) -> Answer | None:
+        tx, spec = self._tx, self.binding.spec
+        if spec.keyless:
+            tx.require_usable()
+            check_verb(spec, writes.verb.name)
+        tx.require_writable()
+        return (_KEYLESS if spec.keyless else _KEYED)[writes.verb.name](self, writes)
+
+    @on_current_schema
+    def _write_range(self, write: RangeWrite) -> int:
+        tx, changes = self._tx, write.changes
+        tx.require_usable()
+        check_verb(self.binding.spec, write.name)
+        tx.require_writable()
+        checked = None if changes is None else check_changes(self.binding.write_spec, changes)
+        request = self._request(Scan((write.range,), write.where))
         self.seen.clear()
-        return update_matching(self._tx, self, request, checked)
+        if checked is None:
+            return delete_matching(tx, self, request)
+        return update_matching(tx, self, request, checked)
+
+
+_Writer = Callable[[PostgreSQLTable, RowWrites], Answer | None]
+_KEYED: dict[str, _Writer] = {
+    "upsert": lambda table, writes: table._upsert_or_merge(writes.rows[0]),
+    "replace": lambda table, writes: table._replace(writes.rows[0]),
+    "insert": lambda table, writes: table._insert(writes.rows[0]),
+    "update": lambda table, writes: table._update(writes.rows[0], writes.default),
+    "compare_and_swap": lambda table, writes: table._swap(*writes.rows[0]),
+    "increment": lambda table, writes: defer_increment(table._tx, table, *writes.rows[0]),
+    "delete": lambda table, writes: table._delete(writes.rows[0]),
+    "upsert_many": lambda table, writes: table._upsert_many(table._many(writes)),
+    "replace_many": lambda table, writes: table._replace_many(table._many(writes)),
+    "insert_many": lambda table, writes: insert_batch(table._tx, table, table._many(writes)),
+    "apply_changes": lambda table, writes: table._apply_changes(writes.rows),
+    "update_many": lambda table, writes: table._update_many(table._many(writes, "updates"), writes.default),
+    "increment_many": lambda table, writes: defer_increments(
+        table._tx, table, check_increments(table.binding.spec, writes.rows)
+    ),
+    "delete_many": lambda table, writes: delete_keys(
+        table._tx, table, [table.binding.encoded_key(key)[1] for key in table._many(writes, "keys")]
+    ),
+}
+_KEYLESS: dict[str, _Writer] = {
+    "insert": lambda table, writes: table._insert_keyless(writes.rows),
+    "insert_many": lambda table, writes: table._insert_keyless(table._many(writes)),
+    "apply_changes": _KEYED["apply_changes"],
+}
+"""What a verb does, by its name."""

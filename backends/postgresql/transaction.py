@@ -6,8 +6,7 @@ from types import TracebackType
 
 from structable.spi import FeedPosition, Isolation, Transaction, UnsupportedOperationError
 
-from .keyless_table import KeylessPostgreSQLTable
-from .recording_tables import RecordingKeylessTable, RecordingTable
+from .recording_tables import RecordingTable
 from .table import PostgreSQLTable
 from .txn.feed_positions import feed_position
 from .txn.merges import SnapshotNeededError
@@ -15,8 +14,6 @@ from .txn.server_transaction import ServerTransaction
 from .txn.store_parts import StoreParts
 
 __all__ = ["PostgreSQLTransaction"]
-
-_TABLES = (PostgreSQLTable, KeylessPostgreSQLTable)
 
 
 class PostgreSQLTransaction(Transaction):
@@ -48,8 +45,8 @@ class PostgreSQLTransaction(Transaction):
             binding = tx.binding(name)
             if tx.waits and not binding.merges:
                 raise SnapshotNeededError
-            kinds = (RecordingTable, RecordingKeylessTable) if binding.takes_input else _TABLES
-            table = self._tables[name] = kinds[binding.spec.keyless](tx, binding)
+            made = RecordingTable if binding.takes_input else PostgreSQLTable
+            table = self._tables[name] = made(tx, binding)
             tx.join(name, table)
         return table
 

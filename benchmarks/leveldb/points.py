@@ -1,4 +1,4 @@
-"""Point operations: reads in the auto-commit view and in separate transactions, and read-modify-write.
+"""Point operations: reads in the auto-commit view and in separate transactions, read-modify-write, and single writes.
 
 Keys are random, and separate objects in memory, and every row read is also used. The commits are not synced to the
 disk, which would hide all other costs (`durability=process`).
@@ -7,9 +7,10 @@ disk, which would hide all other costs (`durability=process`).
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from benchmarks.measuring import Contender, Measurement, Round, Scale, compare
 from benchmarks.rows import TABLE, make_rows, raw_entry, raw_key, raw_value, row_key, statuses
@@ -27,6 +28,7 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
     with opened(folder / "plain", scale.rows) as stores:
         yield from _reads(stores, scale)
         yield from _read_modify_writes(stores, scale)
+        yield from _single_writes(stores, scale)
     with opened(folder / "indexed", scale.rows, index=True) as stores:
         yield from _indexed_read_modify_writes(stores, scale)
 
@@ -151,6 +153,67 @@ def _whole_row(stores: Stores, picker: _Picker) -> Round:
         return (perf_counter() - begin) / len(keys)
 
     return ours
+
+
+def _single_writes(stores: Stores, scale: Scale) -> Iterator[Measurement]:
+    """Writes of one row in the auto-commit view; deleted rows are put back, which is not timed."""
+    picker = _Picker(scale)
+    rows = {row_key(row): row for row in make_rows(scale.rows)}
+    values = {raw_key(row): raw_value(row) for row in rows.values()}
+    raw, table = stores.raw, stores.storage.table(TABLE)
+
+    def timed(write: Callable[[Any], object], works: list[Any]) -> float:
+        begin = perf_counter()
+        for work in works:
+            write(work)
+        return (perf_counter() - begin) / len(works)
+
+    def put() -> float:
+        return timed(lambda key: raw.put(key, values[key]), picker.raw_keys())
+
+    def get_and_put() -> float:
+        def write(key: bytes) -> None:
+            raw.get(key)
+            raw.put(key, values[key])
+
+        return timed(write, picker.raw_keys())
+
+    def get_and_delete() -> float:
+        def write(key: bytes) -> None:
+            raw.get(key)
+            raw.delete(key)
+
+        keys = picker.raw_keys()
+        seconds = timed(write, keys)
+        for key in keys:
+            raw.put(key, values[key])
+        return seconds
+
+    def upsert() -> float:
+        keys = picker.keys()
+        return timed(table.upsert, [rows[key] for key in keys])
+
+    def upsert_one_field() -> float:
+        keys = picker.keys()
+        return timed(table.upsert, [{"host": host, "started": started, "attempts": 1} for host, started in keys])
+
+    def increment() -> float:
+        return timed(lambda key: table.increment(key, "bytes"), picker.keys())
+
+    def delete() -> float:
+        keys = picker.keys()
+        seconds = timed(table.delete, keys)
+        table.upsert_many([rows[key] for key in keys])
+        return seconds
+
+    yield from compare(AREA, "plyvel put", put, [Contender("upsert, auto-commit view", upsert)], scale.rounds)
+    changes = [
+        Contender("upsert of one field, auto-commit view", upsert_one_field),
+        Contender("increment, auto-commit view", increment),
+    ]
+    yield from compare(AREA, "plyvel get and put", get_and_put, changes, scale.rounds)
+    against = "plyvel get and delete"
+    yield from compare(AREA, against, get_and_delete, [Contender("delete, auto-commit view", delete)], scale.rounds)
 
 
 def _indexed_read_modify_writes(stores: Stores, scale: Scale) -> list[Measurement]:

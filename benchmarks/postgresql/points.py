@@ -1,30 +1,35 @@
-"""Single rows: a read in the auto-commit view, and a read-modify-write transaction."""
+"""Single rows: a read and writes in the auto-commit view, and a read-modify-write transaction."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
+from typing import Any
 
 from benchmarks.measuring import Contender, Measurement, Round, Scale, compare
 from benchmarks.rows import TABLE, make_rows, row_key
 from structable.spi import Isolation, Storage, Value
 
-from .database import AREA, COLUMNS, Connection, Database
+from .database import AREA, COLUMNS, UPSERT, Connection, Database, values
 
 __all__ = ["measure"]
 
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM {TABLE} WHERE host = %s AND started = %s".encode()
+_PUT = f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * len(COLUMNS))}) {UPSERT}".encode()
+_ADD = f"UPDATE {TABLE} SET bytes = bytes + 0 WHERE host = %s AND started = %s".encode()
+_DELETE = f"DELETE FROM {TABLE} WHERE host = %s AND started = %s".encode()
 _UPDATE = f"UPDATE {TABLE} SET attempts = %s WHERE host = %s AND started = %s".encode()
 
 
 def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
-    """Measure both."""
+    """Measure each."""
     database.make(scale.rows)
     picker = _Picker(scale)
     with database.on_separate_cores(), database.connection() as raw, database.storage() as storage:
         yield from _reads(raw, storage, picker, scale)
         yield from _read_modify_writes(raw, storage, picker, scale)
+        yield from _single_writes(raw, storage, picker, scale)
 
 
 class _Picker:
@@ -129,3 +134,49 @@ def _read_modify_writes(raw: Connection, storage: Storage, picker: _Picker, scal
         ],
         scale.rounds,
     )
+
+
+def _single_writes(raw: Connection, storage: Storage, picker: _Picker, scale: Scale) -> Iterator[Measurement]:
+    """Writes of one row in the auto-commit view, against a prepared statement; deleted rows are put back, not timed."""
+    rows = {row_key(row): row for row in make_rows(scale.rows)}
+    table, execute = storage.table(TABLE), raw.execute
+
+    def timed(write: Callable[[Any], object], works: Iterable[Any]) -> float:
+        begin = perf_counter()
+        for work in works:
+            write(work)
+        return (perf_counter() - begin) / len(picker.keys)
+
+    def delete_by_hand(key: tuple[Value, ...]) -> None:
+        execute(_DELETE, key, prepare=True)
+
+    def put_by_hand(key: tuple[Value, ...]) -> None:
+        execute(_PUT, values(rows[key]), prepare=True)
+
+    def floor(write: Callable[[tuple[Value, ...]], object]) -> Round:
+        def work() -> float:
+            seconds = timed(write, picker.pick())
+            if write is delete_by_hand:
+                for key in picker.keys:
+                    put_by_hand(key)
+            return seconds
+
+        return work
+
+    def delete() -> float:
+        seconds = timed(table.delete, picker.keys)
+        table.upsert_many([rows[key] for key in picker.keys])
+        return seconds
+
+    def upsert() -> float:
+        return timed(table.upsert, [rows[key] for key in picker.keys])
+
+    def increment() -> float:
+        return timed(lambda key: table.increment(key, "bytes", 0), picker.keys)
+
+    for name, ours, by_hand in (
+        ("upsert, auto-commit view", upsert, put_by_hand),
+        ("increment, auto-commit view", increment, lambda key: execute(_ADD, key, prepare=True)),
+        ("delete, auto-commit view", delete, delete_by_hand),
+    ):
+        yield from compare(AREA, "psycopg, prepared", floor(by_hand), [Contender(name, ours)], scale.rounds)

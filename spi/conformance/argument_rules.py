@@ -263,7 +263,7 @@ class ArgumentRules(ConformanceCase):
             ("boolean", 1),
             ("double", True),
             ("double", "1"),
-            ("decimal", 1),
+            ("decimal", 1.5),
             ("date", dt.datetime(2020, 1, 1)),
             ("timestamp", dt.datetime(2020, 1, 1)),
             ("timestamp_ntz", dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),

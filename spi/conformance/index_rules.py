@@ -15,6 +15,12 @@ __all__ = ["IndexRules"]
 
 ROWS = grid_rows()
 
+
+def _made_again(table: StructuredTable) -> None:
+    table.delete((1,))
+    table.insert({"id": 1, "tag": "new"})
+
+
 WRITES: dict[str, Callable[[StructuredTable], object]] = {
     "upsert": lambda table: table.upsert({"id": 1, "tag": "new"}),
     "upsert_many": lambda table: table.upsert_many([{"id": 1, "tag": "other"}, {"id": 1, "tag": "new"}]),
@@ -22,7 +28,7 @@ WRITES: dict[str, Callable[[StructuredTable], object]] = {
     "update": lambda table: table.update({"id": 1, "tag": "new"}),
     "compare_and_swap": lambda table: table.compare_and_swap((1,), "tag", "old", "new"),
     "update_all": lambda table: table.update_all(Range.prefix((1,)), {"tag": "new"}),
-    "delete and insert": lambda table: (table.delete((1,)), table.insert({"id": 1, "tag": "new"})),
+    "delete and insert": _made_again,
 }
 """Every way to move row 1 from tag "old" to tag "new"."""
 

@@ -351,7 +351,13 @@ class ForkCases(ConformanceCase):
         table = transaction.table("items")
         table.upsert({"id": 2})
         scan = table.scan()
-        self.in_a_fork(lambda: (table.upsert({"id": 3}), table.read((2,)), transaction.commit()))
+
+        def commit() -> None:
+            table.upsert({"id": 3})
+            table.read((2,))
+            transaction.commit()
+
+        self.in_a_fork(commit)
         self.in_a_fork(lambda: (scan.close(), transaction.rollback()))
         assert keys(scan) == [(1,), (2,)]
         transaction.commit()

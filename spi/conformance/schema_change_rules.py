@@ -16,6 +16,7 @@ from structable.spi import (
     SchemaIncompatibleError,
     Storage,
     StorageUnavailableError,
+    StructuredTable,
     TableSpecification,
     Transaction,
     TransactionConflictError,
@@ -32,6 +33,25 @@ __all__ = ["SchemaChangeRules"]
 INTEGERS = [FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG]
 WIDER = TableSpecification("noted", [*NOTED.fields, Field.int("added")], ["id"], ["note"])
 """NOTED with a new field and a new index."""
+
+
+NARROW = TableSpecification("noted", [Field.string("id"), Field.string("note"), Field.int("n")], ["id"])
+WIDEST = TableSpecification(
+    "noted", [Field.int("added"), Field.string("note"), Field.long("n"), Field.string("id")], ["id"], ["note"]
+)
+"""The same fields in another order, one of them wider."""
+WRITES: dict[str, Callable[[StructuredTable], object]] = {
+    "upsert": lambda table: table.upsert({"id": "a", "n": 2}),
+    "upsert of all fields": lambda table: table.upsert({"id": "a", "note": "x", "n": 2}),
+    "upsert_many": lambda table: table.upsert_many([{"id": "a", "n": 2}]),
+    "replace": lambda table: table.replace({"id": "a", "note": "x", "n": 2}),
+    "update": lambda table: table.update({"id": "a", "n": 2}),
+    "update_many": lambda table: table.update_many([{"id": "a", "n": 2}]),
+    "compare_and_swap": lambda table: table.compare_and_swap(("a",), "n", 1, 2),
+    "increment": lambda table: table.increment(("a",), "n"),
+    "increment_many": lambda table: table.increment_many([(("a",), "n", 1)]),
+}
+"""Every way to make `n` 2 in the row {"id": "a", "note": "x", "n": 1}."""
 
 
 def with_value(kind: FieldType, indexes: tuple[str, ...] = ()) -> TableSpecification:
@@ -271,6 +291,25 @@ class SchemaChangeRules(ConformanceCase):
             pass
         finally:
             transaction.rollback()
+
+    @pytest.mark.parametrize("write", list(WRITES))
+    def test_write_meets_another_schema(self, hasty: Storage, write: str) -> None:
+        """A write before its table is changed is done by the names of fields, not by their places, or conflicts."""
+        hasty.admin.create(NARROW)
+        hasty.table("noted").upsert({"id": "a", "note": "x", "n": 1})
+        transaction = hasty.transaction()
+        WRITES[write](transaction.table("noted"))
+        changed = self.change(lambda: hasty.admin.create_or_update(WIDEST))
+        try:
+            transaction.commit()
+            expected = 2
+        except TransactionConflictError:
+            assert changed
+            transaction.rollback()
+            expected = 1
+        found = hasty.table("noted").scan(where=col("note") == "x")
+        added = {"added": None} if changed else {}
+        assert plain(found) == [{"id": "a", "note": "x", "n": expected, **added}]
 
     @pytest.mark.parametrize("write", ["upsert", "delete", "increment"])
     def test_writes_do_not_reach_a_table_made_again(self, hasty: Storage, write: str) -> None:

@@ -17,9 +17,20 @@ from structable.spi.errors import UnsupportedOperationError
 from structable.spi.specification import TableSpecification
 from structable.spi.values import Value
 
-__all__ = ["DIGEST_BYTES", "check_kind", "check_mode", "keyless_refusal", "new_id", "new_ids", "row_digest"]
+__all__ = [
+    "DIGEST_BYTES",
+    "check_kind",
+    "check_mode",
+    "check_verb",
+    "keyless_refusal",
+    "new_id",
+    "new_ids",
+    "row_digest",
+]
 
 DIGEST_BYTES = 16
+_KEYLESS = frozenset({"insert", "insert_many", "apply_changes", "delete_all"})
+"""The verbs of tables without a key, beside those that scan."""
 _CLOCK = struct.Struct(">Q")
 _DOUBLE = struct.Struct(">d")
 
@@ -30,6 +41,18 @@ def keyless_refusal(spec: TableSpecification, operation: str) -> UnsupportedOper
     return UnsupportedOperationError(
         f"table {spec.name!r} has no primary key (write-mode={kind}): it has no {operation}"
     )
+
+
+def check_verb(spec: TableSpecification, operation: str) -> None:
+    """Check that a table has an operation.
+
+    Raises
+    ------
+    UnsupportedOperationError
+        If the table has no key, and the operation needs one, or removes rows of one that is append-only.
+    """
+    if spec.keyless and (operation not in _KEYLESS or (operation == "delete_all" and spec.table_options.append_only)):
+        raise keyless_refusal(spec, operation)
 
 
 def check_kind(spec: TableSpecification, kind: RowKind) -> None:

@@ -9,6 +9,7 @@ from typing import Self
 
 from structable.spi.errors import InvalidFieldError
 from structable.spi.filters import And, Comparison, Filter, IsNull, Operator
+from structable.spi.operations import Scan
 from structable.spi.ranges import Range
 from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
@@ -59,17 +60,7 @@ class ScanRequest:
     limit_per_range: int | None = None
 
     @classmethod
-    def checked(
-        cls,
-        spec: TableSpecification,
-        ranges: Iterable[Range],
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-        limit_per_range: int | None = None,
-    ) -> Self:
+    def checked(cls, spec: TableSpecification, scan: Scan) -> Self:
         """Return the request for a user's arguments.
 
         Raises
@@ -77,15 +68,16 @@ class ScanRequest:
         InvalidFieldError
             If one does not fit the table.
         """
-        return cls(
-            tuple([check_range(spec, one) for one in check_many(spec, "ranges", ranges)]),
-            bind_filter(spec, where),
-            row_columns(spec, columns),
-            check_order(spec, order_by),
-            check_flag(spec, "reverse", reverse),
-            check_limit(spec, limit),
-            check_limit(spec, limit_per_range, "limit_per_range"),
+        request = cls(
+            tuple([check_range(spec, one) for one in check_many(spec, "ranges", scan.ranges)]),
+            bind_filter(spec, scan.where),
+            row_columns(spec, scan.columns),
+            check_order(spec, scan.order_by),
+            check_flag(spec, "reverse", scan.reverse),
+            check_limit(spec, scan.limit),
+            check_limit(spec, scan.limit_per_range, "limit_per_range"),
         )
+        return request if scan.indexed is None else request._with_index_value(spec, *scan.indexed)
 
     @property
     def per_range(self) -> tuple[Self, ...]:
@@ -114,7 +106,7 @@ class ScanRequest:
             return self.where.parts
         return () if self.where is None else (self.where,)
 
-    def with_index_value(self, spec: TableSpecification, name: object, value: Value) -> Self:
+    def _with_index_value(self, spec: TableSpecification, name: object, value: Value) -> Self:
         """Return the request for only the rows whose indexed field equals a value; None finds nulls.
 
         Raises

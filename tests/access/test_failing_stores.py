@@ -28,6 +28,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.access import AsyncTable, Batching, Cache, Retry, open_table
+from structable.spi.operations import Answer, RowWrites
 
 from .support.fake_clock import outcomes
 
@@ -58,9 +59,9 @@ class FailingTable(AutoCommitTable):
         self._fail()
         return super()._read(body)
 
-    def _write(self, operation: str, body: Callable[[StructuredTable], Result]) -> Result:
+    def _write(self, writes: RowWrites) -> Answer | None:
         self._fail()
-        return super()._write(operation, body)
+        return super()._write(writes)
 
 
 @pytest.fixture

@@ -203,7 +203,7 @@ def test_deleted_rows_are_gone(storage: Storage, cells: Cells) -> None:
     """A deleted row is visible at no timestamp that a reader may use, and no cell of it stays in HBase."""
     write(storage, 1)
     write(storage, 2)
-    storage.run(lambda transaction: [transaction.table("t").delete((number,)) for number in range(4)])
+    storage.table("t").delete_many([(number,) for number in range(4)])
     sweep(storage)
     session = engine_of(storage).transactions.session
     # The remaining row and its index entry.

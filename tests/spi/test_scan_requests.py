@@ -1,6 +1,7 @@
 """The ranges, filters and other arguments that a scan accepts, and their normal form."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from structable.spi import (
     col,
     compile_filter,
 )
+from structable.spi.operations import Scan
 from structable.spi.rules.scans import ScanRequest, check_splits
 from structable.spi.values import NAN
 
@@ -130,28 +132,29 @@ def test_filters_nest_deeply_or_are_refused() -> None:
 
 
 def test_a_request_holds_checked_arguments() -> None:
-    request = ScanRequest.checked(
-        ITEMS, [Range.prefix({"kind": "a"})], col("number") > 0, ["weight", "number"], "status", True, 2**70
-    )
+    scan = Scan([Range.prefix({"kind": "a"})], col("number") > 0, ["weight", "number"], "status", True, 2**70)
+    request = ScanRequest.checked(ITEMS, scan)
     assert request.ranges == (Range.prefix(("a",)),)
     assert str(request.where) == "number > 0"
     assert request.columns == ("kind", "number", "weight")
     assert (request.order_by, request.reverse) == ("status", True)
     assert request.limit is not None
     assert request.limit > 2**60
-    everything = ScanRequest.checked(ITEMS, [Range()], order_by="kind")
+    everything = ScanRequest.checked(ITEMS, Scan([Range()], order_by="kind"))
     assert everything == ScanRequest((Range(),), None, None, None, False, None)
     assert everything.conjuncts == ()
 
 
 def test_a_request_for_an_index_value_keeps_the_filter() -> None:
-    request = ScanRequest.checked(ITEMS, [Range()], (col("number") > 0) & (col("weight") > 1.0))
-    assert str(request.with_index_value(ITEMS, "status", "x").where) == "status == 'x' and number > 0 and weight > 1.0"
-    plain = ScanRequest.checked(ITEMS, [Range()])
-    assert str(plain.with_index_value(ITEMS, "status", None).where) == "status is null"
-    for name, value in (("number", 1), ("colour", "red"), ("status", 5), (["status"], "x")):
+    def condition(index: tuple[Any, Value], where: Filter | None = None) -> str:
+        return str(ScanRequest.checked(ITEMS, Scan([Range()], where, indexed=index)).where)
+
+    where = (col("number") > 0) & (col("weight") > 1.0)
+    assert condition(("status", "x"), where) == "status == 'x' and number > 0 and weight > 1.0"
+    assert condition(("status", None)) == "status is null"
+    for index in (("number", 1), ("colour", "red"), ("status", 5), (["status"], "x")):
         with pytest.raises(InvalidFieldError):
-            request.with_index_value(ITEMS, name, value)
+            condition(index, where)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +178,7 @@ def test_a_request_for_an_index_value_keeps_the_filter() -> None:
 )
 def test_other_arguments_are_refused(arguments: dict[str, object]) -> None:
     with pytest.raises(InvalidFieldError):
-        ScanRequest.checked(ITEMS, **{"ranges": [Range()], **arguments})  # type: ignore[arg-type]
+        ScanRequest.checked(ITEMS, Scan(**{"ranges": [Range()], **arguments}))  # type: ignore[arg-type]
 
 
 def test_limits_and_splits_are_whole_numbers() -> None:
@@ -188,7 +191,7 @@ def test_limits_and_splits_are_whole_numbers() -> None:
 
 def test_whole_keys_are_the_distinct_keys_of_point_ranges() -> None:
     def keys(*ranges: Range) -> object:
-        return ScanRequest.checked(ITEMS, ranges).whole_keys(ITEMS)
+        return ScanRequest.checked(ITEMS, Scan(ranges)).whole_keys(ITEMS)
 
     assert keys(Range.prefix(("a", 1)), Range.prefix({"kind": "b", "number": 2}), Range.prefix(("a", 1))) == (
         ("a", 1),
@@ -202,6 +205,6 @@ def test_whole_keys_are_the_distinct_keys_of_point_ranges() -> None:
 def test_scans_of_single_ranges_have_the_smaller_limit() -> None:
     ranges = (Range.prefix(("a",)), Range.prefix(("b",)))
     for limit, per_range, expected in ((None, 3, 3), (2, 3, 2), (5, 3, 3)):
-        request = ScanRequest.checked(ITEMS, ranges, limit=limit, limit_per_range=per_range)
+        request = ScanRequest.checked(ITEMS, Scan(ranges, limit=limit, limit_per_range=per_range))
         singles = [(one.ranges, one.limit, one.limit_per_range) for one in request.per_range]
         assert singles == [((range_,), expected, None) for range_ in request.ranges]

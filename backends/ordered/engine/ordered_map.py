@@ -53,8 +53,7 @@ def successor(prefix: bytes) -> bytes:
     return head[:-1] + bytes([head[-1] + 1])
 
 
-@dataclass(frozen=True, slots=True)
-class Increment:
+class Increment(NamedTuple):
     """Adds `amount` to one integer field of the row under a key, as of the commit.
 
     `schema` names the layout of the row for `Upcalls.merge`.
@@ -70,8 +69,7 @@ class Increment:
         return len(self.schema) + len(self.field) + _AMOUNT_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(NamedTuple):
     """Merges `row`, a change in the layout of rows, into the row under a key, as of the commit; null changes nothing.
 
     `schema` names the layout and the functions of the fields for `Upcalls.merge`; operands of a key commute.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.spi import Filter, Range, TableSpecification
+from structable.spi import Range, TableSpecification
+from structable.spi.operations import Scan
 from structable.spi.rules.arguments import check_many
 from structable.spi.rules.ranges import check_range
 from structable.spi.rules.scans import ScanRequest
@@ -28,17 +28,7 @@ class KeyedRequest(ScanRequest):
     raw_keys: tuple[bytes, ...] | None = None
 
     @classmethod
-    def of(
-        cls,
-        binding: TableBinding,
-        ranges: Iterable[Range],
-        where: Filter | None = None,
-        columns: Iterable[str] | None = None,
-        order_by: str | None = None,
-        reverse: bool = False,
-        limit: int | None = None,
-        limit_per_range: int | None = None,
-    ) -> KeyedRequest:
+    def of(cls, binding: TableBinding, scan: Scan) -> KeyedRequest:
         """Return the request for a user's arguments.
 
         Raises
@@ -47,13 +37,11 @@ class KeyedRequest(ScanRequest):
             As `ScanRequest.checked` does.
         """
         spec = binding.spec
-        given = check_many(spec, "ranges", ranges)
+        given = check_many(spec, "ranges", scan.ranges)
         if binding.keyless:
             given = _distinct(spec, given)
         raw_keys = _plain_keys(binding, given)
-        request = cls.checked(
-            spec, () if raw_keys else given, where, columns, order_by, reverse, limit, limit_per_range
-        )
+        request = cls.checked(spec, scan._replace(ranges=() if raw_keys else given))
         if raw_keys:
             return replace(request, ranges=tuple(given), raw_keys=tuple(raw_keys))
         keys = request.whole_keys(spec)

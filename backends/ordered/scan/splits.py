@@ -10,12 +10,13 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from structable.backends.base.scan_arguments import ScanArguments
+from structable.backends.base.planned_columns import planned_columns
 from structable.backends.ordered.engine import EngineSnapshot, Pair, SharedSplits, SplitSource, Upcalls
 from structable.backends.ordered.part_sizes import next_rows
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Aggregation, FeedPosition, Filter, ScanPlan, ScanSplit, SnapshotHold
+from structable.spi.operations import PlanScan, Scan
 from structable.spi.rules.scans import check_splits
 
 from .execution import entry_without_row
@@ -49,7 +50,7 @@ def plan_table_scan(
     engine: SplitSource,
     binding: TableBinding,
     snapshot: EngineSnapshot,
-    arguments: ScanArguments,
+    arguments: PlanScan,
     *,
     shared: SharedSplits | None = None,
     hold: Callable[[Callable[[], None]], SnapshotHold] = SnapshotHold,
@@ -60,8 +61,8 @@ def plan_table_scan(
     plan's hold.
     """
     splits = check_splits(arguments.splits)
-    columns = arguments.planned_columns(binding.spec)
-    request = KeyedRequest.of(binding, (arguments.range,), arguments.where)
+    columns = planned_columns(binding.spec, arguments)
+    request = KeyedRequest.of(binding, Scan((arguments.range,), arguments.where))
     path, divided = divide_scan(engine, shared or engine, snapshot, binding, request, splits)
     index = None if path.index is None else path.index.field.name
     common = _Divided(

@@ -8,6 +8,7 @@ from itertools import islice
 from structable.backends.ordered.engine import EngineSnapshot, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import Range, TableStatistics
+from structable.spi.operations import Scan
 from structable.spi.statistics import COUNTED_ROWS
 
 from .planning import plan_rows
@@ -24,7 +25,7 @@ def table_statistics(
     See `Storage.statistics`.
     """
     counted = bytes_ = 0
-    for begin, end in plan_rows(binding, KeyedRequest.of(binding, (range_,))).intervals:  # one, or none
+    for begin, end in plan_rows(binding, KeyedRequest.of(binding, Scan((range_,)))).intervals:  # one, or none
         with closing(snapshot.scan(begin, end)) as pairs:  # type: ignore[type-var] # a generator
             for key, value in islice(pairs, COUNTED_ROWS + 1):
                 counted += 1

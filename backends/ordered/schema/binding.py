@@ -11,7 +11,7 @@ from structable.backends.ordered.codec.index_entries import generate_entry_encod
 from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.codec.operands import OperandCodec
 from structable.backends.ordered.codec.row_layout import RowLayout
-from structable.backends.ordered.codec.row_patching import RowPatches
+from structable.backends.ordered.codec.row_patching import RowPatch, RowPatches
 from structable.backends.ordered.codec.rows import Projection, RowCodec, RowDecoder
 from structable.backends.ordered.engine import Increment, Operand, Step
 from structable.backends.ordered.table_schema import TableSchema
@@ -83,9 +83,12 @@ class TableBinding:
         """Whether commits add what the verbs were given to a feed."""
         self.has_type = self.keyless or self.spec.table_options.merges or self.feeds_input
         """Whether the table is another one than a plain `OrderedTable`."""
+        self.plain = not (self.has_type or schema.maintained or self.feeds_images)
+        """Whether a commit adds nothing to a row that is upserted."""
         self.feed_beginning: tuple[int, int] | None = None
         """Version and time of the entry that began the feed, once it was read."""
         self.nulls: tuple[Value, ...] = (None,) * len(self.value_names)
+        self.null_fields = dict.fromkeys(self.value_names)
         self.maintained = tuple(
             IndexBinding(number, self.spec.field(name), schema, self.keys, self.rows)
             for name, number in schema.maintained.items()
@@ -175,6 +178,11 @@ class TableBinding:
         if row.__class__ is dict:  # other mappings may compute missing fields
             raw = self.encode_tuple(tuple(map(row.get, self.spec.primary_key)))
         return self.checked_raw_key(check_row(self.write_spec, row)) if raw is None else raw
+
+    def patched(self, patch: RowPatch | None, raw_key: bytes, row: Mapping[str, Value], old: bytes | None) -> bytes:
+        """Return what `changed` does, by the patch for the row's names where there is one."""
+        raw = None if patch is None or old is None else patch.change(row, raw_key, old)
+        return self.changed(row, old) if raw is None else raw
 
     def changed(self, row: Mapping[str, Value], old: bytes | None) -> bytes:
         """Return the raw value of a row after a user's change; fields that the change does not name are as before."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, MutableMapping
 from contextlib import AbstractContextManager
 from functools import partial
 
-from structable.backends.base.scan_arguments import ScanArguments
+from structable.backends.base.planned_columns import planned_columns
 from structable.backends.base.shared_snapshot import HeldSnapshot
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
@@ -16,6 +16,7 @@ from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.spi import FeedPosition, ScanPlan, SnapshotHold, TableNotFoundError, TransactionConflictError
+from structable.spi.operations import PlanScan, Scan
 from structable.spi.rules.scans import ScanRequest, check_splits
 
 from .split_planning import SIZES, PlanSnapshot, TablePlan, divided, feed_token, first_plan, release_snapshot
@@ -65,7 +66,7 @@ class SharedPlans(HeldSnapshot):
     def _require_open(self) -> None:
         self._storage_is_open()
 
-    def _plan(self, arguments: ScanArguments, hold: Callable[[Callable[[], None]], SnapshotHold]) -> ScanPlan:
+    def _plan(self, arguments: PlanScan, hold: Callable[[Callable[[], None]], SnapshotHold]) -> ScanPlan:
         if self._snapshot is None:
             planned, snapshot = first_plan(self._pool, self._catalog, self._gate, arguments, for_feeds=True)
             self._members.hold(partial(release_snapshot, self._pool, snapshot.connection))
@@ -80,15 +81,15 @@ class SharedPlans(HeldSnapshot):
         self._plans[plan.hold] = snapshot.connection
         return plan
 
-    def _next(self, snapshot: PlanSnapshot, arguments: ScanArguments) -> TablePlan:
+    def _next(self, snapshot: PlanSnapshot, arguments: PlanScan) -> TablePlan:
         """Plan in a savepoint: a refused statement must not end the transaction, and with it the other plans."""
         splits = check_splits(arguments.splits)
         connection = snapshot.connection
         connection.pipeline((_SAVEPOINT,))
         try:
             binding = self._bound(connection, arguments.table)
-            columns = arguments.planned_columns(binding.spec)
-            request = ScanRequest.checked(binding.spec, (arguments.range,), arguments.where)
+            columns = planned_columns(binding.spec, arguments)
+            request = ScanRequest.checked(binding.spec, Scan((arguments.range,), arguments.where))
             sizes, position = self._locked(snapshot, binding)
             states = divided(snapshot, binding, request, columns, splits, sizes)
         except BaseException:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from structable.backends.base.scan_arguments import PlannedColumns, ScanArguments
+from structable.backends.base.planned_columns import PlannedColumns, planned_columns
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
@@ -37,6 +37,7 @@ from structable.spi import (
     StructableError,
     TransactionConflictError,
 )
+from structable.spi.operations import PlanScan, Scan
 from structable.spi.rules.scans import ScanRequest, check_splits
 
 from .split_state import Grouping, PageRange, SplitState
@@ -99,7 +100,7 @@ def plan_table_scan(
     pool: ServerPool,
     catalog: Catalog,
     gate: VersionGate,
-    arguments: ScanArguments,
+    arguments: PlanScan,
 ) -> tuple[ScanPlan, ServerConnection]:
     """Plan a divided scan, see `Storage.plan_scan`; return the plan and the connection that holds its snapshot."""
     plan, snapshot = first_plan(pool, catalog, gate, arguments)
@@ -110,7 +111,7 @@ def first_plan(
     pool: ServerPool,
     catalog: Catalog,
     gate: VersionGate,
-    arguments: ScanArguments,
+    arguments: PlanScan,
     *,
     for_feeds: bool = False,
 ) -> tuple[TablePlan, PlanSnapshot]:
@@ -123,8 +124,8 @@ def first_plan(
         connection = pool.acquire()
         try:
             binding = _bound(connection, catalog, table)
-            columns = arguments.planned_columns(binding.spec)
-            request = ScanRequest.checked(binding.spec, (arguments.range,), arguments.where)
+            columns = planned_columns(binding.spec, arguments)
+            request = ScanRequest.checked(binding.spec, Scan((arguments.range,), arguments.where))
             snapshot, sizes, position = _begun(connection, gate, binding, for_feeds=for_feeds)
             states = divided(snapshot, binding, request, columns, splits, sizes)
             return TablePlan(binding.spec.name, columns.names, states, position), snapshot

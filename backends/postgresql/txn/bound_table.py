@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import wraps
-from types import NoneType
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TypeVar
 
 from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, require_sendable
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.row_codec import Pieces
-from structable.spi import InvalidFieldError, Range, StructableError, UnsupportedOperationError
+from structable.spi import InvalidFieldError, StructableError, UnsupportedOperationError
 
 from .seen_rows import SeenRows
 
 __all__ = ["BoundTable", "Refusal", "TableCall", "on_current_schema"]
 
-Parameters = ParamSpec("Parameters")
+Given = TypeVar("Given")
 Result = TypeVar("Result")
-_PLAIN = frozenset({dict, tuple, list, Range, str, int, bool, NoneType})
-"""Classes of arguments that can be read twice."""
 
 
 class BoundTable:
@@ -80,29 +77,19 @@ class TableCall:
 Table = TypeVar("Table", bound=BoundTable)
 
 
-def on_current_schema(
-    operation: Callable[Concatenate[Table, Parameters], Result],
-) -> Callable[Concatenate[Table, Parameters], Result]:
-    """Make an operation that rejects its arguments check whether the table has changed, and try again if it has.
+def on_current_schema(operation: Callable[[Table, Given], Result]) -> Callable[[Table, Given], Result]:
+    """Make an operation that rejects its argument check whether the table has changed, and try again if it has.
 
     Arguments are checked against the schema this process knows, which another process may have changed.
     """
 
     @wraps(operation)
-    def run(table: Table, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        for one in args:
-            if one.__class__ not in _PLAIN and isinstance(one, Iterator):
-                # Iterators are kept for the second try. No type says that these are the parameters still.
-                args = tuple([list(one) if isinstance(one, Iterator) else one for one in args])  # type: ignore[assignment]
-                break
-        for name, one in kwargs.items():
-            if one.__class__ not in _PLAIN and isinstance(one, Iterator):
-                kwargs[name] = list(one)
+    def run(table: Table, given: Given) -> Result:
         try:
-            return operation(table, *args, **kwargs)
+            return operation(table, given)
         except (InvalidFieldError, UnsupportedOperationError):
             if not table.renew():
                 raise
-        return operation(table, *args, **kwargs)
+        return operation(table, given)
 
     return run

@@ -6,8 +6,8 @@ with the server takes it. Whatever they cannot do, or the server refuses, is lef
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from structable.backends.postgresql.driver.errors import (
     BrokenConnectionError,
@@ -33,7 +33,7 @@ from .row_calls import most_bytes, surely_fits
 from .store_parts import StoreParts
 
 __all__ = [
-    "SingleWrite",
+    "SingleWriter",
     "commit_alone",
     "single_delete",
     "single_increment",
@@ -54,6 +54,10 @@ class SingleWrite(NamedTuple):
     """Whether it waits for other writers of the row, and takes effect on what they leave."""
     existing: tuple[Value, ...] | None = None
     """The key of a row that must exist."""
+
+
+SingleWriter: TypeAlias = Callable[[TableBinding, Any], SingleWrite | None]
+"""Returns the write of what a verb was given, as `single_upsert` does."""
 
 
 def single_upsert(binding: TableBinding, row: Mapping[str, Value]) -> SingleWrite | None:
@@ -91,9 +95,9 @@ def single_update(binding: TableBinding, row: Mapping[str, Value]) -> SingleWrit
     return SingleWrite(statements.change(binding, names, checked=True).call(pieces), existing=key)
 
 
-def single_increment(binding: TableBinding, key: Key, field: str, amount: int) -> SingleWrite | None:
+def single_increment(binding: TableBinding, given: tuple[Key, str, int]) -> SingleWrite | None:
     """Return the write of `table.increment`, as `single_upsert` does."""
-    names, row = increment_of(binding, key, field, amount)
+    names, row = increment_of(binding, *given)
     return SingleWrite(statements.increment(binding, names).call(row.pieces))
 
 

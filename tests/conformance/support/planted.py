@@ -36,6 +36,7 @@ from structable.spi import (
 )
 from structable.spi.autocommit import AutoCommitTable
 from structable.spi.filters import And, Comparison, FieldComparison, Filter, Not, Operator, Or
+from structable.spi.operations import Effect, RowWrites, When
 from structable.spi.rules.jobs import requested_job
 
 PREFIX = "planted-"
@@ -773,7 +774,26 @@ def keys_found(table: Any, range_: Any, *rest: Any) -> list[Any]:
     return [row.key for row in table.scan(range_, where=where)]
 
 
+def keys_written(table: Any, writes: RowWrites) -> list[Any]:
+    """Return the keys that the auto-commit view's writes touch."""
+    found = []
+    for one in writes.rows:
+        match writes.verb.effect:
+            case Effect.REMOVE:
+                found += [key_of(table, one)] if writes.verb.name != "delete" or table.read(one) else []
+            case Effect.STEP:
+                found.append(key_of(table, one[0]))
+            case Effect.CHANGE if writes.verb.when is not When.PRESENT:
+                found.append(key_of(table, one[0]))
+            case _:
+                row = one.update if isinstance(one, UpdateMessage) else one
+                found.append(key_of(table, row[1] if isinstance(row, tuple) else row))
+    return found
+
+
 LOCKING: dict[str, Callable[..., list[Any]]] = {
+    "_write": keys_written,
+    "_write_range": lambda table, write: keys_found(table, write.range, *([write.where] if write.where else [])),
     "upsert": lambda table, row, *_: [key_of(table, row)],
     "replace": lambda table, row, *_: [key_of(table, row)],
     "insert": lambda table, row, *_: [key_of(table, row)],

@@ -1,0 +1,317 @@
+"""`RowWriter`: what writes of rows make of a table in a transaction.
+
+A writer reads rows and returns pairs, which the table writes. Only steps that need no row are noted at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from structable.spi import RecordExistsError, RecordNotFoundError, RowKind, Value
+from structable.spi.evaluation import equal
+from structable.spi.merging import IGNORED, Values
+from structable.spi.operations import APPLY_CHANGES, UPDATE, UPDATE_MANY, Effect, Records, RowWrites, When
+from structable.spi.rules.arguments import check_many
+from structable.spi.rules.changes import (
+    check_default,
+    check_increments,
+    check_row_kinds,
+    check_swap,
+    update_with_default,
+)
+from structable.spi.rules.rows import check_row
+from structable.spi.table_options import MergeEngine
+
+from .codec.change_records import NewRecord
+from .codec.row_patching import RowPatch
+from .engine import Increment
+from .overlay import TableOverlay
+from .schema.binding import TableBinding
+
+__all__ = [
+    "PLAIN",
+    "Row",
+    "RowWriter",
+    "Written",
+    "changed_row",
+    "found_rows",
+    "given_row",
+    "merged_rows",
+    "records_of",
+    "rows_of",
+]
+
+Row: TypeAlias = Mapping[str, Value]
+_MERGE, _PUT, _CHANGE, _STEP = Effect.MERGE, Effect.PUT, Effect.CHANGE, Effect.STEP
+
+
+Pairs: TypeAlias = Sequence[tuple[bytes, bytes | None]]
+"""Raw keys and rows in the order of the writes; None deletes."""
+Written: TypeAlias = tuple[Pairs, Sequence[bytes]]
+"""What writes come to, and the raw keys of those that were left out, each once."""
+_NOTHING: Written = ((), ())
+
+
+class RowWriter:
+    """Writes of a table with a key whose upserts change the fields that they name."""
+
+    def written(self, table: TableOverlay, writes: RowWrites) -> Written:
+        """Return what writes come to; changes nothing, but may note blind steps."""
+        effect = writes.verb.effect
+        if effect is _MERGE:
+            return self.merged(table, writes)
+        if effect is _PUT:
+            return self.put(table, writes)
+        if effect is _STEP:
+            return self.stepped(table, writes)
+        if effect is _CHANGE:
+            return _swapped(table, writes) if writes.verb.when is not When.PRESENT else _updated(table, writes)
+        return _removed(table, writes)
+
+    def merged(self, table: TableOverlay, writes: RowWrites) -> Written:
+        if writes.verb is APPLY_CHANGES:
+            return merged_rows(table, check_row_kinds(table.binding.spec, writes.rows))
+        rows = rows_of(table, writes, "rows")
+        encode_full = table.binding.encode_full
+        encoded = [encode_full(row) for row in rows]
+        if None not in encoded:
+            return encoded, ()  # type: ignore[return-value]  # none is None
+        if len(rows) == 1:
+            return [changed_row(table, rows[0])], ()
+        return _changed_rows(table, rows, [None] * len(rows))
+
+    def put(self, table: TableOverlay, writes: RowWrites) -> Written:
+        binding = table.binding
+        given = [given_row(binding, row) for row in rows_of(table, writes, "rows")]
+        if writes.verb.when is When.ABSENT:
+            found = found_rows(table, [raw_key for raw_key, _ in given])
+            taken = {raw_key for raw_key, raw in found.items() if raw is not None}
+            for raw_key, _ in given:
+                if raw_key in taken:
+                    raise RecordExistsError(binding.spec.name, binding.keys.decode(raw_key))
+                taken.add(raw_key)
+        return given, ()
+
+    def stepped(self, table: TableOverlay, writes: RowWrites) -> Written:
+        """Increments are blind, unless index entries depend on the result, or a feed keeps it."""
+        binding, increments = table.binding, table.increments
+        if writes.rows.__class__ is tuple:
+            [(key, field, amount)] = writes.rows
+            raw_key, step = binding.raw_key(key), binding.checked_increment(field, amount)
+            if (
+                raw_key in table.writes
+                or binding.feeds_input
+                or (binding.maintained and (field in binding.schema.maintained or table.is_absent(raw_key)))
+            ):
+                return [(raw_key, binding.incremented(table.raw_value(raw_key), (step,)))], ()
+            table.note_steps({raw_key: (*increments.get(raw_key, ()), step)})
+            return _NOTHING
+        steps: dict[bytes, tuple[Increment, ...]] = {}
+        for checked, changed, amount in check_increments(binding.spec, writes.rows):
+            raw_key = binding.keys.encode_checked(checked)
+            steps[raw_key] = (*steps.get(raw_key, ()), Increment(binding.raw_schema, changed.name, amount))
+        written = _stepped_rows(table, steps)
+        table.note_steps(
+            {
+                raw_key: (*increments.get(raw_key, ()), *some)
+                for raw_key, some in steps.items()
+                if raw_key not in written
+            }
+        )
+        return [*written.items()], ()
+
+
+PLAIN = RowWriter()
+
+
+def given_row(binding: TableBinding, row: Row) -> tuple[bytes, bytes]:
+    """Return key and row of exactly the named fields, the others null; in a table without a key under a new key."""
+    encoded = binding.encode_full(row)
+    if encoded is None and row.__class__ is dict:
+        encoded = binding.encode_full({**binding.null_fields, **row})
+    if encoded is None:
+        checked = check_row(binding.write_spec, row)
+        raw_key = binding.checked_raw_key(checked)
+        encoded = raw_key, binding.merged(raw_key, None, checked)
+    return encoded
+
+
+def changed_row(table: TableOverlay, row: Row, *, must_exist: bool = False) -> tuple[bytes, bytes]:
+    """Return key and row after a change of the named fields, or of a new row, unless one must exist."""
+    binding = table.binding
+    patch = binding.patches.of(row)
+    raw_key = _row_key(binding, patch, row)
+    old = table.raw_value(raw_key)
+    if must_exist and old is None:
+        check_row(binding.write_spec, row)
+        raise RecordNotFoundError(binding.spec.name, binding.keys.decode(raw_key))
+    return raw_key, binding.patched(patch, raw_key, row, old)
+
+
+def _row_key(binding: TableBinding, patch: RowPatch | None, row: Row) -> bytes:
+    raw_key = None if patch is None else patch.key(row)
+    return binding.row_key(row) if raw_key is None else raw_key
+
+
+def rows_of(table: TableOverlay, writes: RowWrites, argument: str) -> Sequence[Any]:
+    """Return the rows as they were given; `argument` is their name in the error of an argument that has none."""
+    return writes.rows if writes.rows.__class__ is tuple else check_many(table.binding.spec, argument, writes.rows)
+
+
+def found_rows(table: TableOverlay, raw_keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
+    """Return what the table has of keys."""
+    if len(raw_keys) == 1:
+        return {raw_keys[0]: table.raw_value(raw_keys[0])}
+    distinct = sorted(set(raw_keys))
+    return dict(zip(distinct, table.raw_values(distinct), strict=True))
+
+
+def _changed_rows(
+    table: TableOverlay, rows: Sequence[Row], starts: Sequence[Row | None], *, must_exist: bool = False
+) -> Written:
+    """Return the rows after all changes, and the keys of changes of rows that must exist and do not."""
+    binding, of = table.binding, table.binding.patches.of
+    if _all_dicts(rows) and len(set(map(tuple, rows))) == 1:
+        patches = [of(rows[0])] * len(rows)
+    else:
+        patches = [of(row) for row in rows]
+    raw_keys = [_row_key(binding, patch, row) for patch, row in zip(patches, rows, strict=True)]
+    newest = found_rows(table, raw_keys)
+    pairs: list[tuple[bytes, bytes | None]] = []
+    missing: dict[bytes, None] = {}
+    for raw_key, patch, row, start in zip(raw_keys, patches, rows, starts, strict=True):
+        old = newest[raw_key]
+        if old is None and start is not None:
+            row = {**start, **row}
+        elif old is None and must_exist:
+            check_row(binding.write_spec, row)
+            missing[raw_key] = None
+            continue
+        newest[raw_key] = raw = binding.patched(patch, raw_key, row, old)
+        pairs.append((raw_key, raw))
+    return pairs, list(missing)
+
+
+def _updated(table: TableOverlay, writes: RowWrites) -> Written:
+    binding, default = table.binding, writes.default
+    if default is None and writes.verb is UPDATE:
+        return [changed_row(table, writes.rows[0], must_exist=True)], ()
+    starts: list[Row | None]
+    rows: Sequence[Any] = rows_of(table, writes, "updates")
+    if default is None and _all_dicts(rows):
+        starts = [None] * len(rows)
+    else:
+        spec, many = binding.write_spec, writes.verb is UPDATE_MANY
+        given = [update_with_default(one, default) if many else (one, default) for one in rows]
+        rows = [row for row, _ in given]
+        starts = [None if one is None else check_default(spec, check_row(spec, row), one) for row, one in given]
+    return _changed_rows(table, rows, starts, must_exist=True)
+
+
+def _swapped(table: TableOverlay, writes: RowWrites) -> Written:
+    binding = table.binding
+    [(key, field, expected, value)] = writes.rows
+    raw_key = binding.raw_key(key)
+    wanted, new = check_swap(binding.write_spec, field, expected, value)
+    raw = table.raw_value(raw_key)
+    found = None if raw is None else binding.rows.decode_values(raw)[binding.value_positions[field]]
+    if (found is None) != (wanted is None) or (found is not None and not equal(found, wanted)):
+        return (), [raw_key]
+    return [(raw_key, binding.merged(raw_key, raw, {field: new}))], ()
+
+
+def _removed(table: TableOverlay, writes: RowWrites) -> Written:
+    binding = table.binding
+    if writes.rows.__class__ is tuple:
+        raw_key = binding.raw_key(writes.rows[0])
+        return _NOTHING if table.raw_value(raw_key) is None else ([(raw_key, None)], ())
+    found = found_rows(table, [binding.raw_key(key) for key in rows_of(table, writes, "keys")])
+    return [(raw_key, None) for raw_key, raw in found.items() if raw is not None], ()
+
+
+def _stepped_rows(table: TableOverlay, steps: Mapping[bytes, tuple[Increment, ...]]) -> dict[bytes, bytes | None]:
+    """Return the rows after increments that cannot be blind."""
+    binding, indexed = table.binding, table.binding.schema.maintained
+    known = {raw_key: table.writes[raw_key] for raw_key in steps if raw_key in table.writes}
+    wanted = binding.maintained or table.binding.feeds_input
+    unknown = sorted(steps.keys() - known.keys()) if wanted else []
+    rows = {**known, **dict(zip(unknown, table.raw_values(unknown), strict=True))}
+    return {
+        raw_key: binding.incremented(rows[raw_key], some)
+        for raw_key, some in steps.items()
+        if raw_key in rows
+        if raw_key in known
+        or rows[raw_key] is None
+        or table.binding.feeds_input
+        or any(one.field in indexed for one in some)
+    }
+
+
+def _all_dicts(rows: Sequence[object]) -> bool:
+    return set(map(type, rows)) == {dict}
+
+
+def merged_rows(table: TableOverlay, changes: Sequence[tuple[RowKind, Row]]) -> Written:
+    """Return what changes write, one after the other: they are merged with one another, too."""
+    binding = table.binding
+    checked = [(kind, *_checked(binding, row)) for kind, row in changes]
+    rows: dict[bytes, Values | None] = {}
+    unread: set[bytes] = set()
+    for kind, raw_key, row in checked:
+        if raw_key not in rows:
+            rows[raw_key] = None
+            if not _replaces(binding, kind, row):
+                unread.add(raw_key)
+    if unread:
+        decode = binding.rows.decode_values
+        for raw_key, raw in found_rows(table, [*unread]).items():
+            if raw is not None:
+                rows[raw_key] = decode(raw)
+    merge = binding.merger.apply
+    written: set[bytes] = set()
+    for kind, raw_key, row in checked:
+        old = rows[raw_key]
+        new = merge(old, kind, row)
+        if new is not IGNORED and not (new is old is None and raw_key not in written):
+            rows[raw_key] = new
+            written.add(raw_key)
+    encoded = binding.encoded
+    return [
+        (raw_key, None if (values := rows[raw_key]) is None else encoded(raw_key, values)) for raw_key in written
+    ], ()
+
+
+def _checked(binding: TableBinding, row: Row) -> tuple[bytes, Row]:
+    raw_key = binding.patches.checked_key(row)
+    if raw_key is not None:
+        return raw_key, row
+    checked = check_row(binding.write_spec, row)
+    return binding.checked_raw_key(checked), checked
+
+
+def _replaces(binding: TableBinding, kind: RowKind, row: Row) -> bool:
+    """Tell whether a change makes the row what it is, whatever it was before."""
+    options = binding.spec.table_options
+    if kind.retracts or options.merge_engine is not MergeEngine.DEDUPLICATE or options.sequence:
+        return False
+    unnamed = len(binding.spec.fields) - len(row)
+    return unnamed == 0 or (unnamed == 1 and options.soft_delete is not None and options.soft_delete not in row)
+
+
+def records_of(binding: TableBinding, writes: RowWrites, pairs: Pairs) -> list[NewRecord]:
+    """Return what a feed with the producer `input` keeps of writes that were done."""
+    verb, nulls = writes.verb, binding.raw_nulls
+    if verb.effect is Effect.REMOVE:
+        given = [raw_key for raw_key, _ in pairs]
+        if verb.records is Records.GIVEN:
+            given = [binding.raw_key(key) for key in writes.rows]
+        return [(RowKind.DELETE, raw_key, nulls) for raw_key in given]
+    if verb.effect is Effect.MERGE:
+        if verb is APPLY_CHANGES:
+            changes = check_row_kinds(binding.spec, writes.rows)
+        else:
+            changes = [(RowKind.UPDATE_AFTER, row) for row in writes.rows]
+        return [(kind, *given_row(binding, row)) for kind, row in changes]
+    kind = RowKind.INSERT if verb.when is When.ABSENT else RowKind.UPDATE_AFTER
+    return [(kind, raw_key, nulls if raw is None else raw) for raw_key, raw in pairs]

@@ -1,0 +1,213 @@
+"""What a table or a storage can be asked, as values: writes of rows and of a range, look-ups, scans, plans and jobs.
+
+A verb of `StructuredTable` makes one of them from its arguments, as they were given; the table that runs it checks them
+against its schema. So a value is never checked against one schema and run against another: it is checked again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+
+from .aggregates import Aggregation
+from .bulk import WriteMode
+from .filters import Filter
+from .ranges import Range
+from .values import Value
+
+__all__ = [
+    "APPLY_CHANGES",
+    "COMPARE_AND_SWAP",
+    "COMPARE_AND_SWAP_ABSENT",
+    "DELETE",
+    "DELETE_MANY",
+    "INCREMENT",
+    "INCREMENT_MANY",
+    "INSERT",
+    "INSERT_MANY",
+    "REPLACE",
+    "REPLACE_MANY",
+    "UPDATE",
+    "UPDATE_MANY",
+    "UPSERT",
+    "UPSERT_MANY",
+    "Answer",
+    "BeginWrite",
+    "Effect",
+    "Judged",
+    "Lookup",
+    "Otherwise",
+    "PlanScan",
+    "RangeWrite",
+    "Records",
+    "RowWrites",
+    "Scan",
+    "Verb",
+    "When",
+    "consumed",
+]
+
+Given = TypeVar("Given")
+Answer: TypeAlias = list[tuple[Value, ...]]
+"""The keys whose writes were left out since their condition did not hold, each once, in the order of their first."""
+
+
+class Effect(enum.Enum):
+    """What a write does to its row."""
+
+    PUT = "put"
+    """The row becomes exactly this."""
+    CHANGE = "change"
+    """The named fields change."""
+    MERGE = "merge"
+    """A change of a kind, as the table's merge engine says; without one, an add is a CHANGE and a retract a REMOVE."""
+    STEP = "step"
+    """An amount is added to an integer field; an absent row and a null count as 0."""
+    REMOVE = "remove"
+    NONE = "none"
+    """Nothing: the condition alone."""
+
+
+class When(enum.Enum):
+    """The condition of a write, on the row before it."""
+
+    ANY = "any"
+    ABSENT = "absent"
+    PRESENT = "present"
+    EQUAL = "equal"
+    """There is a row that has the expected values; null equals null, and NaN equals NaN."""
+    EQUAL_OR_ABSENT = "equal or absent"
+    """Likewise; an absent row counts as one of nulls."""
+
+
+class Otherwise(enum.Enum):
+    """What becomes of a write whose condition does not hold."""
+
+    REFUSE = "refuse"
+    """The call raises, and none of its writes is done."""
+    SKIP = "skip"
+    """It is left out, and its key is in the answer."""
+    REPORT = "report"
+    """Likewise, of the only write of a call."""
+
+
+class Judged(enum.Enum):
+    """The row on which conditions are judged if a key has several writes."""
+
+    EACH = "each"
+    """The row that the write before left."""
+    FIRST = "first"
+    """The row before all of them, as arms of patch jobs are; not all writes may stand together."""
+
+
+class Records(enum.Enum):
+    """What a feed with the producer `input` keeps."""
+
+    GIVEN = "given"
+    """What the writes were given, whatever came of them."""
+    DONE = "done"
+    """The rows that were written, as they are afterwards."""
+
+
+class Verb(NamedTuple):
+    """What all writes of a call have in common."""
+
+    name: str
+    """Of the method."""
+    effect: Effect
+    when: When = When.ANY
+    otherwise: Otherwise = Otherwise.REFUSE
+    records: Records = Records.GIVEN
+
+
+UPSERT, UPSERT_MANY = Verb("upsert", Effect.MERGE), Verb("upsert_many", Effect.MERGE)
+REPLACE, REPLACE_MANY = Verb("replace", Effect.PUT), Verb("replace_many", Effect.PUT)
+INSERT, INSERT_MANY = (Verb(name, Effect.PUT, When.ABSENT) for name in ("insert", "insert_many"))
+APPLY_CHANGES = Verb("apply_changes", Effect.MERGE)
+UPDATE = Verb("update", Effect.CHANGE, When.PRESENT, records=Records.DONE)
+UPDATE_MANY = Verb("update_many", Effect.CHANGE, When.PRESENT, Otherwise.SKIP, Records.DONE)
+COMPARE_AND_SWAP = Verb("compare_and_swap", Effect.CHANGE, When.EQUAL, Otherwise.REPORT, Records.DONE)
+COMPARE_AND_SWAP_ABSENT = COMPARE_AND_SWAP._replace(when=When.EQUAL_OR_ABSENT)
+INCREMENT, INCREMENT_MANY = (Verb(name, Effect.STEP, records=Records.DONE) for name in ("increment", "increment_many"))
+DELETE, DELETE_MANY = Verb("delete", Effect.REMOVE), Verb("delete_many", Effect.REMOVE, records=Records.DONE)
+
+
+class RowWrites(NamedTuple):
+    """The writes of a call, in its order.
+
+    Parameters
+    ----------
+    verb : Verb
+        What they have in common.
+    rows : sequence
+        As they were given: rows; for APPLY_CHANGES changes or pairs of kind and row; for UPDATE_MANY rows or messages;
+        for REMOVE keys; for STEP triples of key, field and amount; for a swap key, field, expected and new value. A
+        tuple of one, of a verb of one row. Not a sequence if the argument was none: the table raises its error.
+    default : mapping, optional
+        The row to start from where there is none and one must be; another is refused or skipped.
+    """
+
+    verb: Verb
+    rows: Sequence[Any]
+    default: Mapping[str, Value] | None = None
+
+
+class RangeWrite(NamedTuple):
+    """A write of the rows of a range for which `where` is true: of some fields, or without `changes` a removal."""
+
+    name: str
+    range: Range
+    changes: Mapping[str, Value] | None
+    where: Filter | None
+
+
+class Lookup(NamedTuple):
+    """A read of the rows of keys: a tuple of one, of a verb of one row."""
+
+    name: str
+    keys: Iterable[Any]
+    columns: Iterable[str] | None
+
+
+class Scan(NamedTuple):
+    """A read of the rows of ranges; `indexed` is an indexed field and its value."""
+
+    ranges: Iterable[Range]
+    where: Filter | None = None
+    columns: Iterable[str] | None = None
+    order_by: str | None = None
+    reverse: bool = False
+    limit: int | None = None
+    limit_per_range: int | None = None
+    indexed: tuple[str, Value] | None = None
+
+
+class PlanScan(NamedTuple):
+    """A plan of a scan by several processes: the arguments of `Storage.plan_scan`."""
+
+    table: str
+    range: Range
+    where: Filter | None
+    columns: Iterable[str] | None
+    splits: int
+    aggregate: Aggregation | None
+
+
+class BeginWrite(NamedTuple):
+    """The beginning of a write job: the arguments of `Storage.begin_write`."""
+
+    table: str
+    mode: WriteMode | str
+    job_id: str | None
+    stream: str | None
+    batch: int | None
+    on_missing: Literal["fail", "skip"]
+
+
+def consumed(given: Given) -> Given:
+    """Return an iterable as a list, to be read more than once; any other argument is left for the table to reject."""
+    # A list of a string would be one of characters.
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        return list(given)  # type: ignore[return-value]  # a list of the same elements
+    return given
