@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from structable.spark_bridge.joins import JoinWorker
+from structable.spark_bridge.joins import JoinWorker, open_join
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, Intermediate, RemoteTable, Send, SideInput, Sink
 from structable.spark_bridge.pipelines.planned import Planned, Step
@@ -164,5 +164,5 @@ class _Join:
 
     def _opened(self) -> JoinWorker:
         if self._worker is None:
-            self._worker = self._tables.open.enter_context(JoinWorker(self._join))
+            self._worker = self._tables.open.enter_context(open_join(self._tables.spark, self._join))
         return self._worker
