@@ -33,6 +33,7 @@ from .key_order import KeyOrder
 from .keyless_rules import KeylessRules
 from .lifecycle import LifecycleRules
 from .limit_rules import LimitRules
+from .live_schema_rules import LiveSchemaRules
 from .many_rules import ManyRules
 from .merge_conflict_rules import MergeConflictRules
 from .merge_job_rules import MergeJobRules
@@ -83,6 +84,7 @@ class BackendConformance(
     KeyOrder,
     AdminRules,
     SchemaChangeRules,
+    LiveSchemaRules,
     RollingUpgradeRules,
     WriteRules,
     ReadRules,
