@@ -14,7 +14,7 @@ demo: venv java ## the main job: flights into LevelDB or ARGS="--url URL", servi
 	$(BIN)/python examples/demo.py $(ARGS)
 
 quick: venv ## each rule on memory and LevelDB in 45 seconds: no Java, no server, no C compiler; ARGS=hbase: on that store alone
-	@WORKERS=$(WORKERS) tools/quick $(ARGS)
+	@$(if $(filter command,$(firstword $(origin WORKERS))),WORKERS=$(WORKERS)) tools/quick $(ARGS)
 
 test: venv java compiler graphviz servers ## every test; narrow it with ARGS="tests/test_docs.py -k readme", choose a PYTHON=/path/to/python3.13
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
