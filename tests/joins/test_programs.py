@@ -15,7 +15,7 @@ from structable.spi import connect
 from tests.variants import seeds
 
 from .support.clocks import LeaseClock
-from .support.programs import Program
+from .support.programs import run_program
 
 GROUP = 50
 
@@ -37,11 +37,4 @@ def test_result_equals_the_batch_join_at_every_commit(group: int, clock: LeaseCl
     for seed in chosen()[group : group + GROUP]:
         url = f"memory://{uuid.uuid4().hex}"
         with connect(url) as storage:
-            program = Program(storage, url, seed, clock)
-            try:
-                program.run()
-            except BaseException as error:
-                error.add_note(f"seed {seed}")
-                raise
-            finally:
-                program.close()
+            run_program(storage, url, seed, clock)

@@ -142,7 +142,7 @@ class _Check:
             yield
         except Exception as error:
             self.cause = self.cause or error
-            text = str(error).strip().splitlines()[0] if isinstance(error, PySparkException) else str(error)
+            text = str(error).strip().partition("\n")[0] if isinstance(error, PySparkException) else str(error)
             where = f"stage {stage.name!r}" if step is None else f"{step.kind} {step.name!r}"
             self.problems.append(Problem((), (), f"{where}: {text or type(error).__name__}"))
 

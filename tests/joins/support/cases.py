@@ -31,7 +31,7 @@ from structable.spi import (
 )
 
 from .clocks import LeaseClock
-from .programs import Crash, Program
+from .programs import Crash, run_program
 from .tables import FEED, ORDERS, PRODUCTS, Limits, join_of, rows_of, told
 
 __all__ = ["JoinCases"]
@@ -529,14 +529,7 @@ class JoinCases:
 
     def test_random_programs(self, url: str, storage: Storage, clock: LeaseClock) -> None:
         for seed in range(int(os.environ.get("STRUCTABLE_TEST_JOIN_STORE_PROGRAMS", self.programs))):
-            program = Program(storage, url, seed, clock)
-            try:
-                program.run()
-            except BaseException as error:
-                error.add_note(f"seed {seed}")
-                raise
-            finally:
-                program.close()
+            run_program(storage, url, seed, clock)
 
     def test_arguments_and_life_of_a_worker(self, url: str, tables: Storage) -> None:
         wrong: dict[str, Any]

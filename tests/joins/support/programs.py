@@ -17,7 +17,7 @@ from structable.spi import Field, RowKind, Storage, StructuredTable, TableNotFou
 from .clocks import LeaseClock
 from .tables import FEED, Limits
 
-__all__ = ["Crash", "Program", "batch_join", "doubled", "plain", "state_of"]
+__all__ = ["Crash", "Program", "batch_join", "doubled", "plain", "run_program", "state_of"]
 
 Key = tuple[Any, ...]
 Rows = dict[Key, dict[str, Any]]
@@ -340,3 +340,15 @@ class Program:
         for before, after in pairwise(changes):
             if before.kind is RowKind.UPDATE_BEFORE:
                 assert not equal({(): dict(before.row)}, {(): dict(after.row)})
+
+
+def run_program(storage: Storage, url: str, seed: int, clock: LeaseClock) -> None:
+    """Run the program of a seed, which an error names."""
+    program = Program(storage, url, seed, clock)
+    try:
+        program.run()
+    except BaseException as error:
+        error.add_note(f"seed {seed}")
+        raise
+    finally:
+        program.close()
