@@ -43,13 +43,18 @@ def measure_stores(
     postgresql: Callable[[PostgreSQLDatabase, Scale], Iterable[Measurement]],
     hbase: Callable[[HBaseDatabase, Scale], Iterable[Measurement]],
 ) -> Iterator[Measurement]:
-    """Measure each store that there is."""
-    yield from leveldb(folder, scale)
-    if available():
-        with postgresql_database() as found:
-            yield from postgresql(found, scale)
-    else:
-        print("PostgreSQL is not measured: there is no server", file=sys.stderr)
+    """Measure each store that is chosen and that there is."""
+    chosen = chosen_stores(["leveldb", "postgresql", "hbase"])
+    if "leveldb" in chosen:
+        yield from leveldb(folder, scale)
+    if "postgresql" in chosen:
+        if available():
+            with postgresql_database() as found:
+                yield from postgresql(found, scale)
+        else:
+            print("PostgreSQL is not measured: there is no server", file=sys.stderr)
+    if "hbase" not in chosen:
+        return
     try:
         with hbase_database(folder) as place:
             yield from hbase(place, scale)
