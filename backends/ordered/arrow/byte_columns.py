@@ -72,8 +72,9 @@ class ByteColumn:
         self.require((self.begins <= at) & (at + dtype.itemsize <= self.ends))
         # A view with a stride of one byte has every offset as an index.
         count = self._buffer.size - dtype.itemsize + 1
-        overlapping: Numbers = np.ndarray((count,), dtype, cast(Any, self._buffer), strides=(1,))
-        return overlapping[at]
+        # Of no fields, because NumPy copies those of a record one by one: ten times slower with seven.
+        overlapping: Numbers = np.ndarray((count,), f"V{dtype.itemsize}", cast(Any, self._buffer), strides=(1,))
+        return overlapping[at].view(dtype)
 
     def pieces(self, begins: Integers, ends: Integers) -> Array:
         """Return the part of each byte string between two offsets."""
