@@ -19,6 +19,8 @@ __all__ = ["ClientError", "Fleet", "fleet"]
 
 _SPAWN = multiprocessing.get_context("spawn")
 _PATIENCE = 600.0
+_PATIENCE_OF_CALLS = 7_200.0
+"""In seconds: SQLite loads ten million records in one transaction."""
 _TOGETHER = 60.0
 _FIRST_STEPS = 2_000
 
@@ -55,7 +57,9 @@ class Fleet:
 
     def call(self, name: str, method: str, *arguments: object) -> Any:  # noqa: ANN401
         """Call a method of the first client's program, and return its result."""
-        return _ask(self._pipes[0], "call", name, method, *arguments)
+        pipe = self._pipes[0]
+        pipe.send(("call", name, method, *arguments))
+        return _checked(_receive(pipe, _PATIENCE_OF_CALLS))
 
     def run(self, name: str, work: str, seed: int, seconds: float) -> list[Share]:
         """Let all clients take steps for so long, from one moment on."""
@@ -98,9 +102,9 @@ def _ask(pipe: Connection, *request: object) -> Any:  # noqa: ANN401
     return _checked(_receive(pipe))
 
 
-def _receive(pipe: Connection) -> Any:  # noqa: ANN401
-    if not pipe.poll(_PATIENCE):
-        raise ClientError(f"a client did not answer within {_PATIENCE:.0f} s")
+def _receive(pipe: Connection, patience: float = _PATIENCE) -> Any:  # noqa: ANN401
+    if not pipe.poll(patience):
+        raise ClientError(f"a client did not answer within {patience:.0f} s")
     try:
         return pipe.recv()
     except EOFError:
