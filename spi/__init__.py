@@ -14,6 +14,7 @@ from .aggregates import AggregateExpression, Aggregation
 from .autocommit import AutoCommitTable
 from .backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
 from .bulk import CommitResult, PatchArm, ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
+from .capabilities import Capabilities
 from .changes import Change, RowKind
 from .compaction import CompactionProgress
 from .diagnosis import Finding, FindingLevel
@@ -85,6 +86,7 @@ __all__ = [
     "Aggregation",
     "Backend",
     "BackendNotFoundError",
+    "Capabilities",
     "Change",
     "ChangeFeed",
     "ChangeIterator",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from .admin import TableAdmin
 from .aggregates import Aggregation
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
+from .capabilities import Capabilities
 from .compaction import CompactionProgress
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
@@ -53,14 +54,9 @@ class Storage(Transactional):
         """
 
     @property
-    def process_local(self) -> bool:
-        """Whether the data lives in this process only: no other process can read splits or stage rows."""
-        return False
-
-    @property
-    def aggregates(self) -> bool:
-        """Whether `plan_scan`, that of shared snapshots too, takes an `aggregate`."""
-        return False
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What the store can do beyond what every store can."""
 
     @abstractmethod
     def table(self, name: str) -> StructuredTable:
@@ -126,16 +122,17 @@ class Storage(Transactional):
             If an expression of the plan's aggregate has a value of more than 38 digits.
         """
 
+    @abstractmethod
     def share_snapshot(self) -> SharedSnapshot:
         """Return a snapshot from which scans of several tables are planned; its first plan takes it.
 
         Raises
         ------
         UnsupportedOperationError
-            If plans of the store cannot share a snapshot, which is the default.
+            If plans of the store cannot share a snapshot.
         """
-        raise UnsupportedOperationError(f"plans of {self.url} cannot share a snapshot")
 
+    @abstractmethod
     def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
         """Return about how many rows a table or a range of it has, at a cost that does not grow with them.
 
@@ -147,9 +144,8 @@ class Storage(Transactional):
         TableNotFoundError, InvalidFieldError
             If there is no such table, or the range does not fit.
         UnsupportedOperationError
-            If the store has no statistics, which is the default.
+            If the store has no statistics.
         """
-        raise UnsupportedOperationError(f"{self.url} has no statistics of tables")
 
     def begin_write(
         self,
@@ -264,6 +260,7 @@ class Storage(Transactional):
         was dropped.
         """
 
+    @abstractmethod
     def changes(self, table: str) -> ChangeFeed:
         """Return the change feed of a table.
 
@@ -272,19 +269,18 @@ class Storage(Transactional):
         TableNotFoundError
             If there is no such table. That it has no feed is an error of the methods of the result.
         UnsupportedOperationError
-            If the store has no change feeds, which is the default.
+            If the store has no change feeds.
         """
-        raise UnsupportedOperationError(f"{self.url} has no change feeds")
 
+    @abstractmethod
     def traffic(self) -> Traffic | None:
         """Return what this storage has exchanged with its store since it was connected.
 
         Numbers never go down: connections that were closed or lost stay counted, also after `close`. What storages of
         one process share is counted by one of them, so that the sum over all is right. Safe to call from any thread, at
         any time; it waits for no other call, and what a call in progress on another thread exchanges may be counted
-        with its end. None if the store counts nothing, which is the default.
+        with its end. None if the store counts nothing.
         """
-        return None
 
     def diagnose(self) -> Iterator[Finding]:
         """Yield findings about the store's internal state that cannot be seen by reading tables; change nothing.

@@ -11,7 +11,7 @@ import pytest
 import structable.spark_bridge.pipelines
 import structable.spi
 import structable.spi.access
-from structable.spi.conformance import Capabilities
+from structable.spi import Capabilities
 from tests.page_code import ROOT, blocks_of, page_name, run_blocks
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

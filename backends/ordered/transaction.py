@@ -24,7 +24,7 @@ from .schema.catalog import Catalog
 from .table import OrderedTable, TypedOrderedTable
 from .typed_writers import writer_of
 
-__all__ = ["OrderedTransaction"]
+__all__ = ["OrderedTransaction", "bound_table"]
 
 _SERIALIZABLE = Isolation.SERIALIZABLE
 _ENTRY_BYTES = 16
@@ -69,12 +69,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         if table is None:
             binding = self._bound(name)
             assert self._snapshot is not None
-            if binding.has_type:
-                writer = writer_of(binding, takes_operands=self._engine.takes_operands)
-                table = TypedOrderedTable(self, self.reads, binding, self._snapshot, writer)
-            else:
-                table = OrderedTable(self, self.reads, binding, self._snapshot)
-            tables[name] = table
+            table = tables[name] = bound_table(self, self.reads, binding, self._snapshot, self._engine)
         return table
 
     def position(self, table: str) -> FeedPosition:
@@ -173,6 +168,20 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None:
             snapshot.close()
+
+
+def bound_table(
+    transaction: TransactionLifecycle,
+    reads: ReadSet | None,
+    binding: TableBinding,
+    snapshot: EngineSnapshot,
+    engine: OrderedMap,
+) -> OrderedTable:
+    """Return a table in a transaction."""
+    if not binding.has_type:
+        return OrderedTable(transaction, reads, binding, snapshot)
+    writer = writer_of(binding, takes_operands=engine.traits.takes_operands)
+    return TypedOrderedTable(transaction, reads, binding, snapshot, writer)
 
 
 def _check_write_size(changes: WriteSet) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from structable.backends.base.feed_upkeep import FeedUpkeep
 from structable.spi import (
+    Capabilities,
     ChangeFeed,
     CommitResult,
     Isolation,
@@ -119,8 +120,10 @@ class PostgreSQLStorage(Storage):
             )
 
     @property
-    def aggregates(self) -> bool:
-        return True
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            table_types=True, change_feeds=True, streams=True, statistics=True, shared_snapshots=True, aggregates=True
+        )
 
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> PostgreSQLTransaction:
         if isolation.__class__ is not Isolation:

@@ -176,7 +176,7 @@ class _SparkWorker(JoinWorker):
             (join.right, self._stores.right),
             (join.result, self._stores.result),
         ):
-            if storage.process_local:
+            if not storage.capabilities.multi_process:
                 self.close()
                 raise UnsupportedOperationError(
                     f"join {join.name!r}: table {ref.name!r} is in {mask_url(ref.url)}, which Spark's tasks cannot "

@@ -1,16 +1,14 @@
 """The conformance suite: subclass `BackendConformance`, give it the URL of a fresh store, and run pytest.
 
-    from structable.spi.conformance import BackendConformance, Capabilities
+    from structable.spi.conformance import BackendConformance
 
     class TestMyBackend(BackendConformance):
-        capabilities = Capabilities(multi_process=False, durable_after_kill=False)
-
         @pytest.fixture
         def storage_url(self, tmp_path):
             return f"mybackend://{tmp_path}/store"
 
 Every rule of the contract is one test with the rule in its docstring. A test that is skipped names the
-capability that the backend does not declare. `run` does the same for a URL pattern, without a class.
+capability that the store does not declare. `run` does the same for a URL pattern, without a class.
 """
 
 from __future__ import annotations
@@ -19,13 +17,11 @@ from typing import TYPE_CHECKING
 
 from structable.spi.needs import needing
 
-from .capabilities import Capabilities
-
 if TYPE_CHECKING:
     from .runner import run
     from .suite import BackendConformance
 
-__all__ = ["BackendConformance", "Capabilities", "run"]
+__all__ = ["BackendConformance", "run"]
 
 
 def __getattr__(name: str) -> object:

@@ -139,7 +139,7 @@ class StoreRules(ConformanceCase):
             with reader.plan_scan("items", columns=["id"], splits=3) as plan:
                 storage.table("items").delete_all(Range.all())
                 batches = [batch for split in plan.splits for batch in reader.read_split(split)]
-                if not reader.process_local:
+                if reader.capabilities.multi_process:
                     split = plan.splits[0]
                     again = sum(batch.num_rows for batch in read_split(storage_url, split, read_only=True))
                     assert again == sum(batch.num_rows for batch in reader.read_split(split))

@@ -148,4 +148,4 @@ class BackendConformance(
     RandomFeeds,
     StateMachineCase,
 ):
-    """The whole suite. Override the fixture `storage_url`, and declare `capabilities`; nothing else is needed."""
+    """The whole suite. Override the fixture `storage_url`; nothing else is needed."""

@@ -116,9 +116,8 @@ SECRETS = ["pa%20ss%27w0rd", "pa ss'w0rd", "t%2Fk3n", "t/k3n"]
 PLANTED_RUN = """
 import sys
 import tests.conformance.support.planted
-from structable.spi.conformance import Capabilities, run
-capabilities = Capabilities(multi_process=False, durable_after_kill=False)
-sys.exit(run(sys.argv[1], sys.argv[2:], capabilities))
+from structable.spi.conformance import run
+sys.exit(run(sys.argv[1], sys.argv[2:]))
 """
 
 

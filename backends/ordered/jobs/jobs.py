@@ -55,8 +55,8 @@ from .commit import JobCommit, job_rows
 from .encoding import encoded_batches
 from .orders import JobEndedError, JobOrder, living_schema, open_job, required_schema
 from .recovery import JobRecovery
-from .rows import PlainRows, is_repeatable
-from .staged import StagedRows, StagedRuns, run_order
+from .rows import is_repeatable
+from .staged import StagedRows, run_order
 from .sweeping import JobSweep
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class WriteJobs:
         """Raise UnsupportedOperationError for a job that the table does not take as it is now."""
         if mode is WriteMode.OVERWRITE and schema.feed is not None:
             raise overwritten_feed(schema.spec.name)
-        if self._engine.bulk_application is BulkApplication.UNORDERED and not is_repeatable(schema, mode):
+        if self._engine.traits.bulk_application is BulkApplication.UNORDERED and not is_repeatable(schema, mode):
             raise UnsupportedOperationError(
                 f"table {schema.spec.name!r} takes no write job of mode {mode} in this store: after a crash a part of "
                 "its rows could be merged, or added to its change feed, twice"
@@ -265,7 +265,7 @@ class WriteJobs:
     ) -> JobCommit:
         binding = self._catalog.bind(decided.schema)
         rows = job_rows(self._engine, binding, decided.mode, decided.staged, skips_missing=skips_missing)
-        application, done = self._engine.bulk_application, JobProgress.decode(progress, binding.schema)
+        application, done = self._engine.traits.bulk_application, JobProgress.decode(progress, binding.schema)
         return JobCommit(job_id, decided, rows, binding.schema, application, recheck, done)
 
     def _recover(self, _: bytes) -> bytes:
@@ -287,10 +287,7 @@ class WriteJobs:
 
         loaded = self._change(prepare)
         binding = self._catalog.bind(loaded.encode())
-        runs = StagedRuns(
-            self._engine, binding, WriteMode.OVERWRITE, [StagedRows.decode(state) for state in order.staged]
-        )
-        rows = PlainRows(binding, runs, WriteMode.OVERWRITE)
+        rows = job_rows(self._engine, binding, WriteMode.OVERWRITE, order.staged)
 
         def publish(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             record, current = open_job(snapshot, order)
@@ -306,7 +303,6 @@ class WriteJobs:
             changes.changed_spaces.update((current.space, loaded.space))
 
         try:
-            rows.check_sizes()
             for chunk in rows.chunks(None):
                 self._engine.commit(None, WriteSet(derived=chunk.changes))
             self._change(publish)

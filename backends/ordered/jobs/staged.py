@@ -131,8 +131,8 @@ class StagedRuns:
         return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=self._order)
 
     def by_key(self, after: bytes) -> Iterator[tuple[bytes, Iterator[StagedRow]]]:
-        """Yield the keys after another, each with its rows, to be read before the next key is asked for."""
-        return (group for group in groupby(self.rows(), itemgetter(0)) if group[0] > after)
+        """Yield the places in the order of runs after another, each with its rows, to be read before the next one."""
+        return (group for group in groupby(self.rows(), self._order) if group[0] > after)
 
     def _named(self, columns: tuple[str, ...]) -> tuple[str, ...] | None:
         return columns if self._mode is WriteMode.PATCH or set(columns) != self._everything else None

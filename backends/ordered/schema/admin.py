@@ -23,6 +23,7 @@ from structable.spi import (
     TableNotFoundError,
     TableSpecification,
     TransactionConflictError,
+    UnsupportedOperationError,
 )
 from structable.spi.rules.rows import check_index_sizes
 from structable.spi.rules.schema_changes import SchemaChange, plan_schema_change
@@ -64,7 +65,7 @@ class OrderedAdmin(TableAdmin):
         self._ddl_timeout = ddl_timeout
 
     def create(self, spec: TableSpecification) -> None:
-        require_specification(spec, has_feeds=self._engine.keeps_versions)
+        self._require(spec)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             if _existing(snapshot, spec) is not None:
@@ -74,8 +75,7 @@ class OrderedAdmin(TableAdmin):
         self._change(body)
 
     def create_or_update(self, spec: TableSpecification) -> None:
-        require_specification(spec, has_feeds=self._engine.keeps_versions)
-
+        self._require(spec)
         begun: dict[str, tuple[bytes, int]] = {}
         built: dict[str, tuple[bytes, int]] = {}
         ended: set[bytes] = set()
@@ -117,6 +117,14 @@ class OrderedAdmin(TableAdmin):
             if begun:
                 self._give_up_indexes(spec.name, begun)
             raise
+
+    def _require(self, spec: TableSpecification) -> None:
+        traits = self._engine.traits
+        require_specification(spec, has_feeds=traits.keeps_versions)
+        if spec.has_type and not traits.table_types:
+            raise UnsupportedOperationError(
+                "this store has no table types: its tables have a primary key, no merge engine, and no write-mode"
+            )
 
     def _with_feed(
         self, snapshot: EngineSnapshot, changes: WriteSet, existing: TableSchema, changed: TableSchema
