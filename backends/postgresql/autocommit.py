@@ -38,31 +38,12 @@ from .sql.queries import MOST_FEW, few_rows, scan_query
 from .transaction import PostgreSQLTransaction
 from .txn.cursor_scan import ReadRows, ScanRows
 from .txn.merges import SnapshotNeededError
-from .txn.single_writes import (
-    SingleWriter,
-    commit_alone,
-    single_delete,
-    single_increment,
-    single_insert,
-    single_replace,
-    single_update,
-    single_upsert,
-)
+from .txn.one_row import PLANS, commit_alone
 from .txn.store_parts import StoreParts
 
 __all__ = ["AutoCommitPostgreSQLTable"]
 
 Result = TypeVar("Result")
-
-_SINGLE: dict[str, SingleWriter] = {
-    "upsert": single_upsert,
-    "replace": single_replace,
-    "insert": single_insert,
-    "update": single_update,
-    "increment": single_increment,
-    "delete": single_delete,
-}
-"""Of verbs of one row."""
 
 
 class AutoCommitPostgreSQLTable(AutoCommitTable):
@@ -92,8 +73,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
 
     def _write(self, writes: RowWrites) -> Answer | None:
         verb = writes.verb
-        make = _SINGLE.get(verb.name) if writes.default is None else None
-        if make is not None and self._alone(make, writes.rows[0]):
+        if writes.default is None and verb.name in PLANS and self._alone(verb.name, writes.rows[0]):
             return None
         known = self._catalog.known(self._name)
         if verb.effect is Effect.MERGE and known is not None and known.merges:
@@ -114,18 +94,18 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
         ) as transaction:
             return body(transaction.table(self._name))
 
-    def _alone(self, make: SingleWriter, given: object) -> bool:
+    def _alone(self, verb: str, given: object) -> bool:
         """Commit a write of one row, as `commit_alone` does; False if a transaction must try."""
         binding = self._catalog.known(self._name)
         if binding is None or binding.spec.keyless or binding.takes_input:
             return False
         try:
-            write = make(binding, given)
+            plan = PLANS[verb](binding, given)
         except InvalidFieldError:
             return False  # the table may have changed
-        if write is None:
+        if plan is None:
             return False
-        done = retry(self._storage, lambda: commit_alone(self._parts, self._name, write), writes=True)
+        done = retry(self._storage, lambda: commit_alone(self._parts, self._name, plan), writes=True)
         if done and binding.version.feed is not None:
             self._parts.feeds.used(self._name)
         return done

@@ -34,7 +34,7 @@ from structable.backends.postgresql.driver.statement import Call, Statement, com
 from structable.backends.postgresql.driver.type_oids import TEXT
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
-from structable.backends.postgresql.sql.merge_refusals import merge_refusal
+from structable.backends.postgresql.sql.row_limit import refusal, require_size
 from structable.spi import (
     CommitOutcomeUnknownError,
     CommitResult,
@@ -48,15 +48,14 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
+from structable.spi.operations import Effect
 from structable.spi.rules.jobs import table_dropped
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE
 
 from .job_records import JobRecord, JobRecords
-from .staged_bag import bag_statements
 from .staged_changes import StagedChanges
-from .staged_merge import StagedMerge, returned_rows
+from .staged_merge import StagedMerge, bag_statements, returned_rows, staged_records
 from .staged_patch import StagedPatch
-from .staged_records import staged_records
 from .staging import StagedTable, staging_prefix, staging_tables
 from .stream_records import StreamRecords
 
@@ -258,11 +257,11 @@ class JobCommit:
             try:
                 changes.publish(connection, repeated=self._each_key_once, one_by_one=self._one_by_one)
             except StatementRefusedError as error:
-                refusal = merge_refusal(binding, staged.columns, error)
-                if refusal is None:
+                misfit = refusal(binding.spec, Effect.MERGE, staged.columns, error)
+                if misfit is None:
                     raise
                 if not changes.retracts or self._one_by_one or error.state != NUMERIC_VALUE_OUT_OF_RANGE:
-                    raise refusal from error
+                    raise misfit from error
                 self._one_by_one = True
                 raise StatementRefusedError(SERIALIZATION_FAILURE, "a negated number does not fit") from error
 
@@ -302,7 +301,7 @@ class JobCommit:
         for one in merges:
             if one.may_outgrow():
                 for (size,) in ask(command(one.outgrown())):
-                    raise FieldSizeLimitError(binding.spec.name, "row", int(str(size)), MAX_ROW_SIZE)
+                    require_size(binding.spec.name, int(str(size)))
 
     # Refusals
 

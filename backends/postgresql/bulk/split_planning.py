@@ -10,8 +10,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import sqlalchemy as sa
-
 from structable.backends.base.planned_columns import PlannedColumns, planned_columns
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
@@ -23,10 +21,11 @@ from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.feeds.layout import FEEDS, GATE
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.aggregates import aggregate_columns, group_clause
-from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
+from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.conditions import Conditions
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.backends.postgresql.sql.templates import templated
+from structable.backends.postgresql.sql.write_statements import columns_of
 from structable.spi import (
     Aggregation,
     FeedPosition,
@@ -222,9 +221,8 @@ def divided(
     """Return the states of the splits of a table."""
     connection = snapshot.connection
     size, pages, elsewhere = sizes
-    read = sa.select(*(binding.core.c[name] for name in columns.read)).select_from(binding.core)
-    rows = read.where(*_conditions(connection, binding, request))
-    query = _sql(rows)
+    rows = f"from {binding.qualified} as t where {_conditions(connection, binding, request)}"
+    query = f"select {columns_of(columns.read)} {rows}"
     most = max(1, min(splits, pages, -(-size // _LEAST_BYTES)))
     conditional = request.where is not None or request.ranges != (Range(),)
     if conditional and size >= 2 * _LEAST_BYTES and _is_indexed(connection, binding, query, most):
@@ -255,17 +253,12 @@ def _plans(connection: ServerConnection, queries: Iterable[str]) -> Iterator[dic
         yield (json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"]
 
 
-def _sql(query: sa.Select[Any]) -> str:
-    return str(query.compile(dialect=DIALECT))
-
-
 def _grouping(
-    connection: ServerConnection, binding: TableBinding, aggregation: Aggregation, rows: sa.Select[Any], query: str
+    connection: ServerConnection, binding: TableBinding, aggregation: Aggregation, rows: str, query: str
 ) -> Grouping | None:
     """Return how the server groups the rows of a query; None if it expects hardly fewer groups than rows."""
-    grouping = Grouping(
-        _sql(rows.with_only_columns(*aggregate_columns(binding, aggregation))), group_clause(aggregation)
-    )
+    wanted = ", ".join(aggregate_columns(binding.spec, aggregation))
+    grouping = Grouping(f"select {wanted} {rows}", group_clause(aggregation))
     if aggregation.group_by:
         groups, read = _plans(connection, (grouping.query + grouping.clause, query))
         if groups["Plan Rows"] * _LEAST_SHARE > read["Plan Rows"] > _FEW_ROWS:
@@ -273,10 +266,8 @@ def _grouping(
     return grouping
 
 
-def _conditions(
-    connection: ServerConnection, binding: TableBinding, request: ScanRequest
-) -> list[sa.ColumnElement[bool]]:
-    """Return the SQL of a scan's conditions, at least one and without parameters.
+def _conditions(connection: ServerConnection, binding: TableBinding, request: ScanRequest) -> str:
+    """Return the SQL of a scan's condition, without parameters.
 
     The server turns their values into literals: it reads its own quoting back as the same value.
     """
@@ -293,7 +284,7 @@ def _conditions(
         render = Statement(f"select {', '.join(pieces)}", types, prepare=False)
         results = connection.pipeline((how, Call(render, chunk)))
         literals += map(str, connection.rows(results[1])[0])
-    return [*_Rendered(binding, literals).tests(template), binding.current]
+    return _Rendered(binding, literals).tests(template)
 
 
 _MOST_RENDERED = 1_000
@@ -306,5 +297,5 @@ class _Rendered(Conditions):
         super().__init__(binding)
         self._literals = iter(literals)
 
-    def parameter_of(self, oid: int) -> Any:  # noqa: ANN401 - as good as a parameter
-        return sa.literal_column(next(self._literals))
+    def parameter_of(self, oid: int) -> str:
+        return next(self._literals)

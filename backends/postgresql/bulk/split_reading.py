@@ -78,8 +78,7 @@ class SplitReader:
         return partial_aggregates(state.spec, state.aggregation, self._batches(state, schema))
 
     def _by_groups(self, state: SplitState, aggregation: Aggregation) -> Iterator[RecordBatch]:
-        from .group_reading import read_groups
-        from .row_reading import UNSYNCHRONISED
+        from .row_reading import UNSYNCHRONISED, read_groups
 
         with self._begun(state, UNSYNCHRONISED) as connection:
             yield from read_groups(connection, state, aggregation)

@@ -77,6 +77,11 @@ class StagedTable:
     partial: bool = False  # in mode patch: whether changes of rows do not all name the same columns
     changed: tuple[str, ...] = ()  # in mode patch: the columns that they name; empty if an older structable staged
 
+    @property
+    def given(self) -> dict[str, str]:
+        """The columns of the staging table, by their fields."""
+        return dict(zip(self.columns, staged_columns(len(self.columns)), strict=True))
+
     def encode(self) -> bytes:
         return json.dumps(
             [

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from sqlalchemy.schema import CreateTable
-
 from structable.backends.base.admin_rules import require_index, require_same_case, require_specification
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
@@ -15,8 +13,8 @@ from structable.backends.postgresql.driver.sqlstates import DUPLICATE_OBJECT, DU
 from structable.backends.postgresql.driver.statement import Ask, Call, Statement, command
 from structable.backends.postgresql.driver.type_oids import TEXT
 from structable.backends.postgresql.feeds.feed_objects import feed_end
-from structable.backends.postgresql.sql.binding import DIALECT, TableBinding, TableVersion
-from structable.backends.postgresql.sql.names import CATALOG, column_name, qualified, quoted, token_name
+from structable.backends.postgresql.sql.binding import TableVersion
+from structable.backends.postgresql.sql.names import CATALOG, qualified, token_name
 from structable.spi import (
     DataCorruptionError,
     InvalidSpecificationError,
@@ -83,6 +81,8 @@ class PostgreSQLAdmin(TableAdmin):
             raise
 
     def _make(self, work: AdminWork, spec: TableSpecification) -> None:
+        from .table_definition import table_definition  # SQLAlchemy is for creation alone
+
         feed = new_feed(work.connection, self._catalog.schema, spec)
         specification, building = encode_specification(TableVersion(0, 1, spec, feed=feed))
         insert = Statement(
@@ -92,14 +92,10 @@ class PostgreSQLAdmin(TableAdmin):
         )
         made = work.ask(Call(insert, (spec.name.encode(), specification.encode(), building.encode())))
         table = TableVersion(int(str(made[0][0])), 1, spec, feed=feed)
-        binding = TableBinding(self._catalog.schema, table)
-        key = ", ".join(quoted(column_name(name)) for name in table.stored_key)
-        text = str(CreateTable(binding.core).compile(dialect=DIALECT)).strip()
-        primary = f", constraint {quoted(f'_k{table.id:x}')} primary key ({key}))"
         schema = self._catalog.schema
         work.connection.pipeline(
             [
-                command(text.removesuffix(")").rstrip() + primary),
+                command(table_definition(schema, table)),
                 command(token_definition(schema, table)),
                 *format_for(schema, spec),
                 *(

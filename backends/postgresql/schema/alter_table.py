@@ -123,10 +123,7 @@ def _additions(binding: TableBinding, change: SchemaChange, found: FoundTable) -
             continue
         if there is not None:
             commands.append(f"alter table {binding.qualified} drop column {quoted(column)}")
-        collation = ' collate "C"' if stored_type(field).name == "text" else ""
-        commands.append(
-            f"alter table {binding.qualified} add column {quoted(column)} {stored_type(field).name}{collation}"
-        )
+        commands.append(f"alter table {binding.qualified} add column {quoted(column)} {stored_type(field).sql}")
     return commands
 
 

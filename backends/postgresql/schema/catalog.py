@@ -29,6 +29,7 @@ __all__ = [
     "encode_specification",
     "format_for",
     "is_name",
+    "make_late",
     "prepare",
 ]
 
@@ -189,5 +190,18 @@ def _create(connection: ServerConnection, schema: str) -> None:
         ]
         connection.pipeline(command(statement) for statement in statements)
         _log.info("created structable's tables in the schema %r", schema)
+    finally:
+        connection.roll_back()
+
+
+def make_late(connection: ServerConnection, schema: str, statement: str, what: str) -> None:
+    """Run a statement that makes a table or a column of structable's own; several processes may do so at once.
+
+    The connection is in no transaction. Raises `StatementRefusedError` if the server refuses, e.g. for want of rights.
+    """
+    lock = f"select pg_advisory_xact_lock(hashtextextended({literal('structable ' + schema)}, 0))"
+    try:
+        connection.pipeline((command("begin"), command(lock), command(statement), command("commit")))
+        _log.info("made %s in the schema %r", what, schema)
     finally:
         connection.roll_back()
