@@ -160,7 +160,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
 
     def _defer(self, plan: Plan) -> None:
         defer(self._tx, self, plan.statement)
-        self.seen.put(plan.statement.key, plan.most)
+        self.seen.put(plan.one.key, plan.most)
 
     def _upsert(self, row: Given) -> None:
         one = OneRow.of(self.binding, row)

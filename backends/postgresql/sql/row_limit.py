@@ -24,7 +24,6 @@ from structable.spi.operations import Effect
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .names import column, literal
-from .types import stored_type
 
 __all__ = [
     "ABSENT",
@@ -118,18 +117,15 @@ def guarded(spec: TableSpecification, changes: dict[str, str], more: Sequence[Ch
     if not changes:
         return changes
     name, value = next(iter(changes.items()))
-    checks = [(row_size(spec, changes), MAX_ROW_SIZE, TOO_LARGE), *more]
-    return {**changes, name: failing(checks, spec.field(name), value)}
+    return {**changes, name: failing([(row_size(spec, changes), MAX_ROW_SIZE, TOO_LARGE), *more], value)}
 
 
-def failing(checks: Iterable[Check], field: Field, value: str) -> str:
-    """Return the SQL of a field's value that fails, with a size in its error, if a size is over its maximum."""
-    kind = stored_type(field).name
-    tests = (
-        f"when {size} > {most} then (({literal(text)} || ({size})::text)::integer)::text::{kind}"
-        for size, most, text in checks
-    )
-    return f"case {' '.join(tests)} else {value} end"
+def failing(checks: Sequence[Check], value: str) -> str:
+    """Return the SQL of a value that fails, with a size in its error, if a size is over its maximum."""
+    for size, most, text in reversed(checks):
+        failure = f"({literal(text)} || ({size})::text)::integer"
+        value = f"case when {size} <= {most} then {value} when {failure} is null then null end"
+    return value
 
 
 def refusal(

@@ -17,12 +17,13 @@ from structable.backends.postgresql.driver.errors import (
     StatementRefusedError,
     translated,
 )
+from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.merging import MergeEffect
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
 from structable.backends.postgresql.sql.row_limit import ABSENT, CHECKED_SIZE, Judge, judge
 from structable.backends.postgresql.sql.types import encode_value
-from structable.backends.postgresql.sql.write_statements import WriteShape
+from structable.backends.postgresql.sql.write_statements import WriteShape, write_statement
 from structable.spi import Isolation, Key, RecordNotFoundError, Value
 from structable.spi.operations import Effect, When
 from structable.spi.rules.changes import check_increment
@@ -36,14 +37,41 @@ from .store_parts import StoreParts
 __all__ = ["PLANS", "OneRow", "Plan", "commit_alone"]
 
 _BEGIN = BEGIN[Isolation.SNAPSHOT, False]
+_SHAPES = {
+    "put": WriteShape(Effect.CHANGE, ()),
+    "put checked": WriteShape(Effect.CHANGE, (), checked=True),
+    "change": WriteShape(Effect.CHANGE, (), When.PRESENT),
+    "change checked": WriteShape(Effect.CHANGE, (), When.PRESENT, checked=True),
+    "insert": WriteShape(Effect.PUT, (), When.ABSENT),
+    "increment": WriteShape(Effect.STEP, ()),
+    "delete": WriteShape(Effect.REMOVE, ()),
+    "merge": WriteShape(Effect.MERGE, ()),
+    "merge waiting": WriteShape(Effect.MERGE, (), waits=True),
+}
+"""What a statement of one row does, by a name that is found faster than the shape."""
+_UNCHECKED, _CHECKED = ("put", "change"), ("put checked", "change checked")
+"""Upserts of a row that may be absent, and of one that is there."""
 
 
 class Plan(NamedTuple):
-    """A write of one row."""
+    """A write of one row, with its statement for the version of the table that it was made for."""
 
-    statement: RowStatement
+    one: OneRow
+    shape: WriteShape
+    known: Statement
     most: int | None
     """The maximum size of the row afterwards, `ABSENT`, or None if it depends on the row before."""
+    whole: bool = False
+
+    @property
+    def call(self) -> Call:
+        return Call(self.known, self.one.encoded.pieces)
+
+    @property
+    def statement(self) -> RowStatement:
+        """The statement for any version of the table."""
+        one = self.one
+        return RowStatement(one.binding, self.shape, (one.encoded,), whole=self.whole, known=self.known)
 
 
 class OneRow(NamedTuple):
@@ -82,42 +110,45 @@ class OneRow(NamedTuple):
         most, judged_by = judge(self.binding.width_without(self.names), size, seen)
         if judged_by is Judge.CALL:
             return None
-        there = seen not in (None, ABSENT)
-        return self.put_of(most, there=there, checked=judged_by is Judge.SERVER, whole=whole)
+        kinds = _CHECKED if judged_by is Judge.SERVER else _UNCHECKED
+        return self._plan(kinds[seen is not None and seen != ABSENT], most, whole)
 
-    def put_of(self, most: int | None, *, there: bool, checked: bool = False, whole: bool = False) -> Plan:
-        """Return the plan of an upsert, of a row that is known to be `there` or may be absent."""
-        when = When.PRESENT if there else When.ANY
-        return Plan(self._statement(Effect.CHANGE, when, checked=checked, whole=whole), most)
+    def put_of(self, most: int, *, there: bool) -> Plan:
+        """Return the plan of an upsert that surely fits, of a row that is known to be `there` or may be absent."""
+        return self._plan(_UNCHECKED[there], most)
 
     def insert(self) -> Plan:
         """Return the plan of an insertion, which the key refuses if there is a row."""
-        return Plan(self._statement(Effect.PUT, When.ABSENT), self.encoded.size)
+        return self._plan("insert", self.encoded.size)
 
     def update(self) -> Plan | None:
         """Return the plan of a change of an existing row; None if its size is to be looked at."""
         if self.encoded.size > CHECKED_SIZE:
             return None
-        return Plan(self._statement(Effect.CHANGE, When.PRESENT, checked=True), None)
+        return self._plan("change checked", None)
 
     def merge(self, seen: int | None, *, waits: bool) -> Plan:
         """Return the plan of an upsert of a table that merges."""
-        binding, shape = self.binding, WriteShape(Effect.MERGE, self.names, waits=waits)
-        require_flag(binding, self.encoded)
-        most = after_merge(binding, seen, shape.merge, self.encoded.size)
-        return Plan(RowStatement(binding, shape, (self.encoded,)), most)
+        require_flag(self.binding, self.encoded)
+        if waits:  # the only call of its transaction
+            return self._plan("merge waiting", None)
+        return self._plan("merge", after_merge(self.binding, seen, MergeEffect.ADD, self.encoded.size))
 
     def increment(self, seen: int | None = None) -> Plan:
-        most = None if seen is None else max(seen, 0) + self.encoded.size
-        return Plan(self._statement(Effect.STEP), most)
+        return self._plan("increment", None if seen is None else max(seen, 0) + self.encoded.size)
 
     def delete(self) -> Plan:
-        return Plan(self._statement(Effect.REMOVE), ABSENT)
+        return self._plan("delete", ABSENT)
 
-    def _statement(
-        self, effect: Effect, when: When = When.ANY, *, checked: bool = False, whole: bool = False
-    ) -> RowStatement:
-        return RowStatement(self.binding, WriteShape(effect, self.names, when, checked), (self.encoded,), whole=whole)
+    def _plan(self, kind: str, most: int | None, whole: bool = False) -> Plan:
+        binding, names = self.binding, self.names
+
+        def make() -> tuple[WriteShape, Statement]:
+            shape = _SHAPES[kind]._replace(names=names)
+            return shape, write_statement(binding, shape, many=False)
+
+        shape, statement = binding.kept((kind, names), make)
+        return Plan(self, shape, statement, most, whole)
 
     @classmethod
     def raised(cls, binding: TableBinding, key: object, name: object, amount: object) -> OneRow:
@@ -195,7 +226,7 @@ def commit_alone(store: StoreParts, table: str, plan: Plan) -> bool:
     CommitOutcomeUnknownError
         If it broke during the commit, and the server could not be asked.
     """
-    statement, shape = plan.statement, plan.statement.shape
+    shape = plan.shape
     # An insertion waits for a transaction that inserts the same key, or deletes it.
     waits, must_exist = shape.waits or shape.when is When.ABSENT, shape.when is When.PRESENT
     pool = store.pool
@@ -205,7 +236,7 @@ def commit_alone(store: StoreParts, table: str, plan: Plan) -> bool:
         if connection.commits:  # the first commit of a connection has no receipt
             receipt = store.receipts.next(connection)
         if receipt is not None:
-            begin, calls = BEGIN_WAITING if waits else _BEGIN, (statement.call(statement.first),)
+            begin, calls = BEGIN_WAITING if waits else _BEGIN, (plan.call,)
             result = receipt.commit(begin, calls, of_one_row=True, if_changed=must_exist, waits=waits)
         if result is None:
             connection.roll_back()
@@ -225,6 +256,5 @@ def commit_alone(store: StoreParts, table: str, plan: Plan) -> bool:
             raise error from loss
         return True
     if result is not None and must_exist and not result.command_tuples:
-        one = OneRow(statement.first, shape.names, statement.rows[0])
-        raise RecordNotFoundError(table, one.key_values)
+        raise RecordNotFoundError(table, plan.one.key_values)
     return result is not None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from structable.backends.postgresql.driver.statement import Call
+from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.key_lookups import oversized
 from structable.backends.postgresql.sql.names import HIDDEN_KEY
@@ -79,7 +79,8 @@ def pieces_for(binding: TableBinding, first: TableBinding, names: tuple[str, ...
 class RowStatement(NamedTuple):
     """One statement, and its rows; `first` is the version of the table that they were encoded for.
 
-    A row that is `whole` has nulls for all fields that it does not name. With `many` false it writes one row.
+    A row that is `whole` has nulls for all fields that it does not name. With `many` false it writes one row, by a
+    statement that may be `known` for the first version.
     """
 
     first: TableBinding
@@ -87,9 +88,12 @@ class RowStatement(NamedTuple):
     rows: Sequence[EncodedRow]
     many: bool = False
     whole: bool = False
+    known: Statement | None = None
 
     def call(self, binding: TableBinding) -> Call:
         """Return the call for a version of the table."""
+        if self.known is not None and binding is self.first:
+            return Call(self.known, self.rows[0].pieces)
         shape, names = self.shape, self.shape.names
         if not self.many:
             [one] = self.rows
