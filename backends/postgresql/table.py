@@ -167,7 +167,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         if not self.binding.merges:
             self._put(one)
             return
-        # A row is only asked about by a later write.
+        # The only call has no later write that asks what is known of the row.
         seen = None if self._tx.has_one_call else self.seen.get(one.key)
         self._defer(one.merge(seen, waits=self._tx.waits))
 
