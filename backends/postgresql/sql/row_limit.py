@@ -24,6 +24,7 @@ from structable.spi.operations import Effect
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .names import column, literal
+from .types import stored_type
 
 __all__ = [
     "ABSENT",
@@ -117,14 +118,18 @@ def guarded(spec: TableSpecification, changes: dict[str, str], more: Sequence[Ch
     if not changes:
         return changes
     name, value = next(iter(changes.items()))
-    return {**changes, name: failing([(row_size(spec, changes), MAX_ROW_SIZE, TOO_LARGE), *more], value)}
+    return {
+        **changes,
+        name: failing([(row_size(spec, changes), MAX_ROW_SIZE, TOO_LARGE), *more], spec.field(name), value),
+    }
 
 
-def failing(checks: Sequence[Check], value: str) -> str:
-    """Return the SQL of a value that fails, with a size in its error, if a size is over its maximum."""
+def failing(checks: Sequence[Check], field: Field, value: str) -> str:
+    """Return the SQL of a field's value that fails, with a size in its error, if a size is over its maximum."""
+    kind = stored_type(field).name  # of a value that is null, too
     for size, most, text in reversed(checks):
         failure = f"({literal(text)} || ({size})::text)::integer"
-        value = f"case when {size} <= {most} then {value} when {failure} is null then null end"
+        value = f"case when {size} <= {most} then {value} when {failure} is null then null::{kind} end"
     return value
 
 

@@ -218,7 +218,7 @@ def _raised(spec: TableSpecification, name: str, amount: str) -> str:
     first = amount
     if not all(one.type.width for one in spec.fields):
         size = f"{row_size(spec, {})} + {field.type.width}"
-        first = failing([(size, MAX_ROW_SIZE, TOO_LARGE)], amount)
+        first = failing([(size, MAX_ROW_SIZE, TOO_LARGE)], field, amount)
     return f"case when {old} is not null then {total} else {first} end"
 
 
