@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from structable.spi import Field, FieldType, InvalidFieldError, Value
 from structable.spi.exact_decimals import EXACT
-from structable.spi.rules.values import check_value, lost_digits
+from structable.spi.value_checks import check_value, lost_digits
 
 __all__ = ["JsonValue", "LiteralError", "format_value", "parse_value", "value_from_json", "value_to_json"]
 
