@@ -310,3 +310,31 @@ class RuleChangeRules(FieldRuleCase):
         assert [done for done, _ in told] == sorted(done for done, _ in told)
         assert all(total is None or done <= total for done, total in told)
         assert keys(migrating.table("events").scan_index("size", 7)) == [(7,)]
+
+    @pytest.mark.parametrize("producer", ["lookup", "input"])
+    def test_feeds_go_on_under_rules(self, migrating: Storage, producer: str) -> None:
+        """A change feed has what rules add to writes, and goes on without a field that is dropped."""
+        self.require("change_feeds")
+        self.require("table_types")
+        spec = EVENTS.evolve(options={"changelog-producer": producer})
+        migrating.admin.create(spec)
+        table, feed = migrating.table("events"), migrating.changes("events")
+        table.upsert({"id": 1, "body": FIVE, "size": 1, "remark": "x"})
+        begun = feed.latest()
+        migrating.admin.set_rules("events", [replace(NUMBER, ready=True)])
+        table.upsert({"id": 1, "body": '{"a": {"n": 6}}'})
+        table.increment((1,), "size")
+        changed = feed.latest()
+        migrating.admin.drop_field("events", "size")
+        table.upsert({"id": 1, "body": None})
+        found = [change.row for change in feed.read(since=begun) if change.kind == "+U"]
+        assert [(row["body"], row["number"]) for row in found] == [
+            ('{"a": {"n": 6}}', 6),
+            ('{"a": {"n": 6}}', 6),
+            (None, None),
+        ]
+        assert all("size" not in row for row in found)
+        migrating.admin.create_or_update(spec)
+        table.upsert({"id": 1, "size": 7})
+        rows = [change.row for change in feed.read(since=changed) if change.kind == "+U"]
+        assert [row["size"] for row in rows] == [None, 7]
