@@ -5,12 +5,14 @@ A write becomes one write of all fields that it concerns, so that it is done as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from .changes import RowKind
 from .computed_rows import ComputedRows, ListedRows, with_computed
+from .errors import InvalidFieldError
 from .evaluation import same
 from .filters import Filter
 from .operations import (
@@ -47,7 +49,24 @@ from .values import Key, Value
 
 __all__ = ["RuledTable"]
 
+Given = TypeVar("Given")
+Result = TypeVar("Result")
 _ALL_NULL: Mapping[str, Value] = {}
+
+
+def _on_current_schema(operation: Callable[[RuledTable, Given], Result]) -> Callable[[RuledTable, Given], Result]:
+    """Make an operation that rejects its argument try again if a store finds that the table has other fields now."""
+
+    @wraps(operation)
+    def run(table: RuledTable, given: Given) -> Result:
+        try:
+            return operation(table, given)
+        except InvalidFieldError:
+            if not table._renewed():
+                raise
+        return operation(table, given)
+
+    return run
 
 
 class RuledTable(StructuredTable):
@@ -56,7 +75,7 @@ class RuledTable(StructuredTable):
     Parameters
     ----------
     table : StructuredTable
-        The table without them. It does not change its specification.
+        The table without them. Its fields may turn out to be others than was known, its rules not.
     rules : RowRules
         The rules.
     """
@@ -65,9 +84,20 @@ class RuledTable(StructuredTable):
 
     def __init__(self, table: StructuredTable, rules: RowRules) -> None:
         self._table = table
+        self._keep(rules)
+
+    def _keep(self, rules: RowRules) -> None:
         self._rules = rules
         self._spec = rules.spec
         self._computes = rules.answer_reads
+
+    def _renewed(self) -> bool:
+        """Look up whether the table has other fields now; it has the same rules, or the transaction has failed."""
+        rules = RowRules.of(self._table.specification)
+        if rules is None or rules.spec == self._spec:
+            return False
+        self._keep(rules)
+        return True
 
     @property
     def specification(self) -> TableSpecification:
@@ -78,6 +108,7 @@ class RuledTable(StructuredTable):
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         return super().read(key, columns) if self._computes else self._table.read(key, columns)
 
+    @_on_current_schema
     def _lookup(self, lookup: Lookup) -> list[Row]:
         if not self._computes:
             return self._table._lookup(lookup)
@@ -88,9 +119,10 @@ class RuledTable(StructuredTable):
 
     def _names(self, columns: Iterable[str] | None) -> tuple[str, ...]:
         """Return the columns of a read's rows."""
-        shown = self._table.specification  # refuses a transaction that has ended
-        return row_columns(shown, columns) or (*shown.primary_key, *(field.name for field in shown.value_fields))
+        spec = self._spec
+        return row_columns(spec, columns) or (*spec.primary_key, *(field.name for field in spec.value_fields))
 
+    @_on_current_schema
     def _scan(self, scan: Scan) -> RowIterator:
         if not self._computes:
             return self._table._scan(scan)
@@ -142,6 +174,7 @@ class RuledTable(StructuredTable):
         order = order if order is None else rules.aliases.get(order, order)
         return _Request(scan._replace(where=stored, order_by=order, indexed=indexed), computed)
 
+    @_on_current_schema
     def _explain(self, scan: Scan) -> ScanExplanation:
         if not self._computes:
             return self._table._explain(scan)
@@ -156,6 +189,7 @@ class RuledTable(StructuredTable):
         residual = str(request.where) if found.residual is None else f"{found.residual} and {request.where}"
         return replace(found, residual=residual, notes=(*found.notes, note))
 
+    @_on_current_schema
     def _count(self, scan: Scan) -> int:
         if not self._computes:
             return self._table._count(scan)
@@ -168,7 +202,10 @@ class RuledTable(StructuredTable):
     # Writing
 
     def upsert(self, row: Mapping[str, Value]) -> None:
-        full = self._rules.alone(UPSERT, row)
+        try:
+            full = self._rules.alone(UPSERT, row)
+        except InvalidFieldError:
+            full = None  # the table may have changed
         if full is None:
             super().upsert(row)
         else:
@@ -177,6 +214,7 @@ class RuledTable(StructuredTable):
     def _admit(self, operation: str) -> None:
         self._table._admit(operation)
 
+    @_on_current_schema
     def _write(self, writes: RowWrites) -> Answer | None:
         self._table._admit(writes.verb.name)
         if not isinstance(writes.rows, list | tuple):
@@ -289,6 +327,7 @@ class RuledTable(StructuredTable):
         row = {**dict(zip(self._spec.primary_key, key, strict=True)), name: new}
         return self._write(RowWrites(UPDATE, (row,), _ALL_NULL))
 
+    @_on_current_schema
     def _write_range(self, write: RangeWrite) -> int:
         self._table._admit(write.name)
         rules, changes = self._rules, write.changes

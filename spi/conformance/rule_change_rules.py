@@ -15,6 +15,7 @@ from structable.spi import (
     FieldType,
     InvalidFieldError,
     InvalidSpecificationError,
+    Range,
     Renamed,
     Retired,
     SchemaIncompatibleError,
@@ -25,6 +26,7 @@ from structable.spi import (
     TableNotFoundError,
     TableSpecification,
     TransactionConflictError,
+    col,
     connect,
 )
 
@@ -90,6 +92,31 @@ class RuleChangeRules(FieldRuleCase):
         for table in tables:
             assert [row.number for row in table.scan()] == [None, 5, 5, 5]
             table.upsert({"id": 0, "number": None})
+
+    def test_new_fields_are_known_under_rules(self, migrating: Storage, other: Storage) -> None:
+        """A field that is added under rules is known to every storage at once."""
+        migrating.admin.create(EVENTS)
+        migrating.admin.set_rules("events", [NUMBER])
+        uses: list[Callable[[StructuredTable, str], object]] = [
+            lambda table, name: table.upsert({"id": 1, "body": FIVE, name: 1}),
+            lambda table, name: table.update({"id": 1, name: 2}),
+            lambda table, name: table.read((1,), [name, "number"]),
+            lambda table, name: plain(table.scan(columns=[name], where=col(name) > 0)),
+            lambda table, name: table.count(where=(col(name) > 0) & (col("number") == 5)),
+            lambda table, name: table.update_all(Range.all(), {name: 1}),
+        ]
+        fields = [*EVENTS.fields]
+        table = other.table("events")
+        table.upsert({"id": 1, "body": FIVE})
+        for number, use in enumerate(uses):
+            fields.append(Field.int(f"new{number}"))
+            migrating.admin.create_or_update(EVENTS.evolve(fields=fields))
+            if number % 2:
+                use(table, f"new{number}")
+            else:
+                with other.transaction() as tx:
+                    use(tx.table("events"), f"new{number}")
+            assert table.read((1,), ["number"]) == {"id": 1, "number": 5}
 
     def test_misfit_rules_are_refused(self, migrating: Storage) -> None:
         """Rules that do not fit are `InvalidSpecificationError`; of a table that is not there `TableNotFoundError`."""
