@@ -39,6 +39,7 @@ AREAS = {
                 "access",
                 "joins",
                 "datasets",
+                "migrations",
                 "growth",
                 "postgresql",
                 "hbase",

@@ -17,7 +17,7 @@ from structable.spi.table_options import ChangelogProducer
 from .arguments import Access, Table, Url, open_store
 from .batch_writer import BatchWriter
 from .errors import UsageProblem
-from .literals import LiteralError, parse_value
+from structable.spi.literals import LiteralError, parse_value
 from .output import TABLE_LIMIT, format_of, open_output, open_writer
 from .selection import Columns, named_columns
 

@@ -18,7 +18,7 @@ from rich.text import Text
 from structable.spi import Field, Value
 
 from .batch_writer import BatchWriter
-from .literals import format_value
+from structable.spi.literals import format_value
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -89,12 +89,25 @@ def _examine_store(storage: Storage, url: str, tables: list[str] | None, repair:
         yield from storage.diagnose()
     except StructableError as error:
         yield Finding(FindingLevel.PROBLEM, "state", str(error))
+    yield from _examine_revisions(storage, names)
     yield Finding(FindingLevel.OK, "tables", f"{len(names):,}")
     for name in names if tables is None else tables:
         try:
             yield from _examine_table(storage, name)
         except StructableError as error:
             yield Finding(FindingLevel.PROBLEM, f"table {name}", str(error))
+
+
+def _examine_revisions(storage: Storage, names: list[str]) -> Iterator[Finding]:
+    """Yield the revisions of migrations that are paused, by their table, which any package may have made."""
+    for name in names:
+        if not (name.startswith("structable_") and name.endswith("revisions")):
+            continue
+        with storage.table(name).scan(columns=["name", "state", "error"]) as rows:
+            for row in rows:
+                if row.state == "PAUSED":
+                    text = f"{row.name} is paused: {row.error}; mend that, then 'structable migrate resume'"
+                    yield Finding(FindingLevel.PROBLEM, f"revision {row.revision}", text)
 
 
 def _examine_table(storage: Storage, name: str) -> Iterator[Finding]:

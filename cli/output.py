@@ -17,7 +17,7 @@ from structable.spi import Field
 
 from .batch_writer import BatchWriter
 from .errors import UsageProblem
-from .literals import value_to_json
+from structable.spi.literals import value_to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from structable.spi import Filter, Range, TableSpecification, Value
 from structable.spi.showing import not_a_field
 
 from .errors import UsageProblem
-from .literals import LiteralError, parse_value
+from structable.spi.literals import LiteralError, parse_value
 from .where import parse_where
 
 __all__ = [

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from structable.datasets import SchemaMissingError, SystemData
+from structable.datasets.upgrade import system_migrator
 from structable.spi import Storage, connect, mask_url
 
 __all__ = ["app"]
@@ -51,6 +52,21 @@ def init(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
         typer.echo(json.dumps({"created": made}))
     else:
         typer.echo(f"{mask_url(url)}: {len(made)} tables created")
+
+
+@app.command()
+def upgrade(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
+    """Take the tables of an earlier release to this one, while programs of both run; a second time nothing changes."""
+    with _connected(url, create=False) as storage:
+        migrator = system_migrator(storage, prefix)
+        migrator.up()
+        SystemData.create(storage, prefix)
+        found = migrator.status()
+    if form is Format.JSON:
+        typer.echo(json.dumps([one.to_document() for one in found]))
+    else:
+        for one in found:
+            typer.echo(f"{one.number:04} {one.name} {one.progress}")
 
 
 @app.command()

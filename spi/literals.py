@@ -16,9 +16,11 @@ import struct
 from collections.abc import Callable
 from typing import TypeAlias
 
-from structable.spi import Field, FieldType, InvalidFieldError, Value
-from structable.spi.exact_decimals import EXACT
-from structable.spi.rules.values import check_value, lost_digits
+from .errors import InvalidFieldError
+from .exact_decimals import EXACT
+from .fields import Field, FieldType
+from .rules.values import check_value, lost_digits
+from .values import Value
 
 __all__ = ["JsonValue", "LiteralError", "format_value", "parse_value", "value_from_json", "value_to_json"]
 
