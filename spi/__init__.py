@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .admin import TableAdmin
+from .admin import Progress, TableAdmin
 from .aggregates import AggregateExpression, Aggregation
 from .autocommit import AutoCommitTable
 from .backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
@@ -45,6 +45,8 @@ from .errors import (
 from .evaluation import compile_filter
 from .expressions import Expression
 from .feeds import ChangeFeed, ChangeIterator, ChangePlan
+from .field_functions import Cast, Computed, FieldFunction, JsonField, Lower
+from .field_rules import Derived, FieldRule, Renamed, Retired
 from .fields import Field, FieldType
 from .filters import Column, Filter, col
 from .loader import InstalledBackend, connect, installed_backends, read_split
@@ -85,6 +87,7 @@ __all__ = [
     "Aggregation",
     "Backend",
     "BackendNotFoundError",
+    "Cast",
     "Change",
     "ChangeFeed",
     "ChangeIterator",
@@ -94,10 +97,14 @@ __all__ = [
     "CommitOutcomeUnknownError",
     "CommitResult",
     "CompactionProgress",
+    "Computed",
     "DataCorruptionError",
+    "Derived",
     "Expression",
     "FeedPosition",
     "Field",
+    "FieldFunction",
+    "FieldRule",
     "FieldSizeLimitError",
     "FieldType",
     "Filter",
@@ -107,16 +114,21 @@ __all__ = [
     "InvalidFieldError",
     "InvalidSpecificationError",
     "Isolation",
+    "JsonField",
     "Key",
+    "Lower",
     "Option",
     "OptionValue",
     "PatchArm",
     "Range",
     "PlanChangedError",
     "PlanError",
+    "Progress",
     "RecordChangedError",
     "RecordExistsError",
     "RecordNotFoundError",
+    "Renamed",
+    "Retired",
     "Row",
     "RowIterator",
     "RowKind",

@@ -263,6 +263,9 @@ class StagedWrite:
         The number of rows staged.
     state : bytes
         The backend's own data.
+    rules : str
+        The digest of the rules under which they were staged; of another digest than the table's then, `commit_write`
+        refuses them.
     """
 
     job_id: str
@@ -270,6 +273,7 @@ class StagedWrite:
     attempt: int
     rows: int
     state: bytes = field(default=b"", repr=False)
+    rules: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ import builtins
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from .admin import TableAdmin
+from .admin import Progress, TableAdmin
 from .bulk import CommitResult, StagedWrite, WriteJob
 from .compaction import CompactionProgress
 from .delegation import DelegatingStorage
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
+from .field_rules import FieldRule
 from .operations import BeginWrite, Lookup, RangeWrite, RowWrites, Scan
 from .positions import FeedPosition
 from .rows import Row
@@ -129,14 +130,22 @@ class ReadOnlyAdmin(TableAdmin):
     def create(self, spec: TableSpecification) -> None:
         self._refuse("create")
 
-    def create_or_update(self, spec: TableSpecification) -> None:
+    def create_or_update(
+        self, spec: TableSpecification, *, progress: Progress | None = None, revision: int | None = None
+    ) -> None:
         self._refuse("create_or_update")
 
     def drop(self, table: str) -> None:
         self._refuse("drop")
 
-    def drop_index(self, table: str, field: str) -> None:
+    def drop_index(self, table: str, field: str, *, revision: int | None = None) -> None:
         self._refuse("drop_index")
+
+    def set_rules(self, table: str, rules: Iterable[FieldRule], *, revision: int | None = None) -> None:
+        self._refuse("set_rules")
+
+    def drop_field(self, table: str, field: str, *, revision: int | None = None) -> None:
+        self._refuse("drop_field")
 
 
 class ReadOnlyStorage(DelegatingStorage):

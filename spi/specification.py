@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from .errors import InvalidSpecificationError
+from .field_rules import FieldRule, checked_rules
 from .fields import Field, FieldType
 from .option_parsing import parse_options
 from .showing import not_a_field, shown
@@ -42,6 +43,8 @@ class TableSpecification:
         Distinct key-able fields outside the key, each indexed on its own. The order counts for equality.
     options : mapping of str to str, optional
         Table options; read-only. docs/table-types.md lists them; names that begin with `user.` mean nothing.
+    rules : iterable of Derived, Renamed and Retired, optional
+        What always holds between fields, whatever program writes. Fields of rules are fields of the table.
 
     Attributes
     ----------
@@ -59,6 +62,7 @@ class TableSpecification:
     primary_key: tuple[str, ...]
     indexes: tuple[str, ...]
     options: Mapping[str, str] = dataclasses.field(hash=False)
+    rules: tuple[FieldRule, ...]
     table_options: TableOptions = dataclasses.field(init=False, compare=False)
     _by_name: dict[str, Field] = dataclasses.field(init=False, compare=False)
     _meaningless: bool = dataclasses.field(init=False, compare=False)
@@ -71,6 +75,7 @@ class TableSpecification:
         primary_key: Iterable[str] = (),
         indexes: Iterable[str] = (),
         options: Mapping[str, str] | None = None,
+        rules: Iterable[FieldRule] = (),
     ) -> None:
         name = _checked_name(name, "table")
         checked = _checked_fields(name, fields)
@@ -86,7 +91,8 @@ class TableSpecification:
                 _invalid(name, f"index {index!r} is a field of the primary key; only other fields can be indexed")
         meaningless = isinstance(options, MeaninglessOptions)
         meaning = TableOptions() if meaningless else parse_options(name, by_name, key, checked_options)
-        attributes = (name, checked, key, indexed, checked_options, meaning, by_name, meaningless)
+        kept = checked_rules(name, by_name, key, rules, merges=meaning.merges)
+        attributes = (name, checked, key, indexed, checked_options, kept, meaning, by_name, meaningless)
         for one, value in zip(dataclasses.fields(self), attributes, strict=True):
             object.__setattr__(self, one.name, value)
 
@@ -144,7 +150,8 @@ class TableSpecification:
 
     def __repr__(self) -> str:
         name, *others = self._arguments().items()
-        return f"TableSpecification({name[1]!r}, {', '.join(f'{key}={value!r}' for key, value in others)})"
+        shown_parts = [f"{key}={value!r}" for key, value in others if value or key != "rules"]
+        return f"TableSpecification({name[1]!r}, {', '.join(shown_parts)})"
 
     def __reduce__(self) -> tuple[object, ...]:
         return TableSpecification, tuple(self._arguments().values())
