@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from structable.spi import TableSpecification, Value
 from structable.spi.exact_decimals import EXACT
+from structable.spi.literals import LiteralError, value_from_json, value_to_json
 from structable.spi.showing import not_a_field
 
 from .file_columns import NamedFields
-from structable.spi.literals import LiteralError, value_from_json, value_to_json
 
 __all__ = ["row_from_json", "row_to_json"]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from structable.spi import Field
+from structable.spi.literals import value_to_json
 
 from .batch_writer import BatchWriter
 from .errors import UsageProblem
-from structable.spi.literals import value_to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 
 from structable.spi import Field, FieldType
 from structable.spi.arrow_columns import CastError, arrow_type
-
 from structable.spi.literals import LiteralError, format_value, parse_value
 
 __all__ = ["column_from_text", "column_to_text"]

@@ -27,8 +27,10 @@ class _PrefixedFolder(Folder):
         return [replace(one, operations=self._renamed(one.operations)) for one in super().revisions()]
 
     def _renamed(self, operations: Operations) -> Operations:
-        parts = (tuple(map(self._of_prefix, part)) for part in (operations.up, operations.contract, operations.down))
-        return Operations(*parts, operations.reversible)
+        up, contract, down = (
+            tuple(map(self._of_prefix, part)) for part in (operations.up, operations.contract, operations.down)
+        )
+        return Operations(up, contract, down, operations.reversible)
 
     def _of_prefix(self, operation: Operation) -> Operation:
         if isinstance(operation, Run):

@@ -7,8 +7,8 @@ revision it is of. docs/migrations.md is the guide.
 from __future__ import annotations
 
 from .autogenerate import Differences, differences
-from .background import Background
 from .backfill import Mapper
+from .background import Background
 from .errors import (
     IrreversibleError,
     LiveClientsError,

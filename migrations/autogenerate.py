@@ -13,6 +13,7 @@ from structable.spi.fields import widens
 from .errors import RevisionError
 from .folder import Folder, Revision
 from .functions import put_on_path
+from .history import RevisionRow
 from .operations import (
     AddField,
     AddIndex,
@@ -25,7 +26,6 @@ from .operations import (
     RenameField,
     WidenField,
 )
-from .history import RevisionRow
 
 __all__ = ["Differences", "differences", "specifications_named"]
 
@@ -63,7 +63,9 @@ def specifications_named(name: str, folder: Path) -> list[TableSpecification]:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise RevisionError(f"the target {name!r} cannot be imported: {error}; name it as package:SPECIFICATIONS") from error
+        raise RevisionError(
+            f"the target {name!r} cannot be imported: {error}; name it as package:SPECIFICATIONS"
+        ) from error
     specs = list(found.values() if isinstance(found, Mapping) else found) if isinstance(found, Iterable) else [found]
     if not all(isinstance(one, TableSpecification) for one in specs):
         raise RevisionError(f"the target {name!r} is no list of TableSpecification")
@@ -162,25 +164,25 @@ class _Dropped:
 
 
 def _made(revisions: Iterable[Revision]) -> list[str]:
-    return sorted({one.table for revision in revisions for one in revision.operations.up if isinstance(one, CreateTable)})
+    return sorted(
+        {one.table for revision in revisions for one in revision.operations.up if isinstance(one, CreateTable)}
+    )
 
 
 def _create(found: Differences, spec: TableSpecification) -> None:
     derived = [rule for rule in spec.rules if isinstance(rule, Derived)]
     found.up.append(CreateTable(spec.evolve(rules=[])))
-    for rule in derived:
-        found.up.append(AddField(spec.name, spec.field(rule.field), rule.function, rule.source))
-    for rule in spec.rules:
-        if isinstance(rule, Renamed):
-            raise RevisionError(f"table {spec.name!r} is new and has {rule!r}; leave the old field out")
+    found.up += [AddField(spec.name, spec.field(rule.field), rule.function, rule.source) for rule in derived]
+    if any(isinstance(rule, Renamed) for rule in spec.rules):
+        raise RevisionError(f"table {spec.name!r} is new and has a renamed field; leave the old name out")
 
 
 def _compare(found: Differences, before: TableSpecification, wanted: TableSpecification) -> None:
     name = wanted.name
     if before.primary_key != wanted.primary_key:
         raise RevisionError(
-            f"table {name!r} has the key ({', '.join(before.primary_key)}) and cannot get ({', '.join(wanted.primary_key)}); "
-            "make a new table, and feed it by the old one's snapshot and changes"
+            f"table {name!r} has the key ({', '.join(before.primary_key)}) and cannot "
+            f"get ({', '.join(wanted.primary_key)}); make a new table, which the old one's feed fills"
         )
     if {**before.options, **wanted.options} != dict(before.options):
         raise RevisionError(f"table {name!r} has the options {dict(before.options)!r}; no revision changes options")
@@ -204,15 +206,13 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
             found.up.append(WidenField(name, one))
         elif old != one and not widens(one, old):
             raise RevisionError(
-                f"table {name!r}: {old} cannot become {one.type_text}; add a field of another name, and derive or rewrite it"
+                f"table {name!r}: {old} cannot become {one.type_text}; add a field of another name, and derive it"
             )
         if rule is not None and one.name not in present:
             found.up.append(AddField(name, one, rule.function, rule.source))
     found.up += [AddIndex(name, one) for one in wanted.indexes if one not in before.indexes]
     gone = [one for one in before.fields if one.name not in wanted]
-    found.contract += [
-        DropIndex(name, one) for one in before.indexes if one not in wanted.indexes and one in wanted
-    ]
+    found.contract += [DropIndex(name, one) for one in before.indexes if one not in wanted.indexes and one in wanted]
     found.contract += [DropField(name, one.name) for one in gone if one.name not in renames.values()]
     for old in gone:
         for new in added:

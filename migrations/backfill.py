@@ -100,7 +100,9 @@ class Backfill:
             raise Stopped("the runner was stopped")
         left = [number for number, done in self._parts(revision, operation, fill) if not done]
         if left:
-            raise MigrationError(f"the mapper did not fill {len(left)} parts of table {fill.table!r}; resume to fill them")
+            raise MigrationError(
+                f"the mapper did not fill {len(left)} parts of table {fill.table!r}; resume to fill them"
+            )
 
     def _by_threads(self, filler: PartFiller, waiting: list[int]) -> None:
         failed = threading.Event()
@@ -131,10 +133,7 @@ class Backfill:
         def make(tx: Transaction) -> list[tuple[int, bool]]:
             self._lease.hold(tx)
             self._history.tasks(tx).insert_many(
-                [
-                    _task(revision, operation, number, part, self._clocks.clock())
-                    for number, part in enumerate(parts)
-                ]
+                [_task(revision, operation, number, part, self._clocks.clock()) for number, part in enumerate(parts)]
             )
             return [(number, False) for number in range(len(parts))]
 

@@ -1,4 +1,4 @@
-"""One batch of a part: a snapshot transaction that changes rows and moves the part's cursor, so that none is done twice."""
+"""One batch of a part: a snapshot transaction that changes rows and moves the cursor, so that none is done twice."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from structable.spi import Row, StructableError, Transaction, Value
 from .clocks import Clock
 from .errors import MigrationError
 from .fills import Changed, Fill
+from .history import History
 from .key_texts import range_of_texts, text_of_key
 from .lease import check_epoch
-from .history import History
 
 __all__ = ["MOST_BYTES", "MOST_ROWS", "Batch", "TaskKey", "do_batch", "transform"]
 
@@ -46,9 +46,7 @@ class Batch:
     done: bool
 
 
-def do_batch(
-    history: History, key: TaskKey, fill: Fill, *, rows: int, lost: int, epoch: int, clock: Clock
-) -> Batch:
+def do_batch(history: History, key: TaskKey, fill: Fill, *, rows: int, lost: int, epoch: int, clock: Clock) -> Batch:
     """Do the next rows of a part, at most `rows` and 4 MiB, in one transaction.
 
     Parameters

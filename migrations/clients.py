@@ -60,7 +60,8 @@ def require_no_older(history: History, revision: int, clocks: Clocks) -> None:
         if not now:
             return
         if before - begun >= WATCHED:
-            ended = [(client.application, client.instance) for client in now]
-            storage.run(lambda tx: history.clients(tx).delete_many(ended))
-            return
+            break
         clocks.wait(_LOOKS, never)
+    ended = [(client.application, client.instance) for client in first]
+    if ended:
+        storage.run(lambda tx: history.clients(tx).delete_many(ended))

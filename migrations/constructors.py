@@ -1,4 +1,4 @@
-"""What the operations of a revision's script take, so that scripts import nothing: fields, tables, functions of fields."""
+"""What the operations of a script take, so that it imports nothing: fields, tables, functions of fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Constructors"]
 
 
 class Constructors:
-    """Makes fields (`op.long("n")`), tables (`op.table("runs", [...], ["app"])`) and functions of fields (`op.lower()`)."""
+    """Makes fields (`op.long("n")`), tables (`op.table("runs", fields, ["app"])`) and functions (`op.lower()`)."""
 
     def table(
         self,
@@ -42,7 +42,11 @@ class Constructors:
     timestamp_ntz: Callable[[str], Field] = staticmethod(Field.timestamp_ntz)
 
     def json_field(
-        self, path: tuple[str | builtins.int, ...], type: FieldType | str, *, strict: bool = False  # noqa: A002
+        self,
+        path: tuple[str | builtins.int, ...],
+        type: FieldType | str,  # noqa: A002
+        *,
+        strict: bool = False,
     ) -> JsonField:
         """Return the function that takes a value out of a JSON document: a type by its name, such as "long"."""
         return JsonField(path, type, strict=strict)
@@ -54,4 +58,3 @@ class Constructors:
     def lower(self) -> Lower:
         """Return the function that makes a string lower case."""
         return Lower()
-

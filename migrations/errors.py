@@ -56,8 +56,8 @@ class RevisionChangedError(MigrationError):
 
     def __init__(self, revision: int, file: str) -> None:
         super().__init__(
-            f"{file} records other operations than revision {revision} of the store, which began with them; restore the "
-            "script, and put the change in a new revision"
+            f"{file} records other operations than revision {revision} of the store, which began with them; restore "
+            "the script, and put the change in a new revision"
         )
         self.revision = revision
         self.file = file

@@ -1,4 +1,4 @@
-"""What an operation does to each existing row, one row at a time: the matter of the backfill and of its verification."""
+"""What an operation does to each existing row: the matter of the backfill and of its verification."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Fill(Protocol):
     def open(self, tx: Transaction) -> StructuredTable:
         """Return the table in a transaction, as this fill reads and writes it."""
 
-    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:  # noqa: A002
+    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
         """Return the rows to look at, in key order."""
 
     def change(self, row: Row) -> Changed:
@@ -87,7 +87,7 @@ class DerivedFill:
         self._rules = RowRules.of(table.specification)
         return table
 
-    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:  # noqa: A002
+    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
         # The source may be a field that is itself not filled yet.
         sources = [self._source] if self._rules is None else self._rules.stored([self._source])
         return table.scan(range, columns=[*sources, self._field], limit=limit)
@@ -116,7 +116,7 @@ class RenamedFill:
     def open(self, tx: Transaction) -> StructuredTable:
         return stored_table(tx, self.table)
 
-    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:  # noqa: A002
+    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
         return table.scan(range, columns=[self._old, self._new], limit=limit)
 
     def change(self, row: Row) -> Changed:
@@ -137,7 +137,7 @@ class DefaultFill:
     def open(self, tx: Transaction) -> StructuredTable:
         return tx.table(self.table)
 
-    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:  # noqa: A002
+    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
         return table.scan(range, columns=[self._field], limit=limit)
 
     def change(self, row: Row) -> Changed:
@@ -163,7 +163,7 @@ class RewriteFill:
         self._filter = None if self._where is None else _filter(table.specification, self._where)
         return table
 
-    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:  # noqa: A002
+    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
         return table.scan(range, where=self._filter, limit=limit)
 
     def change(self, row: Row) -> Changed:

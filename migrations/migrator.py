@@ -10,15 +10,15 @@ from pathlib import Path
 
 from structable.spi import Storage, Transaction
 
-from .background import Background
 from .backfill import Mapper
+from .background import Background
 from .clients import require_no_older
 from .clocks import Clock, Clocks, Monotonic
 from .errors import IrreversibleError, LiveClientsError, MigrationError, RevisionChangedError
 from .folder import Folder, Revision
+from .history import History, RevisionRow
 from .lease import RunnerLease, owner_name, take_away
 from .plans import PlannedRevision, planned, rehearse
-from .history import History, RevisionRow
 from .runner import Runner
 from .state_tables import DEFAULT_PREFIX
 from .states import State
@@ -179,7 +179,11 @@ class Migrator:
                     self.storage.run(lambda tx: self._set_minimum(tx, lease, before, lower=True))
                     raise
             until = self._runner(lease, Throttle(), threading.Event()).contract(revision)
-        return None if until is None else f"tables that revision {revision} drops are kept until {until:%Y-%m-%d %H:%M} UTC"
+        return (
+            None
+            if until is None
+            else f"tables that revision {revision} drops are kept until {until:%Y-%m-%d %H:%M} UTC"
+        )
 
     def down(self, to: int, *, throttle: Throttle | None = None) -> None:
         """Undo the revisions after `to`, the newest first: what they added goes, with its values.
@@ -232,7 +236,9 @@ class Migrator:
                 begun = self._history.all_in(tx)
                 for one in revisions:
                     if one.number in begun and begun[one.number].state not in (State.PENDING, State.DONE):
-                        raise MigrationError(f"revision {one.number} is {begun[one.number].state}; only new stores are stamped")
+                        raise MigrationError(
+                            f"revision {one.number} is {begun[one.number].state}; only new stores are stamped"
+                        )
                     if one.number not in begun or begun[one.number].state is State.PENDING:
                         self._history.begin(tx, one, lease.owner, self._clocks.clock(), State.DONE)
                 contracted = max((one.number for one in revisions if one.operations.contracts), default=0)
@@ -259,7 +265,9 @@ class Migrator:
                 row = rows.get(number)
                 state = State.PENDING if row is None else row.state
                 if state is State.REVERTING:
-                    raise MigrationError(f"revision {number} is being reverted; run 'structable migrate down' to its end")
+                    raise MigrationError(
+                        f"revision {number} is being reverted; run 'structable migrate down' to its end"
+                    )
                 if state is State.PAUSED and not resume:
                     assert row is not None
                     raise MigrationError(f"revision {number} is paused: {row.error}; mend that, and resume")

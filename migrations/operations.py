@@ -289,5 +289,3 @@ def _from_document(document: Mapping[str, object]) -> Operation:
         if "default" in arguments:
             arguments["default"] = value_from_json(field, arguments["default"])
     return kind(**arguments)  # type: ignore[arg-type]  # as _to_document wrote them
-
-

@@ -16,7 +16,8 @@ from structable.spi import (
     connect,
 )
 
-from .batches import TaskKey, do_batch
+from . import batches
+from .batches import TaskKey
 from .clocks import Clock, Clocks
 from .errors import MigrationError
 from .fills import Fill, fill_of
@@ -61,7 +62,7 @@ class Filling:
         while not self.ended.is_set():
             begun = time.monotonic()
             try:
-                batch = do_batch(
+                batch = batches.do_batch(
                     self.history, key, self.fill, rows=size.rows, lost=lost, epoch=epoch, clock=self.clock
                 )
             except TransactionConflictError as error:
@@ -70,8 +71,8 @@ class Filling:
                 size.conflicted()
                 if conflicts >= self.throttle.max_conflicts:
                     raise MigrationError(
-                        f"table {self.fill.table!r}: a batch conflicted {conflicts} times in a row ({error}); resume when "
-                        "fewer programs write, or with more max_conflicts"
+                        f"table {self.fill.table!r}: a batch conflicted {conflicts} times in a row ({error}); resume "
+                        "when fewer programs write, or with more max_conflicts"
                     ) from error
                 self._pause(conflicts)
             except (StorageUnavailableError, CommitOutcomeUnknownError) as error:
@@ -132,7 +133,16 @@ class PartFiller:
     def of(cls, name: str, filling: Filling, revision: int, operation: int, epoch: int, folder: Path) -> PartFiller:
         """Return the filler of an operation, whose runner keeps `filling`."""
         _fillings[name] = filling
-        return cls(name, filling.history.storage.url, revision, operation, epoch, filling.throttle, str(folder), filling.history.prefix)
+        return cls(
+            name,
+            filling.history.storage.url,
+            revision,
+            operation,
+            epoch,
+            filling.throttle,
+            str(folder),
+            filling.history.prefix,
+        )
 
     def __call__(self, part: int) -> int:
         """Fill a part to its end, and return its number."""

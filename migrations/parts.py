@@ -33,10 +33,9 @@ def cut(storage: Storage, spec: TableSpecification, parts: int = PARTS) -> list[
         keys = _sampled_from_splits(storage, spec, parts)
     except (UnsupportedOperationError, ImportError):  # a store of one process, or no Arrow
         keys = _sampled_by_scan(storage, spec)
-    distinct = sorted(set(keys))
+    distinct = sorted(set(keys))[1:]  # few rows, if any, are below the lowest
     wanted = min(parts - 1, len(distinct))
-    cuts = [text_of_key(spec, distinct[(number + 1) * len(distinct) // (wanted + 1)]) for number in range(wanted)]
-    cuts = list(dict.fromkeys(cuts))
+    cuts = [text_of_key(spec, distinct[number * len(distinct) // wanted]) for number in range(wanted)]
     return [Part(begin, end) for begin, end in zip([None, *cuts], [*cuts, None], strict=True)]
 
 

@@ -108,9 +108,7 @@ def planned(storage: Storage, revision: Revision) -> PlannedRevision:
         revision.number,
         revision.name,
         revision.title,
-        tuple(
-            _planned(storage, one) for one in operations.up if one not in contracts or isinstance(one, RenameField)
-        ),
+        tuple(_planned(storage, one) for one in operations.up if one not in contracts or isinstance(one, RenameField)),
         tuple(map(str, contracts)),
     )
 
@@ -200,7 +198,6 @@ def _rewritten(storage: Storage, fill: RewriteFill) -> str:
     finally:
         transaction.rollback()
     return f"{len(found):,} rows, {len(changed):,} of them changed, and rolled back"
-
 
 
 def _has(storage: Storage, table: str, field: str) -> bool:

@@ -28,7 +28,6 @@ from .throttle import Throttle
 __all__ = ["Runner"]
 
 
-
 class Runner:
     """Works on the revisions of a store while it holds the lease.
 
@@ -70,9 +69,7 @@ class Runner:
 
     def begin(self, revision: Revision) -> None:
         """Store what a revision does, and that it has begun."""
-        self._in_transaction(
-            lambda tx, at: self._history.begin(tx, revision, self._lease.owner, at, State.EXPANDING)
-        )
+        self._in_transaction(lambda tx, at: self._history.begin(tx, revision, self._lease.owner, at, State.EXPANDING))
 
     def advance(self, number: int) -> None:
         """Take a revision that has begun to READY, or to DONE if nothing is to be contracted.

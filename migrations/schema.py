@@ -14,8 +14,8 @@ from structable.spi import Storage, TableNotFoundError, Transaction
 from .clients import BEAT
 from .clocks import Clock, Clocks, Monotonic
 from .errors import NotReadyError, SchemaAheadError, SchemaBehindError
-from .lease import owner_name
 from .history import History, RevisionRow
+from .lease import owner_name
 from .states import State
 from .status import progress_text
 

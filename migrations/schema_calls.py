@@ -1,4 +1,4 @@
-"""`SchemaCalls`: changes of tables that look first whether they were made, and try again while others are in the way."""
+"""`SchemaCalls`: changes of tables that look first whether they were made, and wait for those in the way."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ class SchemaCalls:
         if field.name not in spec:
             self.create(spec.evolve(fields=[*spec.fields, field]))
         elif (found := spec.field(field.name)) != field and not widens(field, found):
-            raise MigrationError(f"table {table!r} has a field {found}, which revision {self._revision} adds as {field}")
+            raise MigrationError(
+                f"table {table!r} has a field {found}, which revision {self._revision} adds as {field}"
+            )
 
     def widen_field(self, table: str, field: Field) -> None:
         """Let a field be wider."""
@@ -109,9 +111,7 @@ class SchemaCalls:
         spec = self.require(table)
         if field not in spec.indexes:
             wanted = spec.evolve(indexes=[*spec.indexes, field])
-            self._patiently(
-                lambda: self._admin.create_or_update(wanted, progress=report, revision=self._revision)
-            )
+            self._patiently(lambda: self._admin.create_or_update(wanted, progress=report, revision=self._revision))
 
     def drop_index(self, table: str, field: str, *, for_good: bool) -> None:
         """Remove an index."""
@@ -138,13 +138,17 @@ class SchemaCalls:
         if present is None:
             self._set_rules(spec, [*spec.rules, rule])
         elif _unready(present) != _unready(rule):
-            raise MigrationError(f"table {table!r} has the rule {present!r}, where revision {self._revision} has {rule!r}")
+            raise MigrationError(
+                f"table {table!r} has the rule {present!r}, where revision {self._revision} has {rule!r}"
+            )
 
     def add_name(self, table: str, old: str, new: str) -> None:
         """Give a field a second name."""
         spec = self.require(table)
         if old not in spec:
-            raise MigrationError(f"table {table!r} has no field {old!r}, which revision {self._revision} renames to {new!r}")
+            raise MigrationError(
+                f"table {table!r} has no field {old!r}, which revision {self._revision} renames to {new!r}"
+            )
         self.add_field(table, dataclasses.replace(spec.field(old), name=new))
         self.add_rule(table, Renamed(old, new))
 

@@ -71,6 +71,6 @@ LEASE = TableSpecification(
     ],
     primary_key=["lease"],
 )
-"""Two rows: `runner` says who runs, `beat` that it lives, so that beats disturb no transaction that checks the first."""
+"""Two rows: `runner` says who runs, `beat` that it lives: beats disturb no transaction that checks the first."""
 
 STATE_TABLES = (REVISIONS, TASKS, CLIENTS, LEASE)

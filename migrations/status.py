@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from structable.spi import Range, Storage, StructableError, Transaction
 
 from .folder import Revision
-from .operations import AddField, RenameField, Rewrite
 from .history import History, RevisionRow
+from .operations import AddField, Operation, RenameField, Rewrite
 from .states import State
 
 __all__ = ["RevisionStatus", "estimated_rows", "pending", "progress_text", "status_of"]
@@ -107,7 +107,8 @@ def status_of(history: History, row: RevisionRow) -> RevisionStatus:
             return [(one.seen, one.changed, one.failed, one.conflicts, one.updated) for one in rows]
 
     tasks = history.storage.run(counted, read_only=True)
-    seen, changed, failed, conflicts = (sum(int(task[place]) for task in tasks) for place in range(4))
+    seen, changed = sum(task[0] for task in tasks), sum(task[1] for task in tasks)
+    failed, conflicts = sum(task[2] for task in tasks), sum(task[3] for task in tasks)
     rate = None
     if tasks and row.started is not None and row.resumes is State.FILLING:
         seconds = (max(task[4] for task in tasks) - row.started).total_seconds()
@@ -136,7 +137,7 @@ def pending(revision: Revision) -> RevisionStatus:
 
 
 def _total(storage: Storage, row: RevisionRow) -> int | None:
-    filled = [one.table for one in row.operations.up if _fills(one)]
+    filled = [table for table in map(_filled_table, row.operations.up) if table is not None]
     try:
         return sum(estimated_rows(storage, filled))
     except StructableError:
@@ -149,13 +150,13 @@ def estimated_rows(storage: Storage, tables: Iterable[str]) -> Iterable[int]:
         yield storage.statistics(table).rows
 
 
-def _fills(operation: object) -> bool:
+def _filled_table(operation: Operation) -> str | None:
     match operation:
-        case RenameField() | Rewrite():
-            return True
-        case AddField(derive=derive, default=default):
-            return derive is not None or default is not None
-    return False
+        case RenameField(table) | Rewrite(table):
+            return table
+        case AddField(table, derive=derive, default=default) if derive is not None or default is not None:
+            return table
+    return None
 
 
 def progress_text(history: History, row: RevisionRow) -> str:

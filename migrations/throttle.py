@@ -35,7 +35,9 @@ class Throttle:
 
     def __post_init__(self) -> None:
         if self.rows_per_second is not None and not self.rows_per_second > 0:
-            raise MigrationError(f"rows_per_second is {self.rows_per_second!r}; it must be above 0, or None for no limit")
+            raise MigrationError(
+                f"rows_per_second is {self.rows_per_second!r}; it must be above 0, or None for no limit"
+            )
         if not 1 <= self.threads <= 64:
             raise MigrationError(f"threads is {self.threads!r}; it must be 1 to 64")
         if self.max_conflicts < 1:

@@ -1,4 +1,4 @@
-"""The text form of filters, as `--where` has it: parses a text into a filter of the contract, with values by the field's type.
+"""The text form of filters, as `--where` has it: parses a text into a filter, with values by the field's type.
 
     expression  = conjunction { "or" conjunction }
     conjunction = negation { "and" negation }
@@ -80,7 +80,7 @@ class _Token:
 
 
 class WhereError(ValueError):
-    """A text is no filter of the table; the message names the column, counted in characters from 1, and what is right."""
+    """A text is no filter of the table; the message names the column, counted in characters from 1."""
 
 
 def parse_where(spec: TableSpecification, text: str) -> Filter:

@@ -79,7 +79,18 @@ BY_JDBC = {"pipelines": 1, "postgresql": 3, "streams": 4, "tpch": 2}
 )
 def test_benchmarks_run(area: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     goals, environment = GOALS[area], dict(os.environ)
-    if area in ("postgresql", "merges", "feeds", "streams", "pipelines", "access", "joins", "datasets", "migrations", "tpch"):
+    if area in (
+        "postgresql",
+        "merges",
+        "feeds",
+        "streams",
+        "pipelines",
+        "access",
+        "joins",
+        "datasets",
+        "migrations",
+        "tpch",
+    ):
         environment[URL_VARIABLE] = request.getfixturevalue("postgresql_conninfo")
     if area in BY_JDBC and not JDBC_DRIVER.exists():
         goals = goals[: -BY_JDBC[area]]

@@ -100,7 +100,18 @@ def test_nothing_installs_structable_by_its_bare_name() -> None:
     assert all(
         bare.search(f"pip install{one}") for one in (" structable", "\nstructable[hbase]", " -U x 'structable[a]'")
     )
-    folders = ("backends", "cli", "datasets", "docs", "examples", "migrations", "spark_bridge", "spi", "testing", "tools")
+    folders = (
+        "backends",
+        "cli",
+        "datasets",
+        "docs",
+        "examples",
+        "migrations",
+        "spark_bridge",
+        "spi",
+        "testing",
+        "tools",
+    )
     files = [
         *PAGES,
         *(file for folder in folders for end in ("md", "py") for file in (ROOT / folder).rglob(f"*.{end}")),

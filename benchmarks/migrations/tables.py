@@ -40,7 +40,8 @@ def revision(folder: Path) -> Path:
     path = folder / "revisions"
     path.mkdir(exist_ok=True)
     (path / "0001_n.py").write_text(
-        'def up(op):\n    op.add_field("documents", op.long("n"), derive=op.json_field(("n",), "long"), source="body")\n'
+        'def up(op):\n    n = op.json_field(("n",), "long")\n'
+        '    op.add_field("documents", op.long("n"), derive=n, source="body")\n'
     )
     return path
 
@@ -49,15 +50,15 @@ def revision(folder: Path) -> Path:
 def fills_timed() -> Iterator[list[float]]:
     """Yield the seconds that each fill takes while the block runs, without what comes before and after it."""
     seconds: list[float] = []
-    fill = Backfill.fill
+    original = Backfill.fill
 
-    def timed(self: Backfill, revision: int, operation: int, one: Fill) -> None:
+    def timed(self: Backfill, revision: int, operation: int, fill: Fill) -> None:
         begun = perf_counter()
-        fill(self, revision, operation, one)
+        original(self, revision, operation, fill)
         seconds.append(perf_counter() - begun)
 
     Backfill.fill = timed  # type: ignore[method-assign]
     try:
         yield seconds
     finally:
-        Backfill.fill = fill  # type: ignore[method-assign]
+        Backfill.fill = original  # type: ignore[method-assign]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from time import perf_counter
 
 from benchmarks.measuring import Contender, Measurement, Round, Scale, compare
-from structable.spi import Derived, Field, JsonField, Storage, connect
+from structable.spi import Derived, Field, JsonField, Storage, Value, connect
 
 from .tables import AREA, TABLE, document
 
@@ -28,7 +28,7 @@ def measure(url: str, scale: Scale) -> Iterator[Measurement]:
 
 def _upserts(storage: Storage, table: str, scale: Scale) -> Round:
     dice = random.Random(7)
-    rows = [
+    rows: list[dict[str, Value]] = [
         {"id": number, "body": document(number)}
         for number in (dice.randrange(scale.rows) for _ in range(scale.samples // 4))
     ]

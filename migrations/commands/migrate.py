@@ -14,8 +14,8 @@ import typer
 from structable.migrations.autogenerate import Differences, differences, specifications_named
 from structable.migrations.errors import LiveClientsError, MigrationLockedError, RevisionError
 from structable.migrations.folder import Folder
-from structable.migrations.migrator import Migrator
 from structable.migrations.history import History
+from structable.migrations.migrator import Migrator
 from structable.migrations.scripts import empty_script, script_of
 from structable.migrations.throttle import Throttle
 from structable.spi import Storage, StorageUrl, connect
@@ -45,7 +45,9 @@ To = Annotated[int | None, typer.Option("--to", help="The last revision; the new
 Rate = Annotated[
     float | None, typer.Option("--rows-per-second", help="The most rows that are filled a second.", show_default=False)
 ]
-Threads = Annotated[int, typer.Option("--threads", min=1, max=64, help="How many parts of a table are filled at a time.")]
+Threads = Annotated[
+    int, typer.Option("--threads", min=1, max=64, help="How many parts of a table are filled at a time.")
+]
 Conflicts = Annotated[
     int, typer.Option("--max-conflicts", min=1, help="Conflicts of a batch in a row after which the revision pauses.")
 ]
@@ -166,7 +168,11 @@ def pause(url: Url, folder: FolderPath = _FOLDER, form: Form = Format.TEXT) -> N
     """Let the runner stop after its batches, wherever it is."""
     with _answered(), _connected(url, create=False) as storage:
         paused = Migrator(storage, folder).pause()
-    text = "no revision is running" if paused is None else f"revision {paused} is paused; 'structable migrate resume' goes on"
+    text = (
+        "no revision is running"
+        if paused is None
+        else f"revision {paused} is paused; 'structable migrate resume' goes on"
+    )
     _print(form, {"paused": paused}, text)
 
 

@@ -114,7 +114,9 @@ def test_misuse(structable: Command, url: str, tmp_path: Path, scripts: Scripts)
     assert structable("migrate", "status", url, "--folder", scripts.path).out == "no revisions\n"
 
 
-def test_a_locked_store_may_be_tried_again(structable: Command, scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_store_may_be_tried_again(
+    structable: Command, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import datetime as dt
 
     from structable.migrations import MigrationLockedError, migrator

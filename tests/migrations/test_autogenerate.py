@@ -15,6 +15,7 @@ from structable.spi import (
     Cast,
     Derived,
     Field,
+    FieldFunction,
     FieldType,
     JsonField,
     Lower,
@@ -24,6 +25,11 @@ from structable.spi import (
 )
 from tests.migrations.support.folders import Scripts
 
+MADE: list[tuple[FieldFunction, Field]] = [
+    (Lower(), Field.string("made")),
+    (JsonField(("a", 0), "long"), Field.long("made")),
+    (JsonField(("b",), "boolean"), Field.boolean("made")),
+]
 KINDS = [one for one in FieldType if one is not FieldType.DECIMAL]
 
 
@@ -49,26 +55,26 @@ def specifications(draw: st.DrawFn) -> list[TableSpecification]:
         rules = []
         text = [one for one in fields if one.type is FieldType.STRING]
         if text and draw(st.booleans()):
-            function = draw(st.sampled_from([Lower(), JsonField(("a", 0), "long"), JsonField(("b",), "boolean")]))
-            kind = Field.string if isinstance(function, Lower) else getattr(Field, str(function.type.value))  # type: ignore[union-attr]
-            fields.append(kind("made"))
-            rules.append(Derived("made", text[0].name, function, ready=True))
+            function, field = MADE[draw(st.integers(0, 2))]
+            fields.append(field)
+            rules.append(Derived(field.name, text[0].name, function, ready=True))
         tables.append(TableSpecification(name, [Field.string("k"), *fields], ["k"], indexes, {}, rules))
     return tables
 
 
 @settings(deadline=None)
 @given(first=specifications(), second=specifications())
-def test_after_up_nothing_differs(first: list[TableSpecification], second: list[TableSpecification], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_after_up_nothing_differs(
+    first: list[TableSpecification], second: list[TableSpecification], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = Folder(Scripts(tmp_path_factory.mktemp("auto")).path)
     with connect(f"memory://{uuid.uuid4().hex}") as storage:
         generated(storage, first, folder)
         assert not found(storage, first, folder)
         try:
             one = generated(storage, second, folder)
-        except RevisionError as error:
-            assert "cannot become" in str(error)
-            return
+        except RevisionError:
+            return  # a type that cannot become the other one
         assert not found(storage, second, folder)
         if one:
             number = len(folder.revisions())

@@ -79,11 +79,13 @@ def test_an_absent_folder_says_what_makes_it(tmp_path: Path) -> None:
 
 
 EVERY_OPERATION = """
-op.create_table(op.table("t", [op.string("k"), op.decimal("d", 10, 2), op.string("doc")], ["k"], ["doc"], {"user.a": "b"}))
+fields = [op.string("k"), op.decimal("d", 10, 2), op.string("doc")]
+op.create_table(op.table("t", fields, ["k"], ["doc"], {"user.a": "b"}))
 op.add_field("t", op.long("n"), derive=op.json_field(("a", 0, "b"), "long", strict=True), source="doc")
 op.add_field("t", op.string("low"), derive=op.lower(), source="doc")
 op.add_field("t", op.string("text"), derive=op.cast("string"), source="d")
-op.add_field("t", op.timestamp("at"), default=__import__("datetime").datetime(2026, 1, 1, tzinfo=__import__("datetime").UTC))
+import datetime as dt
+op.add_field("t", op.timestamp("at"), default=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 op.add_field("t", op.bytes("raw"), default=b"\\x00\\xff")
 op.widen_field("t", op.long("i"))
 op.add_index("t", "n")

@@ -22,9 +22,7 @@ ROWS = 130
 
 @pytest.mark.long
 @pytest.mark.parametrize("store", ["leveldb", "postgresql"])
-def test_killed_at_each_batch(
-    store: str, scripts: Scripts, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_killed_at_each_batch(store: str, scripts: Scripts, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     with url_of(store, tmp_path, request) as url:
         with connect(url) as storage:
             put_runs(storage, ROWS)

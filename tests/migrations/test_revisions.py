@@ -105,7 +105,7 @@ def test_rows_are_rewritten_once_and_functions_run_once(store: Storage, scripts:
 
     def mark(tx):
         table = tx.table("runs")
-        table.upsert({"app": "marks", "run": 1, "attempts": (table.read(("marks", 1)) or {"attempts": 0})["attempts"] + 1})
+        table.increment(("marks", 1), "attempts")
     """)
     scripts.add("more", up=f'op.rewrite("runs", "{module}:more", where="state == \'DONE\'")\nop.run("{module}:mark")')
     migrator = Migrator(store, scripts.path)
@@ -157,7 +157,11 @@ def test_numbers_become_wider_and_indexes_come_and_go(store: Storage, scripts: S
     put_runs(store, 20)
     scripts.add(
         "wide",
-        up='op.widen_field("runs", op.long("attempts"))\nop.add_index("runs", "attempts")\nop.drop_index("runs", "state")',
+        up="""
+        op.widen_field("runs", op.long("attempts"))
+        op.add_index("runs", "attempts")
+        op.drop_index("runs", "state")
+        """,
     )
     migrator = Migrator(store, scripts.path)
     migrator.up()
@@ -171,9 +175,7 @@ STEPS = ["expand", "fill", "verify", "finish"]
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_each_state_is_reverted(
-    store: Storage, scripts: Scripts, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_state_is_reverted(store: Storage, scripts: Scripts, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     put_runs(store, 120)
     before = store.admin.get_specification("runs")
     with store.table("runs").scan() as found:
@@ -213,7 +215,7 @@ def test_each_state_is_reverted(
 def _failing(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     place = {
         "expand": "structable.migrations.steps.SchemaCalls.add_name",
-        "fill": "structable.migrations.part_filler.do_batch",
+        "fill": "structable.migrations.batches.do_batch",
         "verify": "structable.migrations.backfill.verify",
         "finish": "structable.migrations.steps.SchemaCalls.set_ready",
     }[step]
@@ -281,9 +283,7 @@ def test_rows_that_differ_from_the_rule_stop_the_revision(
     from structable.migrations import VerificationError, stored
 
     put_runs(store, 50)
-    scripts.add(
-        "n", up='op.add_field("runs", op.long("n"), derive=op.json_field(("n",), "long"), source="payload")'
-    )
+    scripts.add("n", up='op.add_field("runs", op.long("n"), derive=op.json_field(("n",), "long"), source="payload")')
     migrator = Migrator(store, scripts.path)
     _failing(monkeypatch, "verify")
     with pytest.raises(MigrationError, match="planned"):

@@ -19,6 +19,7 @@ from structable.migrations import (
     SchemaBehindError,
     State,
     Throttle,
+    batches,
     part_filler,
 )
 from structable.migrations.clocks import Clocks
@@ -70,25 +71,27 @@ def test_a_silent_runner_is_replaced_and_learns_it(store: Storage, migrator: Mig
 
 def test_a_takeover_conflicts_with_a_transaction_that_holds_the_lease(store: Storage) -> None:
     lease = held(store, beats=False)
-    with pytest.raises(TransactionConflictError), store.transaction() as tx:
-        lease.hold(tx)
-        held(store, beats=False)
+    tx = store.transaction()
+    lease.hold(tx)
+    held(store, beats=False)
+    with pytest.raises(TransactionConflictError):
+        tx.commit()
 
 
 def test_a_runner_pauses_on_demand_and_goes_on(
     store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batches = 0
-    do_batch = part_filler.do_batch
+    count = 0
+    do_batch = batches.do_batch
 
     def one(*args: object, **options: object) -> object:
-        nonlocal batches
-        batches += 1
-        if batches == 2:
+        nonlocal count
+        count += 1
+        if count == 2:
             assert migrator.pause() == 1
         return do_batch(*args, **{**options, "rows": 10})  # type: ignore[arg-type]
 
-    monkeypatch.setattr(part_filler, "do_batch", one)
+    monkeypatch.setattr(batches, "do_batch", one)
     with pytest.raises(MigrationError, match="told to pause"):
         migrator.up()
     [paused] = migrator.status()
@@ -98,14 +101,12 @@ def test_a_runner_pauses_on_demand_and_goes_on(
     assert (ready.state, ready.seen) == (State.READY, 200)
 
 
-def test_an_interrupted_runner_is_paused(
-    store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_runner_is_paused(store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(part_filler, "do_batch", interrupted)
+        patch.setattr(batches, "do_batch", interrupted)
         with pytest.raises(KeyboardInterrupt):
             migrator.up()
     [paused] = migrator.status()
@@ -121,7 +122,7 @@ def test_a_store_that_is_away_for_good_pauses_the_revision(
         raise StorageUnavailableError("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(part_filler, "do_batch", away)
+        patch.setattr(batches, "do_batch", away)
         patch.setattr(part_filler, "_UNAVAILABLE", 0.2)
         with pytest.raises(StorageUnavailableError):
             migrator.up()
@@ -139,7 +140,7 @@ def test_conflicts_halve_batches_and_end_a_fill_that_always_loses(
         raise TransactionConflictError("lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(part_filler, "do_batch", conflicting)
+        patch.setattr(batches, "do_batch", conflicting)
         with pytest.raises(MigrationError, match="conflicted 5 times in a row"):
             migrator.up(throttle=Throttle(max_conflicts=5))
     assert sizes == [100, 50, 25, 12, 6]
@@ -240,19 +241,17 @@ def test_contract_can_be_forced(store: Storage, migrator: Migrator) -> None:
 def test_a_program_that_starts_during_a_contract_loses_or_is_seen(store: Storage, migrator: Migrator) -> None:
     """Its announcement and the raise of the minimum conflict: one of them sees the other."""
     migrator.up()
-    History(store)
+    history = History(store)
     schema = Schema(store, revision=1, application="a")
-    with pytest.raises(TransactionConflictError), store.transaction() as tx:
-        schema._announce(tx)
-        history = History(store)
-        store.run(lambda other: history.set_minimum(other, 1))
+    tx = store.transaction()
+    schema._announce(tx)
+    store.run(lambda other: history.set_minimum(other, 1))
+    with pytest.raises(TransactionConflictError):
+        tx.commit()
     schema.close()
 
 
 def test_stamped_stores_have_nothing_to_do(store: Storage, migrator: Migrator) -> None:
-    store.admin.create_or_update(
-        store.admin.get_specification("runs").evolve(fields=[*store.admin.get_specification("runs").fields])
-    )
     migrator.stamp(1)
     assert migrator.status()[0].state is State.DONE
     assert migrator.plan() == []

@@ -139,11 +139,11 @@ def test_both_versions_find_what_they_wrote(store: Storage, scripts: Scripts) ->
 
 
 def test_a_row_that_a_user_writes_in_a_batch_conflicts(store: Storage, scripts: Scripts) -> None:
-    from structable.migrations import part_filler
+    from structable.migrations import batches
 
     put_runs(store, 30)
     scripts.add("n", up=UP.splitlines()[1])
-    do_batch = part_filler.do_batch
+    do_batch = batches.do_batch
     conflicts = 0
 
     def beside(*args: object, **options: object) -> object:
@@ -161,7 +161,7 @@ def test_a_row_that_a_user_writes_in_a_batch_conflicts(store: Storage, scripts: 
         return done
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(part_filler, "do_batch", beside)
+        patch.setattr(batches, "do_batch", beside)
         Migrator(store, scripts.path).up()
     assert conflicts == 1
     row = store.table("runs").read(("app1", 7))

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from structable.migrations import Migrator, batches, part_filler
+from structable.migrations import Migrator, batches
 from structable.spi import connect
 from tests.migrations.support.clocks import fast
 
@@ -15,7 +15,7 @@ PLACES = ("before", "inside", "after")
 
 def main(url: str, folder: str, batch: int, place: str) -> None:
     """Run, and be killed before, inside or after the batch of a number, of 20 rows each; never if there is none."""
-    do_batch, transform = part_filler.do_batch, batches.transform
+    do_batch, transform = batches.do_batch, batches.transform
     count = 0
 
     def die() -> None:
@@ -37,7 +37,7 @@ def main(url: str, folder: str, batch: int, place: str) -> None:
             die()
         return done
 
-    part_filler.do_batch = counted  # type: ignore[assignment]
+    batches.do_batch = counted  # type: ignore[assignment]
     batches.transform = transformed  # type: ignore[assignment]
     with connect(url) as storage:
         Migrator(storage, folder, monotonic=fast).up()
