@@ -13,6 +13,7 @@ import typer
 
 from structable.spi import (
     CommitOutcomeUnknownError,
+    Retired,
     SchemaIncompatibleError,
     Storage,
     StoreNotFoundError,
@@ -21,8 +22,8 @@ from structable.spi import (
     UnsupportedOperationError,
     WriteMode,
 )
+from structable.spi.fields import widens
 from structable.spi.rules.keyless import check_mode
-from structable.spi.rules.schema_changes import widens
 from structable.spi.table_options import ChangelogProducer
 
 from .arguments import URL_VARIABLE, Access, open_store
@@ -80,7 +81,8 @@ def copy(
     """
     source, target = _url(source, "URL1"), _url(target, "URL2")
     with open_store(source) as origin:
-        specs = [origin.admin.get_specification(name) for name in dict.fromkeys(tables or origin.admin.list())]
+        names = dict.fromkeys(tables or origin.admin.list())
+        specs = [_copied(origin.admin.get_specification(name)) for name in names]
         try:
             with open_store(target, Access.READ if dry_run else Access.CREATE) as store:
                 if store.url == origin.url:
@@ -101,6 +103,11 @@ def copy(
                 raise
             for spec in specs:
                 _announce(origin, spec, "would be created, and so would its store")
+
+
+def _copied(spec: TableSpecification) -> TableSpecification:
+    """Return what a copy has of a table: its rows are as they are read, and need no rule that is not ready."""
+    return spec.evolve(rules=[rule for rule in spec.rules if not isinstance(rule, Retired) and rule.ready])
 
 
 def _url(given: str, name: str) -> str:

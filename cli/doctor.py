@@ -26,6 +26,7 @@ from structable.spi.documents import specification_from_catalog
 
 from .arguments import Access, Url, open_store
 from .errors import ExitCode, explain_error, masked, one_line
+from .table_types import rule_in_words
 
 __all__ = ["doctor", "examine"]
 
@@ -115,6 +116,8 @@ def _examine_table(storage: Storage, name: str) -> Iterator[Finding]:
     if spec.name != name or specification_from_catalog(specification_to_document(spec)) != spec:
         yield Finding(FindingLevel.PROBLEM, f"table {name}", f"the store returned another specification: {spec!r}")
         return
+    for rule in spec.rules:
+        yield Finding(FindingLevel.OK, f"table {name}", f"rule: {rule_in_words(rule)}")
     with storage.transaction(read_only=True) as transaction:
         yield from _examine_rows(transaction.table(name), spec)
     yield _examine_plan(storage, spec)

@@ -63,7 +63,6 @@ from .rules.ranges import check_range
 from .rules.rows import check_index_sizes, check_key, check_row, check_row_size
 from .rules.scans import check_limit
 from .rules.schema_changes import SchemaChange, plan_schema_change
-from .rules.values import check_value
 from .runner import retry
 from .scans import RowIterator, ScanExplanation
 from .shared_snapshots import SharedSnapshot
@@ -75,6 +74,7 @@ from .traffic import Traffic
 from .transactions import Isolation, Transaction, Transactional
 from .updates import UpdateMessage
 from .urls import StorageUrl, mask_url
+from .value_checks import check_value
 from .values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value, value_size
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from .errors import InvalidFieldError
 from .fields import Field, FieldType
-from .rules.values import check_value, lost_digits
+from .value_checks import check_value, lost_digits
 
 __all__ = ["CastError", "arrow_type", "cast_column"]
 

@@ -33,8 +33,8 @@ _KNOWN = (_TABLE_TYPES, _CHANGE_FEEDS, _FIELD_RULES)
 def specification_to_document(spec: TableSpecification) -> dict[str, object]:
     """Return a specification as a JSON document: `fields` is a list of `{"name": ..., "type": "decimal(10,2)"}`.
 
-    A table whose options mean something, or that has rules, has a key `requires` as well, which software that does not know
-    them rejects.
+    A table that has rules, or options that mean something, has a key `requires` as well, which software that does not
+    know them rejects.
     """
     document: dict[str, object] = {
         "name": spec.name,

@@ -188,8 +188,8 @@ class TableNotFoundError(StructableError, LookupError):
             super().__init__(f"table {table!r} does not exist")
         else:
             super().__init__(
-                f"table {table!r} is retired since {retired.isoformat(sep=' ')}; it can be restored until it is dropped, "
-                "by rules without Retired"
+                f"table {table!r} is retired since {retired.isoformat(sep=' ')}; until it is dropped, rules without "
+                "Retired restore it"
             )
         self.table = table
         self.retired = retired

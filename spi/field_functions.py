@@ -1,4 +1,4 @@
-"""The functions of derived fields. Each computes a value of another field's, in Python, and so the same on every store."""
+"""The functions of derived fields: each computes a value of another field's, in Python, the same on every store."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from .errors import InvalidSpecificationError
 from .fields import Field, FieldType, field_of_type, widens
-from .rules.values import check_value
 from .showing import shown
+from .value_checks import check_value
 from .values import MAX_KEY_SIZE, Value, is_storable, value_size
 
 __all__ = [
@@ -61,9 +61,9 @@ class JsonField:
     """A value of a JSON document in a STRING field.
 
     The result is null, and has failed, if the text is no JSON, has nothing at the path or a value of another JSON type,
-    or a value that the type or an index cannot hold: a number out of range, a NUL or a lone surrogate, over 2,000 bytes.
-    `1.0` is no integer, `1` is a DOUBLE, and of equal members the last counts. A document of over 200 levels is no JSON.
-    A null, of the field or at the path, is null and has not failed.
+    or one that the type or an index cannot hold: a number out of range, a NUL or a lone surrogate, over 2,000 bytes.
+    `1.0` is no integer, `1` is a DOUBLE, and of equal members the last counts. A document of over 200 levels is no
+    JSON. A null, of the field or at the path, is null and has not failed.
 
     Parameters
     ----------

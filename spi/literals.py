@@ -19,7 +19,7 @@ from typing import TypeAlias
 from .errors import InvalidFieldError
 from .exact_decimals import EXACT
 from .fields import Field, FieldType
-from .rules.values import check_value, lost_digits
+from .value_checks import check_value, lost_digits
 from .values import Value
 
 __all__ = ["JsonValue", "LiteralError", "format_value", "parse_value", "value_from_json", "value_to_json"]

@@ -284,7 +284,8 @@ class _AutoCommitOrderedTable(AutoCommitTable):
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
         assert isinstance(transaction, OrderedTransaction)
-        assert isinstance(rows, ScanRows)
+        if not isinstance(rows, ScanRows):  # a rule computes them
+            return super()._owning(transaction, rows)
         rows.own(transaction)
         return rows
 

@@ -19,6 +19,7 @@ from structable.spi import (
 from structable.spi.rules.transaction_size import check_transaction_size, may_be_too_large
 
 from .engine import EngineSnapshot, OrderedMap, ReadSet, SchemaChangedError, WriteSet
+from .ruled import RuledOrderedTable
 from .schema.binding import TableBinding
 from .schema.catalog import Catalog
 from .table import OrderedTable, TypedOrderedTable
@@ -54,14 +55,14 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         self._engine = engine
         self._catalog = catalog
         self._feed_used = feed_used
-        self._tables: dict[str, OrderedTable] = {}
+        self._tables: dict[str, OrderedTable | RuledOrderedTable] = {}
         self.writable = not read_only
         # Commits happen in the order of their validation, and a snapshot is a prefix of that order: a transaction
         # without writes reads nothing that another could contradict.
         if isolation is _SERIALIZABLE and not read_only:
             self.reads = ReadSet()
 
-    def table(self, name: str) -> OrderedTable:
+    def table(self, name: str) -> OrderedTable | RuledOrderedTable:
         if not self.usable:
             self.refuse()
         tables = self._tables
@@ -71,10 +72,10 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
             assert self._snapshot is not None
             if binding.has_type:
                 writer = writer_of(binding, takes_operands=self._engine.takes_operands)
-                table = TypedOrderedTable(self, self.reads, binding, self._snapshot, writer)
+                plain: OrderedTable = TypedOrderedTable(self, self.reads, binding, self._snapshot, writer)
             else:
-                table = OrderedTable(self, self.reads, binding, self._snapshot)
-            tables[name] = table
+                plain = OrderedTable(self, self.reads, binding, self._snapshot)
+            table = tables[name] = plain if binding.rules is None else RuledOrderedTable(plain, binding.rules)
         return table
 
     def position(self, table: str) -> FeedPosition:

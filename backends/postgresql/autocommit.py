@@ -117,7 +117,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
     def _alone(self, make: SingleWriter, given: object) -> bool:
         """Commit a write of one row, as `commit_alone` does; False if a transaction must try."""
         binding = self._catalog.known(self._name)
-        if binding is None or binding.spec.keyless or binding.takes_input:
+        if binding is None or binding.spec.keyless or binding.takes_input or binding.rules is not None:
             return False
         try:
             write = make(binding, given)
@@ -131,14 +131,15 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
         return done
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
-        assert isinstance(rows, ScanRows)
+        if not isinstance(rows, ScanRows):  # a rule computes them
+            return super()._owning(transaction, rows)
         rows.own()
         return rows
 
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         names = consumed(columns)
         binding = self._catalog.known(self._name)
-        if binding is None or binding.spec.keyless:
+        if binding is None or binding.spec.keyless or binding.computes:
             return super().read(key, names)
         try:
             shape = binding.shape_of(names)
@@ -153,7 +154,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
     def _scan(self, scan: Scan) -> RowIterator:
         binding, limit = self._catalog.known(self._name), scan.limit
         alone = scan.indexed is None and scan.limit_per_range is None and scan.ranges.__class__ is tuple
-        if binding is not None and alone and limit.__class__ is int and 0 < limit <= MOST_FEW:
+        if binding is not None and not binding.computes and alone and limit.__class__ is int and 0 < limit <= MOST_FEW:
             try:
                 request = ScanRequest.checked(binding.spec, scan)
             except InvalidFieldError:

@@ -43,6 +43,7 @@ from .driver.connection_factory import ConnectionFactory
 from .driver.errors import PostgreSQLError, translated
 from .driver.pool import ServerPool
 from .feeds.gate import StoreFeeds, VersionGate
+from .ruled import RuledPostgreSQLTable
 from .schema.admin import PostgreSQLAdmin
 from .schema.catalog import Catalog, prepare
 from .table import PostgreSQLTable
@@ -148,7 +149,7 @@ class PostgreSQLStorage(Storage):
 
         def found(transaction: Transaction) -> TableStatistics:
             bound = transaction.table(table)
-            assert isinstance(bound, PostgreSQLTable)
+            assert isinstance(bound, PostgreSQLTable | RuledPostgreSQLTable)
             return bound.statistics(range)
 
         return self.run(found, read_only=True)

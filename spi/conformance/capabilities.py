@@ -42,6 +42,9 @@ class Capabilities:
     aggregates : bool
         Scan plans can have aggregates in place of rows. Not declared, `Storage.aggregates` is false, and a plan of
         them is refused with UnsupportedOperationError.
+    field_rules : bool
+        Tables may have rules of their fields, and `TableAdmin` has `set_rules` and `drop_field`. Not declared, both are
+        refused with UnsupportedOperationError.
     """
 
     restartable: bool = True
@@ -54,6 +57,7 @@ class Capabilities:
     statistics: bool = False
     shared_snapshots: bool = False
     aggregates: bool = False
+    field_rules: bool = False
 
 
 _MEANINGS = {
@@ -67,6 +71,7 @@ _MEANINGS = {
     "statistics": "the store tells how many rows a table has",
     "shared_snapshots": "plans of several tables can share a snapshot",
     "aggregates": "scan plans can have aggregates in place of rows",
+    "field_rules": "tables may have rules of their fields, and lose fields",
 }
 
 

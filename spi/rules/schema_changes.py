@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -60,7 +61,7 @@ class SchemaChange:
     kept_fields: tuple[Field, ...] = ()
     kept_indexes: tuple[str, ...] = ()
     changed_options: bool = False
-    taken: Mapping[str, int] = field(default_factory=lambda: NOTHING_TAKEN)
+    taken: Mapping[str, int] = dataclasses.field(default_factory=lambda: NOTHING_TAKEN)
 
     @property
     def empty(self) -> bool:

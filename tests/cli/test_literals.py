@@ -16,7 +16,7 @@ from structable.cli.text_columns import column_from_text, column_to_text
 from structable.spi import Field, Value
 from structable.spi.arrow_columns import CastError, arrow_type
 from structable.spi.literals import LiteralError, format_value, parse_value, value_from_json, value_to_json
-from structable.spi.rules.values import check_value
+from structable.spi.value_checks import check_value
 from tests.cli.support.samples import EVERYTHING, ROWS
 
 VALUES: dict[str, st.SearchStrategy[object]] = {

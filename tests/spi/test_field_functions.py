@@ -1,6 +1,7 @@
 """The functions of derived fields: every small rule, the same whatever the process."""
 
 import sys
+from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
@@ -81,8 +82,9 @@ def test_paths() -> None:
     document = '{"a": [{"b": 1}, [2, 3]], "1": 4, "": {"c": null}}'
     for path, value in ((("a", 0, "b"), 1), (("a", 1, 1), 3), (("1",), 4), (("", "c"), None)):
         assert JsonField(path, FieldType.LONG).computed(document) == Computed(value)
-    for path in (("b",), ("a", "0"), ("a", 2), (1,), ("a", 0, "b", "c"), ("", "c", "d")):
-        assert JsonField(path, FieldType.LONG).computed(document) == FAILED
+    absent: list[tuple[str | int, ...]] = [("b",), ("a", "0"), ("a", 2), (1,), ("a", 0, "b", "c"), ("", "c", "d")]
+    for none in absent:
+        assert JsonField(none, FieldType.LONG).computed(document) == FAILED
     for text in ("", "x", "5", "\ufeff{}", "{'a': 5}", "[1, 2"):
         assert JsonField(("a",), FieldType.LONG).computed(text) == FAILED
     assert JsonField(("a",), FieldType.LONG).computed(None) == NULL
@@ -135,14 +137,15 @@ def test_function_fits_wider_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [JsonField(("a", 0), FieldType.LONG, strict=True), JsonField(("a",), "decimal(5,2)"), Cast("long"), Lower()]
+    "function",
+    [JsonField(("a", 0), FieldType.LONG, strict=True), JsonField(("a",), "decimal(5,2)"), Cast("long"), Lower()],
 )
 def test_documents_lose_nothing(function: FieldFunction) -> None:
     assert function_from_document(function_to_document(function)) == function
 
 
 def test_wrong_functions_are_refused() -> None:
-    wrong = [
+    wrong: list[Callable[[], object]] = [
         lambda: JsonField((), FieldType.LONG),
         lambda: JsonField("a", FieldType.LONG),  # type: ignore[arg-type]
         lambda: JsonField(("a", -1), FieldType.LONG),

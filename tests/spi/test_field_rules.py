@@ -35,11 +35,11 @@ WRONG: list[tuple[object, str]] = [
     (5, "must be a list of Derived"),
     (["derived"], "is not a rule"),
     ([replace(NAME, field="x")], "'x', which is not a field"),
-    ([replace(NAME, source=5)], "5, which is not a field"),
+    ([replace(NAME, source=5)], "5, which is not a field"),  # type: ignore[arg-type]
     ([replace(NAME, field="k", function=Lower())], "key field 'k' cannot be derived"),
     ([replace(NAME, field="n")], "does not hold every string"),
-    ([replace(NAME, function=len)], "is not a function"),
-    ([replace(NAME, ready=1)], "ready is 1"),
+    ([replace(NAME, function=len)], "is not a function"),  # type: ignore[arg-type]
+    ([replace(NAME, ready=1)], "ready is 1"),  # type: ignore[arg-type]
     ([NAME, replace(NAME, function=Lower())], "'a' is subject to two rules"),
     ([NAME, Renamed("s", "a")], "'a' is subject to two rules"),
     ([Derived("a", "b", Lower()), Derived("b", "s", Lower()), Derived("s", "a", Lower())], "computed of itself"),
@@ -71,7 +71,7 @@ def test_rules_of_fields_need_a_key_and_no_merge_engine() -> None:
 def test_retired_needs_an_aware_time() -> None:
     assert Retired(SINCE).since == SINCE
     assert Retired(SINCE) == Retired(SINCE.astimezone(dt.UTC))
-    for since in (dt.datetime(2026, 11, 20), "2026-11-20T00:00:00Z"):  # noqa: DTZ001 - the wrong one
+    for since in (dt.datetime(2026, 11, 20), "2026-11-20T00:00:00Z"):
         with pytest.raises(InvalidSpecificationError, match="aware"):
             Retired(since)  # type: ignore[arg-type]
 
@@ -89,9 +89,10 @@ def test_unknown_rules_are_one_clear_error() -> None:
     for rules in ([{"kind": "masked", "field": "a"}], [{**document["rules"][0], "function": {"kind": "upper"}}], ["x"]):
         with pytest.raises(InvalidSpecificationError, match="this version of structable"):
             specification_from_catalog({**document, "rules": rules})
-    for rules in ({}, [{"kind": "renamed", "old": "a"}], [{"kind": "retired", "since": "now"}]):
+    misfits: list[object] = [{}, [{"kind": "renamed", "old": "a"}], [{"kind": "retired", "since": "now"}]]
+    for misfit in misfits:
         with pytest.raises(InvalidSpecificationError):
-            specification_from_catalog({**document, "rules": rules})
+            specification_from_catalog({**document, "rules": misfit})
     with pytest.raises(InvalidSpecificationError, match="use a newer one"):
         specification_from_catalog({**document, "requires": ["field-rules", "masks"]})
 

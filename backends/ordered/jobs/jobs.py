@@ -48,6 +48,7 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
+from structable.spi.field_rules import rules_digest
 from structable.spi.rules.keyless import check_mode
 
 from .changing import CatalogChanges
@@ -135,7 +136,7 @@ class WriteJobs:
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         if job.committed:
             return StagedWrite(job.job_id, partition, attempt, 0)
-        binding = self._catalog.bind(job.state)
+        binding = self._catalog.bind(self._newest(job))
         owner = runs_owner(job_name(job), binding.schema.identity)
         order = run_order(binding, job.mode)
         columns: tuple[str, ...] = ()
@@ -153,7 +154,16 @@ class WriteJobs:
         if buffered:
             runs.append(self._write_run(owner, buffered, order))
         staged = StagedRows(binding.schema, columns, tuple(runs), job.mode)
-        return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
+        digest = rules_digest(binding.spec.rules)
+        return StagedWrite(job.job_id, partition, attempt, rows, staged.encode(), digest)
+
+    def _newest(self, job: WriteJob) -> bytes:
+        """Return the schema of a job's table as it is now; as the job began, if the table is gone."""
+        raw = self._engine.look(lambda snapshot: snapshot.get(schema_key(job.table)))
+        begun = TableSchema.decode(job.state)
+        if raw is None or (now := TableSchema.decode(raw)).identity != begun.identity or now.spec.name != job.table:
+            return job.state
+        return raw
 
     def _write_run(self, owner: str, pairs: list[Pair], order: Callable[[Pair], bytes]) -> bytes:
         pairs.sort(key=order)  # stable: of two rows with one key the later one stays last

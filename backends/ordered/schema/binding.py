@@ -18,6 +18,7 @@ from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, InvalidFieldError, RowKind, Value
 from structable.spi.evaluation import equal
 from structable.spi.merging import Merger, Values
+from structable.spi.row_rules import RowRules
 from structable.spi.rows import RowShape
 from structable.spi.rules.changes import check_increment, incremented
 from structable.spi.rules.keyless import new_id
@@ -68,7 +69,10 @@ class TableBinding:
         self.patches = RowPatches(schema, self.keys.rows_begin)
         self._version_mark = schema.version.to_bytes(2, "little")
         self.keyless = self.spec.keyless
-        self.encode_tuple = _no_key if self.keyless else self.keys.encode_tuple
+        self.rules = RowRules.of(self.spec)
+        computes = self.rules is not None and self.rules.answer_reads
+        # Short ways to a stored row, which may lack what is computed, begin with an encoded tuple.
+        self.encode_tuple = _no_key if self.keyless or computes else self.keys.encode_tuple
         self.value_names = tuple(field.name for field in schema.value_fields)
         self.value_positions = {name: position for position, name in enumerate(self.value_names)}
         self.shape = RowShape(self.spec.name, schema.row_columns, self.spec.primary_key)
@@ -83,8 +87,8 @@ class TableBinding:
         """Whether commits add what the verbs were given to a feed."""
         self.has_type = self.keyless or self.spec.table_options.merges or self.feeds_input
         """Whether the table is another one than a plain `OrderedTable`."""
-        self.plain = not (self.has_type or schema.maintained or self.feeds_images)
-        """Whether a commit adds nothing to a row that is upserted."""
+        self.plain = not (self.has_type or schema.maintained or self.feeds_images or self.rules)
+        """Whether nothing is added to a row that is upserted."""
         self.feed_beginning: tuple[int, int] | None = None
         """Version and time of the entry that began the feed, once it was read."""
         self.nulls: tuple[Value, ...] = (None,) * len(self.value_names)

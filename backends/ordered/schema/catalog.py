@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from structable.backends.base.admin_rules import require_unretired
 from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, OrderedMap, successor
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import TableNotFoundError
@@ -70,7 +71,7 @@ class Catalog:
         self._bound: dict[bytes, TableBinding] = {}
 
     def table(self, snapshot: EngineSnapshot, name: str) -> TableBinding:
-        """Return the table of exactly this name in a snapshot; rejects one whose write job cannot be completed."""
+        """Return the table of exactly this name in a snapshot; rejects one that is retired or has a stuck write job."""
         epoch, tables = self._current
         known = epoch == snapshot.epoch
         if not isinstance(name, str):
@@ -84,6 +85,7 @@ class Catalog:
         if binding.spec.name != name:
             raise TableNotFoundError(name)
         require_whole(stuck, binding.schema)
+        require_unretired(binding.spec)
         if known:
             tables[name] = binding
         elif snapshot.epoch > epoch:

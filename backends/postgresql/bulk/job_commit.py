@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
-from structable.backends.base.job_rules import overwritten_feed, require_undecided, staged_for_dropped
+from structable.backends.base.job_rules import overwritten_feed, require_undecided
 from structable.backends.postgresql.driver.commit_outcome import log_outcome, termination
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import (
@@ -161,7 +161,9 @@ class JobCommit:
         connection.pipeline((command(f"begin isolation level {self._isolation} read write"), connection.plan_freely))
         try:
             binding = self._catalog.lookup(ask, table)
-        except TableNotFoundError:
+        except TableNotFoundError as error:
+            if error.retired is not None:
+                raise
             raise table_dropped(table, job_id) from None
         if binding.version.id != self._table_id:
             raise table_dropped(table, job_id)
@@ -194,8 +196,7 @@ class JobCommit:
         there = set(staging_tables(connection, self._catalog.schema, prefix)) if self._staged else set()
         made = []
         for one in self._staged:
-            if one.table_id != binding.version.id or not set(one.columns) <= set(binding.spec.field_names):
-                raise staged_for_dropped(binding.spec.name)
+            one.require_taken_by(binding)
             if one.name not in there:
                 self._refuse_lost()
             made.append(StagedMerge(binding, mode, one))

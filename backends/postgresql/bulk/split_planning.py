@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from structable.backends.base.planned_columns import PlannedColumns, planned_columns
+from structable.backends.base.ruled_batches import ComputedScan, stored_scan
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
@@ -45,6 +46,7 @@ from .split_state import Grouping, PageRange, SplitState
 __all__ = [
     "SIZES",
     "PlanSnapshot",
+    "PlannedScan",
     "TablePlan",
     "divided",
     "feed_token",
@@ -81,6 +83,27 @@ class PlanSnapshot(NamedTuple):
     """The version that the snapshot is; None on a server in recovery, and if it is none."""
     is_version: bool
     """Whether plans of tables with a feed may use it."""
+
+
+class PlannedScan(NamedTuple):
+    """The checked arguments of a plan."""
+
+    names: tuple[str, ...]
+    """The columns of the batches."""
+    request: ScanRequest
+    columns: PlannedColumns
+    """Of the rows that are read."""
+    computed: ComputedScan | None
+    """What becomes of their batches."""
+
+    @classmethod
+    def of(cls, binding: TableBinding, arguments: PlanScan) -> PlannedScan:
+        """Check the arguments of a plan; raises InvalidFieldError if one does not fit the table."""
+        spec = binding.spec
+        names = planned_columns(spec, arguments).names
+        stored, computed = stored_scan(spec, arguments)
+        request = ScanRequest.checked(spec, Scan((stored.range,), stored.where))
+        return cls(names, request, planned_columns(spec, stored), computed)
 
 
 class TablePlan(NamedTuple):
@@ -124,11 +147,10 @@ def first_plan(
         connection = pool.acquire()
         try:
             binding = _bound(connection, catalog, table)
-            columns = planned_columns(binding.spec, arguments)
-            request = ScanRequest.checked(binding.spec, Scan((arguments.range,), arguments.where))
+            scan = PlannedScan.of(binding, arguments)
             snapshot, sizes, position = _begun(connection, gate, binding, for_feeds=for_feeds)
-            states = divided(snapshot, binding, request, columns, splits, sizes)
-            return TablePlan(binding.spec.name, columns.names, states, position), snapshot
+            states = divided(snapshot, binding, scan, splits, sizes)
+            return TablePlan(binding.spec.name, scan.names, states, position), snapshot
         except BaseException as error:
             release_snapshot(pool, connection)
             if isinstance(error, _NewerTableError) or (
@@ -212,15 +234,10 @@ def _has_gate(connection: ServerConnection, schema: str) -> bool:
 
 
 def divided(
-    snapshot: PlanSnapshot,
-    binding: TableBinding,
-    request: ScanRequest,
-    columns: PlannedColumns,
-    splits: int,
-    sizes: tuple[int, ...],
+    snapshot: PlanSnapshot, binding: TableBinding, scan: PlannedScan, splits: int, sizes: tuple[int, ...]
 ) -> list[bytes]:
     """Return the states of the splits of a table."""
-    connection = snapshot.connection
+    connection, request, columns = snapshot.connection, scan.request, scan.columns
     size, pages, elsewhere = sizes
     read = sa.select(*(binding.core.c[name] for name in columns.read)).select_from(binding.core)
     rows = read.where(*_conditions(connection, binding, request))
@@ -236,7 +253,17 @@ def divided(
     if columns.aggregation is not None:
         grouping = _grouping(connection, binding, columns.aggregation, rows, query)
     states = (
-        SplitState(binding.spec, columns.read, query, part, not elsewhere, snapshot.name, columns.aggregation, grouping)
+        SplitState(
+            binding.spec,
+            columns.read,
+            query,
+            part,
+            not elsewhere,
+            snapshot.name,
+            columns.aggregation,
+            grouping,
+            scan.computed,
+        )
         for part in parts
     )
     return [pickle.dumps(tuple(state)) for state in states]

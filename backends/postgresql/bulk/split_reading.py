@@ -69,6 +69,8 @@ class SplitReader:
         split.require_open()
 
     def _results(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
+        if state.computed is not None:
+            return state.computed.batches(self._batches(state, schema))
         if state.aggregation is None:
             return self._batches(state, schema)
         if state.grouping is not None:

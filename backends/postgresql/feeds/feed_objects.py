@@ -26,7 +26,7 @@ from .layout import (
 )
 from .shared_objects import TICKET, TOUCH, function
 
-__all__ = ["feed_changes", "feed_definitions", "feed_end", "feed_removal", "feed_triggers"]
+__all__ = ["feed_changes", "feed_definitions", "feed_end", "feed_removal", "feed_triggers", "feed_without"]
 
 _VERBS = ("insert", "update", "delete", "truncate")
 _TRANSITIONS = {
@@ -81,6 +81,15 @@ def feed_changes(
     if not parts:
         return []
     return [f"alter table {entries} {', '.join(parts)}", *_functions(schema, after, number)]
+
+
+def feed_without(schema: str, after: TableSpecification, number: int, field: Field) -> list[str]:
+    """Return the commands that take a field of a table, which lacks it, from the entries of its feed."""
+    parts = [f"drop column {name}" for name in _columns_of(after, field)]
+    return [
+        f"alter table {qualified(schema, feed_table(number))} {', '.join(parts)}",
+        *_functions(schema, after, number),
+    ]
 
 
 def feed_end(schema: str, spec: TableSpecification, number: int, *, keeps_table: bool) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.names import column_name, index_name, qualified, quoted
+from structable.backends.postgresql.sql.names import column_name, index_name, literal, qualified, quoted
 from structable.spi import FieldType
 from structable.spi.rules.rows import check_index_sizes
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE
@@ -15,7 +15,7 @@ from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE
 from .ddl_lock import AdminWork, TableLock, WaitBudget
 from .inspection import inspect
 
-__all__ = ["build_index", "check_indexed_rows", "index_definition", "index_removal", "remove_indexes"]
+__all__ = ["build_index", "check_indexed_rows", "estimated_rows", "index_definition", "index_removal", "remove_indexes"]
 
 _log = logging.getLogger("structable.postgresql")
 
@@ -72,6 +72,12 @@ def check_indexed_rows(work: AdminWork, binding: TableBinding, fields: Iterable[
         )
         for key_size, size in rows:
             check_index_sizes(spec, int(str(key_size)), {name: int(str(size))})
+
+
+def estimated_rows(work: AdminWork, binding: TableBinding) -> int:
+    """Return about how many rows a table has, as the server last estimated."""
+    estimate = f"select greatest(reltuples, 0)::bigint from pg_class where oid = {literal(binding.qualified)}::regclass"
+    return int(str(work.ask(command(estimate))[0][0]))
 
 
 def build_index(work: AdminWork, binding: TableBinding, field: str) -> None:

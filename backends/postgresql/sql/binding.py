@@ -14,9 +14,11 @@ from sqlalchemy.sql.elements import quoted_name
 
 from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.spi import Field, Range, TableSpecification, UnsupportedOperationError, Value
+from structable.spi.row_rules import RowRules
 from structable.spi.rows import RowShape
 from structable.spi.rules.rows import check_key
 from structable.spi.rules.scans import row_columns
+from structable.spi.rules.schema_changes import NOTHING_TAKEN
 from structable.spi.table_options import ChangelogProducer
 
 from .names import HIDDEN_KEY, column_name, qualified, token_name
@@ -109,6 +111,8 @@ class TableVersion:
         The transaction that made this version, as a 64-bit number.
     feed : int, optional
         The number of the table's change feed.
+    taken : mapping of str to int
+        What revisions of migrations took away, see `SchemaChange.taken`.
     """
 
     id: int
@@ -117,6 +121,7 @@ class TableVersion:
     building: tuple[str, ...] = field(default=())
     changed_by: int = 0
     feed: int | None = None
+    taken: Mapping[str, int] = field(default_factory=lambda: NOTHING_TAKEN, hash=False)
 
     @property
     def stored_key(self) -> tuple[str, ...]:
@@ -142,6 +147,9 @@ class TableBinding:
         self.version = table
         self.spec = spec
         self.write_spec = spec.evolve(indexes=(*spec.indexes, *table.building))
+        self.rules = RowRules.of(spec)
+        self.computes = self.rules is not None and self.rules.answer_reads
+        """Whether reads need more than the columns have."""
         self.merges = spec.table_options.merges
         self.takes_input = spec.table_options.changelog_producer is ChangelogProducer.INPUT
         """Whether writers give records to the table's change feed."""

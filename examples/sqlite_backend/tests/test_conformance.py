@@ -9,7 +9,12 @@ from structable.spi.conformance import BackendConformance, Capabilities
 
 class TestSQLite(BackendConformance):
     capabilities = Capabilities(
-        writes_never_wait=True, streams=True, statistics=True, shared_snapshots=True, aggregates=True
+        writes_never_wait=True,
+        streams=True,
+        statistics=True,
+        shared_snapshots=True,
+        aggregates=True,
+        field_rules=True,
     )
     # Enough for each change; the defaults try more.
     max_examples = 15

@@ -7,5 +7,11 @@ from structable.spi.conformance import Capabilities
 __all__ = ["OURS"]
 
 OURS = Capabilities(
-    table_types=True, change_feeds=True, streams=True, statistics=True, shared_snapshots=True, aggregates=True
+    table_types=True,
+    change_feeds=True,
+    streams=True,
+    statistics=True,
+    shared_snapshots=True,
+    aggregates=True,
+    field_rules=True,
 )

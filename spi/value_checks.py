@@ -11,11 +11,11 @@ import struct
 from collections.abc import Callable
 from typing import NoReturn
 
-from structable.spi.errors import InvalidFieldError
-from structable.spi.fields import Field, FieldType
-from structable.spi.plain_values import USE_NONE, is_aware, is_missing, plain_date, plain_datetime
-from structable.spi.showing import shown
-from structable.spi.values import Value
+from .errors import InvalidFieldError
+from .fields import Field, FieldType
+from .plain_values import USE_NONE, is_aware, is_missing, plain_date, plain_datetime
+from .showing import shown
+from .values import Value
 
 __all__ = ["check_value", "lost_digits"]
 
