@@ -87,6 +87,8 @@ def test_mistyped_urls_are_misuse(structable: Command) -> None:
 
 def test_upgrade_makes_the_same_tables_as_init(structable: Command, url: str, tmp_path: Path) -> None:
     other = f"leveldb://{tmp_path}/other"
+    assert structable("system", "upgrade", url).code == 3
+    connect(url).close()
     upgraded = structable("system", "upgrade", url, "--prefix", "p_")
     assert (upgraded.code, upgraded.err) == (0, "")
     structable("system", "init", other, "--prefix", "p_")

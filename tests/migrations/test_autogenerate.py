@@ -54,7 +54,7 @@ def specifications(draw: st.DrawFn) -> list[TableSpecification]:
         indexes = [one.name for one in fields if one.type.keyable and draw(st.booleans())]
         rules = []
         text = [one for one in fields if one.type is FieldType.STRING]
-        if text and draw(st.booleans()):
+        if bool(text) and draw(st.booleans()):
             function, field = MADE[draw(st.integers(0, 2))]
             fields.append(field)
             rules.append(Derived(field.name, text[0].name, function, ready=True))
