@@ -11,6 +11,7 @@ from .evaluation import Predicate, compile_filter, same
 from .field_functions import JsonField
 from .field_rules import Derived, Renamed, named_fields
 from .filters import And, FieldComparison, Filter, Or
+from .operations import Effect, Verb
 from .rules.fields import check_field
 from .showing import shown
 from .specification import TableSpecification
@@ -113,6 +114,22 @@ class RowRules:
                 known.add(rule.field)
                 added.append(rule.field)
         return added
+
+    def alone(self, verb: Verb, given: object) -> object | None:
+        """Return what a verb of one row is given, with what the rules add; None if that takes a look at its row.
+
+        Raises
+        ------
+        InvalidFieldError
+            As `completed` does.
+        """
+        match verb.effect:
+            case Effect.REMOVE:
+                return given
+            case Effect.PUT | Effect.MERGE | Effect.CHANGE if isinstance(given, Mapping):
+                whole = verb.effect is Effect.PUT
+                return self.completed(given, whole=whole) if whole or not self.unsupported(given) else None
+        return None
 
     def completed(
         self, row: Mapping[str, Value], *, whole: bool = False, before: Mapping[str, Value] | None = None

@@ -15,12 +15,9 @@ from .evaluation import same
 from .filters import Filter
 from .operations import (
     APPLY_CHANGES,
-    INSERT,
-    INSERT_MANY,
-    REPLACE,
-    REPLACE_MANY,
     UPDATE,
     UPDATE_MANY,
+    UPSERT,
     Answer,
     Effect,
     Lookup,
@@ -50,7 +47,6 @@ from .values import Key, Value
 
 __all__ = ["RuledTable"]
 
-_WHOLE = (INSERT, INSERT_MANY, REPLACE, REPLACE_MANY)
 _ALL_NULL: Mapping[str, Value] = {}
 
 
@@ -172,10 +168,11 @@ class RuledTable(StructuredTable):
     # Writing
 
     def upsert(self, row: Mapping[str, Value]) -> None:
-        if isinstance(row, Mapping) and not self._rules.unsupported(row):
-            self._table.upsert(self._rules.completed(row))
-        else:
+        full = self._rules.alone(UPSERT, row)
+        if full is None:
             super().upsert(row)
+        else:
+            self._table.upsert(full)  # type: ignore[arg-type]  # a row
 
     def _admit(self, operation: str) -> None:
         self._table._admit(operation)
@@ -195,7 +192,7 @@ class RuledTable(StructuredTable):
             return self._table._write(writes._replace(rows=self._changes(writes.rows)))
         if writes.verb.effect is Effect.CHANGE:
             return self._updated(writes)
-        if writes.verb in _WHOLE:
+        if writes.verb.effect is Effect.PUT:
             rows = [self._rules.completed(row, whole=True) if isinstance(row, Mapping) else row for row in writes.rows]
         else:
             before = self._before(writes.rows)

@@ -15,6 +15,7 @@ from structable.spi import (
     CommitResult,
     CompactionProgress,
     Finding,
+    InvalidFieldError,
     Isolation,
     Key,
     Range,
@@ -39,7 +40,8 @@ from structable.spi import (
     retry,
 )
 from structable.spi.autocommit import AutoCommitTable
-from structable.spi.operations import BeginWrite, PlanScan
+from structable.spi.operations import UPSERT, BeginWrite, PlanScan
+from structable.spi.row_rules import RowRules
 from structable.spi.rules.jobs import requested_job
 from structable.spi.rules.transaction_size import may_be_too_large
 
@@ -262,6 +264,18 @@ def _ignore(table: str) -> None:
     """Do nothing: a store that is only read drops no changes."""
 
 
+def _completed(rules: RowRules, row: Mapping[str, Value]) -> Mapping[str, Value]:
+    """Return a row with what rules add; no row that a short way takes, if it must be looked at."""
+    try:
+        full = rules.alone(UPSERT, row)
+    except InvalidFieldError:  # the table may have changed
+        full = None
+    return full if isinstance(full, dict) else _NO_ROW
+
+
+_NO_ROW: Mapping[str, Value] = {}
+
+
 class _AutoCommitOrderedTable(AutoCommitTable):
     """The auto-commit view, with a read that needs no snapshot, and an upsert that needs no transaction's objects."""
 
@@ -317,14 +331,15 @@ class _AutoCommitOrderedTable(AutoCommitTable):
         engine = self._engine
         epoch, binding = self._state
         raw_key = raw = patch = None
+        full = row if binding.rules is None else _completed(binding.rules, row)
         if binding.plain and not (engine.closed or engine.epoch_lags or may_be_too_large(1)):
-            encoded = binding.encode_full(row)
+            encoded = binding.encode_full(full)
             if encoded is not None:
                 raw_key, raw = encoded
-            elif (patch := binding.patches.of(row)) is not None:
-                raw_key = patch.key(row)
+            elif (patch := binding.patches.of(full)) is not None:
+                raw_key = patch.key(full)
         if raw_key is None or not retry(
-            self._storage, partial(self._put, epoch, binding, raw_key, raw, patch, row), writes=True
+            self._storage, partial(self._put, epoch, binding, raw_key, raw, patch, full), writes=True
         ):
             super().upsert(row)
 

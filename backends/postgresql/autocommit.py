@@ -19,7 +19,7 @@ from structable.spi import (
     Transaction,
 )
 from structable.spi.autocommit import AutoCommitTable
-from structable.spi.operations import Answer, Effect, RangeWrite, RowWrites, Scan, consumed
+from structable.spi.operations import Answer, Effect, RangeWrite, RowWrites, Scan, Verb, consumed
 from structable.spi.rules.scans import ScanRequest
 from structable.spi.runner import retry
 
@@ -93,7 +93,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
     def _write(self, writes: RowWrites) -> Answer | None:
         verb = writes.verb
         make = _SINGLE.get(verb.name) if writes.default is None else None
-        if make is not None and self._alone(make, writes.rows[0]):
+        if make is not None and self._alone(make, verb, writes.rows[0]):
             return None
         known = self._catalog.known(self._name)
         if verb.effect is Effect.MERGE and known is not None and known.merges:
@@ -114,13 +114,14 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
         ) as transaction:
             return body(transaction.table(self._name))
 
-    def _alone(self, make: SingleWriter, given: object) -> bool:
+    def _alone(self, make: SingleWriter, verb: Verb, given: object) -> bool:
         """Commit a write of one row, as `commit_alone` does; False if a transaction must try."""
         binding = self._catalog.known(self._name)
-        if binding is None or binding.spec.keyless or binding.takes_input or binding.rules is not None:
+        if binding is None or binding.spec.keyless or binding.takes_input:
             return False
         try:
-            write = make(binding, given)
+            known = given if binding.rules is None else binding.rules.alone(verb, given)
+            write = None if known is None else make(binding, known)
         except InvalidFieldError:
             return False  # the table may have changed
         if write is None:

@@ -87,8 +87,8 @@ class TableBinding:
         """Whether commits add what the verbs were given to a feed."""
         self.has_type = self.keyless or self.spec.table_options.merges or self.feeds_input
         """Whether the table is another one than a plain `OrderedTable`."""
-        self.plain = not (self.has_type or schema.maintained or self.feeds_images or self.rules)
-        """Whether nothing is added to a row that is upserted."""
+        self.plain = not (self.has_type or schema.maintained or self.feeds_images)
+        """Whether a commit adds nothing to a row that is upserted."""
         self.feed_beginning: tuple[int, int] | None = None
         """Version and time of the entry that began the feed, once it was read."""
         self.nulls: tuple[Value, ...] = (None,) * len(self.value_names)
