@@ -9,7 +9,7 @@ from structable.spi import Row, StructableError, Transaction, Value
 
 from .clocks import Clock
 from .errors import MigrationError
-from .fills import Changed, Fill
+from .fills import Fill
 from .history import History
 from .key_texts import range_of_texts, text_of_key
 from .lease import check_epoch
@@ -92,18 +92,24 @@ def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch,
     table = fill.open(tx)
     spec = table.specification
     part = range_of_texts(spec, task.begin, task.end, task.cursor)
+    names, change = spec.primary_key, fill.change
     seen = failed = size = 0
     changes: list[dict[str, Value]] = []
     last: tuple[Value, ...] | None = None
     with fill.scan(table, part, rows) as found:
         for row in found:
             last = row.key
-            changed = _changed(fill, row)
+            try:
+                changed, unfit = change(row)
+            except Exception as error:
+                raise _refused(fill, last, error) from error
             seen += 1
-            failed += changed.failed
-            size += _size(row)
-            if changed.changes is not None:
-                changes.append({**dict(zip(spec.primary_key, last, strict=True)), **changed.changes})
+            failed += unfit
+            if changed is not None:
+                changes.append({**dict(zip(names, last, strict=True)), **changed})
+            for value in row.astuple():
+                if value.__class__ is str or value.__class__ is bytes:
+                    size += len(value)  # type: ignore[arg-type]  # mypy does not know the class
             if size > MOST_BYTES:
                 break
         else:
@@ -114,13 +120,6 @@ def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch,
     return Batch(seen, len(changes), failed, done), None if last is None else text_of_key(spec, last)
 
 
-def _changed(fill: Fill, row: Row) -> Changed:
-    try:
-        return fill.change(row)
-    except Exception as error:
-        what = str(error) if isinstance(error, StructableError) else f"{type(error).__name__}: {error}"
-        raise MigrationError(f"table {fill.table!r}, row {row.key!r}: {what}") from error
-
-
-def _size(row: Row) -> int:
-    return sum(len(value) if isinstance(value, str | bytes) else 8 for value in row.astuple())
+def _refused(fill: Fill, key: tuple[Value, ...], error: Exception) -> MigrationError:
+    what = str(error) if isinstance(error, StructableError) else f"{type(error).__name__}: {error}"
+    return MigrationError(f"table {fill.table!r}, row {key!r}: {what}")

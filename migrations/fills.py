@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from structable.spi import Filter, Range, Row, RowIterator, StructuredTable, TableSpecification, Transaction, Value
+from structable.spi import (
+    Derived,
+    Filter,
+    Range,
+    Row,
+    RowIterator,
+    StructuredTable,
+    TableSpecification,
+    Transaction,
+    Value,
+)
 from structable.spi.evaluation import equal
 from structable.spi.field_functions import FieldFunction
 from structable.spi.row_rules import RowRules
@@ -81,10 +91,19 @@ class DerivedFill:
         self._source = source
         self._computed = function.computed
         self._rules: RowRules | None = None
+        self._unfilled_source = False
+        self._dependents: tuple[Derived, ...] = ()
 
     def open(self, tx: Transaction) -> StructuredTable:
         table = stored_table(tx, self.table)
-        self._rules = RowRules.of(table.specification)
+        rules = self._rules = RowRules.of(table.specification)
+        if rules is not None:
+            self._unfilled_source = rules.stored([self._source]) != [self._source]
+            depending = {self._field}
+            for rule in rules.derived:  # in the order in which they are computed
+                if rule.source in depending:
+                    depending.add(rule.field)
+            self._dependents = tuple(rule for rule in rules.derived if rule.source in depending)
         return table
 
     def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
@@ -93,14 +112,17 @@ class DerivedFill:
         return table.scan(range, columns=[*sources, self._field], limit=limit)
 
     def change(self, row: Row) -> Changed:
-        source = row[self._source] if self._rules is None else self._rules.current(row, self._source)
+        if self._unfilled_source and self._rules is not None:
+            source = self._rules.current(row, self._source)
+        else:
+            source = row[self._source]
         value, failed = self._computed(source)
-        if _same(value, row[self._field]):
+        stored = row[self._field]
+        if value is stored or _same(value, stored):
             return Changed(None, failed)
         changes = {self._field: value}
-        for rule in () if self._rules is None else self._rules.derived:  # in the order in which they are computed
-            if rule.source in changes:
-                changes[rule.field] = rule.function.computed(changes[rule.source]).value
+        for rule in self._dependents:
+            changes[rule.field] = rule.function.computed(changes[rule.source]).value
         return Changed(changes, failed)
 
 

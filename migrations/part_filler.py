@@ -31,6 +31,13 @@ _UNAVAILABLE = 30.0
 _LONGEST_PAUSE = 1.0
 
 
+class _Sizes(threading.local):
+    """What each thread has learnt about batches goes on from part to part."""
+
+    def __init__(self) -> None:
+        self.size = BatchSize()
+
+
 class Filling:
     """What the threads of a process that fill one operation share.
 
@@ -53,10 +60,11 @@ class Filling:
         self.clock = clock
         self.pace = Pace(throttle.rows_per_second)
         self.ended = threading.Event()
+        self._sizes = _Sizes()
 
     def part(self, key: TaskKey, epoch: int) -> None:
         """Fill a part to its end, unless `ended` is set."""
-        size = BatchSize()
+        size = self._sizes.size
         lost = conflicts = 0
         away: float | None = None
         while not self.ended.is_set():

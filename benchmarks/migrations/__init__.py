@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.leveldb.stores import url_of
 from benchmarks.measuring import Measurement, Scale
 from benchmarks.postgresql.database import available, database
 
@@ -17,7 +18,7 @@ __all__ = ["measure"]
 def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
     """Measure LevelDB, and PostgreSQL if there is a server."""
     yield from fills.measure_leveldb(folder, scale)
-    yield from writes.measure(f"leveldb://{folder}/writes", scale)
+    yield from writes.measure(url_of(folder / "writes"), scale)
     if not available():
         print("PostgreSQL is not measured: there is no server", file=sys.stderr)
         return

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks.leveldb.stores import open_raw
+from benchmarks.leveldb.stores import open_raw, url_of
 from benchmarks.measuring import Contender, Measurement, Scale, compare
 from benchmarks.postgresql.database import Connection
 from structable.migrations import Migrator
@@ -48,7 +48,7 @@ def measure_leveldb(folder: Path, scale: Scale) -> Iterator[Measurement]:
         return seconds / count
 
     def ours() -> float:
-        with connect(f"leveldb://{folder}/ours") as storage:
+        with connect(url_of(folder / "ours")) as storage:
             seconds = _filled(storage, revisions, count)
         shutil.rmtree(folder / "ours")
         return seconds
