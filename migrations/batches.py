@@ -108,8 +108,8 @@ def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch,
             if changed is not None:
                 changes.append({**dict(zip(names, last, strict=True)), **changed})
             for value in row.astuple():
-                if value.__class__ is str or value.__class__ is bytes:
-                    size += len(value)  # type: ignore[arg-type]  # mypy does not know the class
+                if isinstance(value, str | bytes):
+                    size += len(value)
             if size > MOST_BYTES:
                 break
         else:

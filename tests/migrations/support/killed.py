@@ -1,4 +1,4 @@
-"""A runner that kills itself at a batch: `python -m tests.migrations.support.killed URL FOLDER BATCH PLACE`."""
+"""A runner that kills itself at a batch: `python -m tests.migrations.support.killed URL FOLDER ROWS BATCH PLACE`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.migrations.support.clocks import fast
 PLACES = ("before", "inside", "after")
 
 
-def main(url: str, folder: str, batch: int, place: str) -> None:
-    """Run, and be killed before, inside or after the batch of a number, of 20 rows each; never if there is none."""
+def main(url: str, folder: str, rows: int, batch: int, place: str) -> None:
+    """Run, and be killed before, inside or after the batch of a number, each of so many rows; never if none comes."""
     do_batch, transform = batches.do_batch, batches.transform
     count = 0
 
@@ -26,7 +26,7 @@ def main(url: str, folder: str, batch: int, place: str) -> None:
         count += 1
         if count == batch and place == "before":
             die()
-        done = do_batch(*args, **{**options, "rows": 20})  # type: ignore[arg-type]
+        done = do_batch(*args, **{**options, "rows": rows})  # type: ignore[arg-type]
         if count == batch and place == "after":
             die()
         return done
@@ -44,4 +44,4 @@ def main(url: str, folder: str, batch: int, place: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
