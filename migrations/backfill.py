@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from structable.spi import Range, TableNotFoundError, Transaction, Value
 
+from .batches import INDEX_PART
 from .clocks import Clocks
 from .errors import MigrationError
 from .fills import Fill
@@ -164,10 +165,10 @@ def _task(revision: int, operation: int, number: int, part: Part, at: dt.datetim
 def tasks_of(tx: Transaction, history: History, revision: int, operation: int) -> list[tuple[int, bool]]:
     """Return the numbers of the parts of an operation, and whether each is done."""
     with history.tasks(tx).scan(Range.prefix((revision, operation)), columns=["done"]) as rows:
-        return [(row.part, bool(row.done)) for row in rows]
+        return [(row.part, bool(row.done)) for row in rows if row.part != INDEX_PART]
 
 
 def part_keys(tx: Transaction, history: History, revision: int, operation: int) -> list[Part]:
     """Return the parts of an operation."""
     with history.tasks(tx).scan(Range.prefix((revision, operation)), columns=["begin", "end"]) as rows:
-        return [Part(row.begin, row.end) for row in rows]
+        return [Part(row.begin, row.end) for row in rows if row.part != INDEX_PART]

@@ -14,8 +14,10 @@ from .history import History
 from .key_texts import range_of_texts, text_of_key
 from .lease import check_epoch
 
-__all__ = ["MOST_BYTES", "MOST_ROWS", "Batch", "TaskKey", "do_batch", "transform"]
+__all__ = ["INDEX_PART", "MOST_BYTES", "MOST_ROWS", "Batch", "TaskKey", "do_batch", "transform"]
 
+INDEX_PART = -1
+"""The part in whose row the rows are counted that an index covers, while it is built."""
 MOST_ROWS = 5_000
 MOST_BYTES = 4 * 1024**2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from structable.spi import Range, StructableError, Transaction
 
 from . import steps
 from .backfill import Backfill, Mapper
-from .batches import TaskKey
+from .batches import INDEX_PART, TaskKey
 from .clocks import Clocks
 from .errors import MigrationLockedError
 from .fills import fill_of
@@ -21,11 +22,14 @@ from .functions import function_named
 from .history import History
 from .lease import RunnerLease, check_epoch
 from .operations import FIRST_OF_DOWN, Operation, Run
-from .schema_calls import SchemaCalls
+from .schema_calls import Report, SchemaCalls
 from .states import State
 from .throttle import Throttle
 
 __all__ = ["Runner"]
+
+_REPORTS = 1.0
+"""Seconds between two reports of an index that is built."""
 
 
 class Runner:
@@ -90,7 +94,7 @@ class Runner:
                 waiting = steps.filled_fields(operations)
                 for position, operation in enumerate(operations.up):
                     self._check()
-                    steps.expand(calls, operation, _quiet, waiting)
+                    steps.expand(calls, operation, self._report_of(number, position), waiting)
                     if isinstance(operation, Run):
                         self._call_once(number, position, operation)
                 state = self._move(number, State.FILLING)
@@ -100,7 +104,7 @@ class Runner:
             if state is State.VERIFYING:
                 self._verify(number, operations.up)
                 self._check()
-                steps.finish(calls, operations, _quiet)
+                steps.finish(calls, operations, lambda position: self._report_of(number, position))
                 state = self._move(number, State.READY if operations.contracts else State.DONE)
 
     def contract(self, number: int) -> dt.datetime | None:
@@ -175,6 +179,24 @@ class Runner:
 
         self._in_transaction(call)
 
+    def _report_of(self, number: int, position: int) -> Report:
+        """Return what records how many rows the index of an operation covers, now and then."""
+        key = TaskKey(number, position, INDEX_PART)
+        last = 0.0
+
+        def report(done: int, total: int | None) -> None:
+            nonlocal last
+            if time.monotonic() - last < _REPORTS:
+                return
+            last = time.monotonic()
+            counts = {"seen": done, "changed": 0, "failed": 0, "conflicts": 0, "done": False}
+            with contextlib.suppress(StructableError):  # the next report may succeed
+                self._in_transaction(
+                    lambda tx, at: self._history.tasks(tx).upsert({**key._asdict(), **counts, "updated": at})
+                )
+
+        return report
+
     def _check(self) -> None:
         """Check that the lease is held, before a change of tables, which does not check it."""
         self._storage.run(lambda tx: check_epoch(tx, self._history, self._lease.epoch), read_only=True)
@@ -213,7 +235,3 @@ class Runner:
                     tx, number, State.PAUSED, runner=self._lease.owner, at=at, resumes=state, error=text
                 )
             )
-
-
-def _quiet(done: int, total: int | None) -> None:
-    return None

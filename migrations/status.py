@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from structable.spi import Range, Storage, StructableError, Transaction
 
+from .batches import INDEX_PART
 from .folder import Revision
 from .history import History, RevisionRow
 from .operations import AddField, Operation, RenameField, Rewrite
@@ -33,6 +34,8 @@ class RevisionStatus:
     seen, changed, failed, conflicts : int
         Rows that were filled, those that changed, those that are null since a JSON document has no value that fits, and
         those whose work a conflict undid.
+    indexed : int or None
+        Rows that the index covers which was built last, while the revision is not READY.
     total : int or None
         About how many rows there are to fill; None if that is unknown.
     rate : float or None
@@ -51,6 +54,7 @@ class RevisionStatus:
     changed: int = 0
     failed: int = 0
     conflicts: int = 0
+    indexed: int | None = None
     total: int | None = None
     rate: float | None = None
     runner: str | None = None
@@ -91,6 +95,7 @@ class RevisionStatus:
             "changed": self.changed,
             "failed": self.failed,
             "conflicts": self.conflicts,
+            "indexed": self.indexed,
             "rows_per_second": self.rate,
             "runner": self.runner,
             "error": self.error,
@@ -102,11 +107,15 @@ class RevisionStatus:
 def status_of(history: History, row: RevisionRow) -> RevisionStatus:
     """Return the status of a revision that has begun."""
 
-    def counted(tx: Transaction) -> list[tuple[int, int, int, int, dt.datetime]]:
+    def counted(tx: Transaction) -> list[tuple[int, int, int, int, dt.datetime, bool]]:
         with history.tasks(tx).scan(Range.prefix((row.number,))) as rows:
-            return [(one.seen, one.changed, one.failed, one.conflicts, one.updated) for one in rows]
+            return [
+                (one.seen, one.changed, one.failed, one.conflicts, one.updated, one.part == INDEX_PART) for one in rows
+            ]
 
-    tasks = history.storage.run(counted, read_only=True)
+    found = history.storage.run(counted, read_only=True)
+    tasks = [task for task in found if not task[5]]
+    indexes = [task for task in found if task[5]]
     seen, changed = sum(task[0] for task in tasks), sum(task[1] for task in tasks)
     failed, conflicts = sum(task[2] for task in tasks), sum(task[3] for task in tasks)
     rate = None
@@ -122,6 +131,7 @@ def status_of(history: History, row: RevisionRow) -> RevisionStatus:
         changed,
         failed,
         conflicts,
+        max(indexes, key=lambda task: task[4])[0] if indexes and not row.resumes.ready else None,
         _total(history.storage, row) if row.resumes is State.FILLING else None,
         rate,
         row.runner,

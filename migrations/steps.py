@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 
 from structable.spi import Derived
 
@@ -56,17 +57,17 @@ def filled_fields(operations: Operations) -> set[tuple[str, str]]:
     return fields
 
 
-def finish(calls: SchemaCalls, operations: Operations, report: Report) -> None:
+def finish(calls: SchemaCalls, operations: Operations, report_of: Callable[[int], Report]) -> None:
     """After the rows were verified: let rules be ready, and build the indexes that waited."""
     filled = filled_fields(operations)
     for table, field in sorted(filled):
         calls.set_ready(table, [field])
-    for operation in operations.up:
+    for position, operation in enumerate(operations.up):
         match operation:
             case AddIndex(table, name) if (table, name) in filled:
-                calls.add_index(table, name, report)
+                calls.add_index(table, name, report_of(position))
             case RenameField(table, old, new) if old in calls.require(table).indexes:
-                calls.add_index(table, new, report)
+                calls.add_index(table, new, report_of(position))
 
 
 def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime) -> dt.datetime | None:

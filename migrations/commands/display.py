@@ -41,6 +41,8 @@ def _rows(one: RevisionStatus) -> Iterator[str]:
             yield f"about {_duration(one.remaining)}"
     elif one.seen:
         yield f"{one.changed:,} of {one.seen:,} rows changed"
+    if one.indexed is not None:
+        yield f"index of {one.indexed:,} rows so far"
     if one.failed:
         yield f"{one.failed:,} have no value that fits"
 

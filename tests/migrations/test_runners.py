@@ -21,10 +21,12 @@ from structable.migrations import (
     Throttle,
     batches,
     part_filler,
+    schema_calls,
 )
 from structable.migrations.clocks import Clocks
 from structable.migrations.history import History
 from structable.migrations.lease import RunnerLease
+from structable.migrations.schema_calls import Report, SchemaCalls
 from structable.spi import Storage, StorageUnavailableError, TransactionConflictError, col
 from tests.migrations.conftest import every_store
 from tests.migrations.support.clocks import fast
@@ -278,3 +280,44 @@ def test_two_runners_that_start_at_once(store: Storage, migrator: Migrator, scri
         thread.join()
     assert "up" in outcomes
     assert migrator.status()[0].seen == 200
+
+
+def test_the_rows_of_an_index_are_counted_while_it_is_built(
+    store: Storage, migrator: Migrator, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts.add("index", up='op.add_index("runs", "payload")\nop.add_index("runs", "n")')
+    counted: list[int | None] = []
+    add_index = SchemaCalls.add_index
+
+    def watched(self: SchemaCalls, table: str, field: str, report: Report) -> None:
+        add_index(self, table, field, report)
+        report(123, None)
+        counted.append(migrator.status()[1].indexed)
+
+    monkeypatch.setattr(SchemaCalls, "add_index", watched)
+    migrator.up()
+    assert counted[-1] is not None
+    [_, ready] = migrator.status()
+    assert (ready.state, ready.indexed) == (State.DONE, None)
+
+
+def test_a_table_that_is_in_use_is_waited_for(
+    store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What others hold is never ended; after some attempts the revision pauses."""
+    monkeypatch.setattr(schema_calls, "_FIRST_PAUSE", 0.001)
+    attempts = 0
+    set_rules = type(store.admin).set_rules
+
+    def busy(*args: object, **options: object) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 3:
+            raise StorageUnavailableError("a plan holds the table")
+        set_rules(*args, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store.admin), "set_rules", busy)
+        migrator.up()
+    assert attempts >= 3
+    assert migrator.status()[0].state is State.READY
