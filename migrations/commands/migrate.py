@@ -196,7 +196,7 @@ def contract(
 @app.command()
 def down(
     url: Url,
-    to: Annotated[int, typer.Option("--to", help="The last revision that stays; 0 for none.", show_default=False)],
+    to: Annotated[int, typer.Argument(help="The last revision that stays; 0 for none.", show_default=False)],
     folder: FolderPath = _FOLDER,
     form: Form = Format.TEXT,
 ) -> None:

@@ -57,7 +57,7 @@ def test_from_init_to_contract(structable: Command, url: str, tmp_path: Path) ->
     assert contracted.out.startswith("0001 run_number  DONE         contracted 20")
     [status] = json.loads(structable("migrate", "status", url, "--format", "json", *where).out)
     assert (status["revision"], status["state"], status["failed"], status["error"]) == (1, "DONE", 4, None)
-    assert structable("migrate", "down", url, "--to", "0", *where).code == 1
+    assert structable("migrate", "down", url, "0", *where).code == 1
 
 
 def test_auto_and_check(structable: Command, url: str, scripts: Scripts) -> None:

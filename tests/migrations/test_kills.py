@@ -91,7 +91,7 @@ def test_killed_while_two_versions_write(
                     killed += run_killed(url, scripts, size, dice.randint(1, 12), dice.choice(PLACES))
                 migrator = Migrator(storage, scripts.path, monotonic=fast)
                 migrator.up()
-        assert killed == KILLS
+        assert killed == KILLS, migrator.status()
         assert migrator.status()[0].state is State.READY
         require_rows(storage, models, "attempts", "tries")
         migrator.contract(1)

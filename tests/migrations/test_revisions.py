@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import uuid
 
 import pytest
 
@@ -16,7 +17,10 @@ from structable.spi import (
     TableNotFoundError,
     Transaction,
     col,
+    connect,
 )
+from structable.spi.measuring import MeasuringStorage
+from tests.metering.sdk import measured
 from tests.migrations.conftest import every_store
 from tests.migrations.support.folders import RUNS, Scripts, put_runs
 
@@ -298,3 +302,16 @@ def test_rows_that_differ_from_the_rule_stop_the_revision(
         migrator.resume()
     assert len(raised.value.samples) == 1
     assert states(migrator) == [State.PAUSED]
+
+
+def test_a_measured_store_is_filled(scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
+    with measured(monkeypatch), connect(f"memory://{uuid.uuid4().hex}") as storage:
+        assert isinstance(storage, MeasuringStorage)
+        put_runs(storage, 50)
+        scripts.add(
+            "n", up='op.add_field("runs", op.long("n"), derive=op.json_field(("n",), "long"), source="payload")'
+        )
+        migrator = Migrator(storage, scripts.path)
+        migrator.up()
+        [status] = migrator.status()
+        assert (status.state, status.changed) == (State.DONE, 45)
