@@ -52,7 +52,7 @@ class RuleChangeRules(FieldRuleCase):
     """Schema changes of migrations: atomic, seen by every transaction that begins afterwards."""
 
     @pytest.fixture
-    def hasty(self, migrating: Storage, storage_url: str) -> Iterator[Storage]:
+    def impatient(self, migrating: Storage, storage_url: str) -> Iterator[Storage]:
         """Connect to the fresh store such that admin calls hardly wait for open transactions."""
         with connect(storage_url, ddl_timeout=0.5) as storage:
             yield storage
@@ -136,14 +136,14 @@ class RuleChangeRules(FieldRuleCase):
             )
 
     @pytest.mark.parametrize("write", list(WRITES))
-    def test_no_write_of_before_is_committed_after(self, hasty: Storage, write: str) -> None:
+    def test_no_write_of_before_is_committed_after(self, impatient: Storage, write: str) -> None:
         """`set_rules` waits for open transactions that wrote, or these conflict: none commits a row by older rules."""
-        hasty.admin.create(EVENTS)
-        hasty.table("events").upsert({"id": 1, "size": 1})
-        transaction = hasty.transaction()
+        impatient.admin.create(EVENTS)
+        impatient.table("events").upsert({"id": 1, "size": 1})
+        transaction = impatient.transaction()
         WRITES[write](transaction.table("events"))
         try:
-            hasty.admin.set_rules("events", [replace(TEXT, ready=True)])
+            impatient.admin.set_rules("events", [replace(TEXT, ready=True)])
             changed = True
         except StorageUnavailableError:
             changed = False
@@ -154,7 +154,7 @@ class RuleChangeRules(FieldRuleCase):
             transaction.rollback()
             committed = False
         assert committed is not changed
-        row = hasty.table("events").read((1,), ["size", "size_text"])
+        row = impatient.table("events").read((1,), ["size", "size_text"])
         assert row == {"id": 1, "size": 2 if committed else 1, "size_text": None}
 
     def test_dropped_field_is_gone(self, migrating: Storage, other: Storage) -> None:
@@ -200,13 +200,13 @@ class RuleChangeRules(FieldRuleCase):
         with pytest.raises(TableNotFoundError):
             migrating.admin.drop_field("other", "size")
 
-    def test_open_transaction_does_not_bring_a_dropped_field_back(self, hasty: Storage) -> None:
+    def test_open_transaction_does_not_bring_a_dropped_field_back(self, impatient: Storage) -> None:
         """A transaction that wrote a field before it was dropped conflicts, or the call waits for it."""
-        hasty.admin.create(EVENTS)
-        transaction = hasty.transaction()
+        impatient.admin.create(EVENTS)
+        transaction = impatient.transaction()
         transaction.table("events").upsert({"id": 1, "size": 1, "remark": "x"})
         try:
-            hasty.admin.drop_field("events", "size")
+            impatient.admin.drop_field("events", "size")
             changed = True
         except StorageUnavailableError:
             changed = False
@@ -217,9 +217,9 @@ class RuleChangeRules(FieldRuleCase):
             assert changed
             transaction.rollback()
         if not changed:
-            hasty.admin.drop_field("events", "size")
-        hasty.admin.create_or_update(EVENTS)
-        assert [row["size"] for row in hasty.table("events").scan()] == ([] if changed else [None])
+            impatient.admin.drop_field("events", "size")
+        impatient.admin.create_or_update(EVENTS)
+        assert [row["size"] for row in impatient.table("events").scan()] == ([] if changed else [None])
 
     def test_retired_table_is_not_there(self, migrating: Storage, other: Storage) -> None:
         """A retired table is `TableNotFoundError`, which says so; its specification answers, and its name is taken."""
@@ -310,3 +310,31 @@ class RuleChangeRules(FieldRuleCase):
         assert [done for done, _ in told] == sorted(done for done, _ in told)
         assert all(total is None or done <= total for done, total in told)
         assert keys(migrating.table("events").scan_index("size", 7)) == [(7,)]
+
+    @pytest.mark.parametrize("producer", ["lookup", "input"])
+    def test_feeds_go_on_under_rules(self, migrating: Storage, producer: str) -> None:
+        """A change feed has what rules add to writes, and goes on without a field that is dropped."""
+        self.require("change_feeds")
+        self.require("table_types")
+        spec = EVENTS.evolve(options={"changelog-producer": producer})
+        migrating.admin.create(spec)
+        table, feed = migrating.table("events"), migrating.changes("events")
+        table.upsert({"id": 1, "body": FIVE, "size": 1, "remark": "x"})
+        begun = feed.latest()
+        migrating.admin.set_rules("events", [replace(NUMBER, ready=True)])
+        table.upsert({"id": 1, "body": '{"a": {"n": 6}}'})
+        table.increment((1,), "size")
+        changed = feed.latest()
+        migrating.admin.drop_field("events", "size")
+        table.upsert({"id": 1, "body": None})
+        found = [change.row for change in feed.read(since=begun) if change.kind == "+U"]
+        assert [(row["body"], row["number"]) for row in found] == [
+            ('{"a": {"n": 6}}', 6),
+            ('{"a": {"n": 6}}', 6),
+            (None, None),
+        ]
+        assert all("size" not in row for row in found)
+        migrating.admin.create_or_update(spec)
+        table.upsert({"id": 1, "size": 7})
+        rows = [change.row for change in feed.read(since=changed) if change.kind == "+U"]
+        assert [row["size"] for row in rows] == [None, 7]
