@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
 from collections.abc import Iterable
@@ -24,10 +25,11 @@ from structable.migrations import (
     schema_calls,
 )
 from structable.migrations.clocks import Clocks
+from structable.migrations.fills import Fill
 from structable.migrations.history import History
 from structable.migrations.lease import RunnerLease
 from structable.migrations.schema_calls import Report, SchemaCalls
-from structable.spi import Storage, StorageUnavailableError, TransactionConflictError, col
+from structable.spi import Row, Storage, StorageUnavailableError, Transaction, TransactionConflictError, col
 from tests.migrations.conftest import every_store
 from tests.migrations.support.clocks import fast
 from tests.migrations.support.folders import Scripts, put_runs
@@ -321,3 +323,26 @@ def test_a_table_that_is_in_use_is_waited_for(
         migrator.up()
     assert attempts >= 3
     assert migrator.status()[0].state is State.READY
+
+
+def test_two_runners_of_one_part_collide(store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that another runner does while it runs is done once, and counted once."""
+    history, transform = History(store), batches.transform
+    collided = False
+
+    def beside(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[batches.Batch, str | None]:
+        nonlocal collided
+        if not collided:
+            collided = True
+            key = batches.TaskKey(task.revision, task.operation, task.part)
+            lease = store.table("structable_lease").read(("runner",))
+            assert lease is not None
+            now = dt.datetime.now(dt.UTC)
+            batches.do_batch(history, key, fill, rows=rows, lost=0, epoch=lease.epoch, clock=lambda: now)
+        return transform(tx, fill, task, rows)
+
+    monkeypatch.setattr(batches, "transform", beside)
+    migrator.up()
+    [status] = migrator.status()
+    assert collided
+    assert (status.state, status.seen, status.changed) == (State.READY, 200, 180)

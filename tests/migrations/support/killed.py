@@ -24,16 +24,16 @@ def main(url: str, folder: str, rows: int, batch: int, place: str) -> None:
     def counted(*args: object, **options: object) -> object:
         nonlocal count
         count += 1
-        if count == batch and place == "before":
+        if count >= batch and place == "before":
             die()
         done = do_batch(*args, **{**options, "rows": rows})  # type: ignore[arg-type]
-        if count == batch and place == "after":
+        if count >= batch and place == "after":
             die()
         return done
 
     def transformed(*args: object) -> object:
         done = transform(*args)  # type: ignore[arg-type]
-        if count == batch and place == "inside":
+        if count >= batch and place == "inside":
             die()
         return done
 
