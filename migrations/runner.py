@@ -15,7 +15,7 @@ from . import steps
 from .backfill import Backfill, Mapper
 from .batches import INDEX_PART, TaskKey
 from .clocks import Clocks
-from .errors import MigrationLockedError
+from .errors import MigrationError, MigrationLockedError
 from .fills import fill_of
 from .folder import Revision
 from .functions import function_named
@@ -167,7 +167,12 @@ class Runner:
         def call(tx: Transaction, at: dt.datetime) -> None:
             tasks = self._history.tasks(tx)
             if tasks.read(key) is None:
-                function(tx)
+                try:
+                    function(tx)
+                except StructableError:
+                    raise  # a conflict is tried again
+                except Exception as error:
+                    raise MigrationError(f"{operation.function}: {type(error).__name__}: {error}") from error
                 tasks.insert(
                     {
                         **key._asdict(),

@@ -12,6 +12,7 @@ from structable.backends.base.feed_upkeep import FeedUpkeep
 from structable.spi import (
     ChangeFeed,
     CommitResult,
+    Finding,
     Isolation,
     Range,
     ScanPlan,
@@ -46,6 +47,7 @@ from .feeds.gate import StoreFeeds, VersionGate
 from .ruled import RuledPostgreSQLTable
 from .schema.admin import PostgreSQLAdmin
 from .schema.catalog import Catalog, prepare
+from .schema.diagnosis import diagnose
 from .table import PostgreSQLTable
 from .transaction import PostgreSQLTransaction
 from .txn.receipts import Receipts
@@ -153,6 +155,12 @@ class PostgreSQLStorage(Storage):
             return bound.statistics(range)
 
         return self.run(found, read_only=True)
+
+    def diagnose(self) -> Iterator[Finding]:
+        self._require_open()
+        with self.pool.connection() as connection:
+            found = [*diagnose(connection.ask, self._catalog.schema)]
+        yield from found
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         self._require_open()

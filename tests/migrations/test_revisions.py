@@ -315,3 +315,19 @@ def test_a_measured_store_is_filled(scripts: Scripts, monkeypatch: pytest.Monkey
         migrator.up()
         [status] = migrator.status()
         assert (status.state, status.changed) == (State.DONE, 45)
+
+
+def test_a_function_that_fails_pauses_the_revision_and_commits_nothing(store: Storage, scripts: Scripts) -> None:
+    put_runs(store, 5)
+    module = scripts.function("""
+    def fail(tx):
+        tx.table("runs").delete(("app0", 0))
+        raise ValueError("not now")
+    """)
+    scripts.add("fail", up=f'op.run("{module}:fail")\nop.add_field("runs", op.int("n"))')
+    migrator = Migrator(store, scripts.path)
+    with pytest.raises(MigrationError, match="fail: ValueError: not now"):
+        migrator.up()
+    [status] = migrator.status()
+    assert (status.state, status.resumes) == (State.PAUSED, State.EXPANDING)
+    assert store.table("runs").count() == 5
