@@ -18,6 +18,8 @@ WITH_NEEDS = {"access", "conformance"}
 """The SPI's sub-packages that need other libraries, and that nothing of the core imports."""
 MODULES = [module for module in sorted(SPI.rglob("*.py")) if module.relative_to(SPI).parts[0] not in WITH_NEEDS]
 
+MIGRATIONS = sorted((SPI.parent / "migrations").glob("*.py"))
+
 # The other rooms of its backend that each room may import. Modules beside the rooms join them, and belong to none.
 # docs/architecture.md has the drawing.
 ROOMS = {
@@ -83,6 +85,13 @@ def test_spi_imports_the_standard_library_only(module: Path) -> None:
     imports = Imports()
     imports.visit(ast.parse(module.read_text(encoding="utf-8")))
     assert imports.names <= allowed
+
+
+@pytest.mark.parametrize("module", MIGRATIONS, ids=lambda module: module.name)
+def test_migrations_import_the_standard_library_only(module: Path) -> None:
+    imports = Imports()
+    imports.visit(ast.parse(module.read_text(encoding="utf-8")))
+    assert imports.names <= {"structable", *sys.stdlib_module_names}
 
 
 def test_memory_store_works_without_any_third_party_module() -> None:
