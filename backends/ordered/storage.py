@@ -331,8 +331,10 @@ class _AutoCommitOrderedTable(AutoCommitTable):
         engine = self._engine
         epoch, binding = self._state
         raw_key = raw = patch = None
-        full = row if binding.rules is None else _completed(binding.rules, row)
+        full = row
         if binding.plain and not (engine.closed or engine.epoch_lags or may_be_too_large(1)):
+            if binding.rules is not None:
+                full = _completed(binding.rules, row)
             encoded = binding.encode_full(full)
             if encoded is not None:
                 raw_key, raw = encoded
