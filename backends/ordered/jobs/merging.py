@@ -23,12 +23,15 @@ class MergedRows(JobRows):
     def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
         super().__init__(binding, runs, mode)
         self._has_kinds = mode is WriteMode.CHANGES
-        self._reads = binding.spec.table_options.merges or runs.partial or binding.derives
+        merges = binding.spec.table_options.merges or runs.partial
+        self._reads = merges or binding.derives
+        self._replaces = self._has_kinds and not merges and runs.fit_indexes()
+        """Whether a row becomes the last that was staged, whatever the table has: it need not be decoded."""
 
     def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
         """Raise if a run is damaged; with `decides_first` also if a result does not fit, or a retract is refused."""
         self._runs.check()
-        if decides_first:
+        if decides_first and not self._replaces:
             for _ in self.chunks(latest):
                 continue
 
@@ -37,7 +40,10 @@ class MergedRows(JobRows):
         for chunk, olds in self._chunked(latest if self._reads else None, keyed, _size):
             writes: dict[bytes, bytes | None] = {}
             for raw_key, rows in chunk:
-                self._merge(raw_key, rows, olds[raw_key], writes)
+                if self._replaces:
+                    self._replace(raw_key, rows, writes)
+                else:
+                    self._merge(raw_key, rows, olds[raw_key], writes)
             made = self._chunk(writes, olds, chunk[-1][0], partial(self._records, chunk))
             if made.changes or made.appends:
                 yield made
@@ -47,6 +53,14 @@ class MergedRows(JobRows):
         if self._has_kinds:
             return [(kind_of(raw), raw_key, raw[1:]) for raw_key, raw, _ in staged]
         return [(RowKind.UPDATE_AFTER, raw_key, raw) for raw_key, raw, _ in staged]
+
+    def _replace(self, raw_key: bytes, rows: list[StagedRow], writes: dict[bytes, bytes | None]) -> None:
+        binding = self._binding
+        for _, raw, _ in reversed(rows):
+            kind = kind_of(raw)
+            if not binding.merger.drops(kind):
+                writes[raw_key] = None if kind.retracts else binding.current(raw[1:])
+                return
 
     def _merge(
         self, raw_key: bytes, rows: list[StagedRow], old: bytes | None, writes: dict[bytes, bytes | None]
