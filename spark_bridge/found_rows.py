@@ -68,7 +68,7 @@ class Matches(NamedTuple):
     ) -> Matches:
         """Return the rows of keys, which may repeat, as `read` finds them; None is the key of no row."""
         found = read(list({key for key in keys if key is not None}))
-        places = {key: place for place, key in enumerate(found.keys)}
+        places: dict[KeyValues | None, int] = {key: place for place, key in enumerate(found.keys)}
         taken = pa.array(map(places.get, keys), pa.int32(), size=len(keys))
         columns = [
             pa.array(values, arrow_type(spec.field(name))).take(taken)
