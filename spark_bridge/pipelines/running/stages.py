@@ -213,7 +213,10 @@ class StageRun:
     def run(self, rows: DataFrame, batch: Numbered, between: dict[TableRef, DataFrame] | None = None) -> None:
         """Run the steps on the rows of the front; `between` takes the streams to later stages of a batch run."""
         with _Scope() as scope:
-            frames = self.front.streams(scope.persisted(rows) if self.stage.cached else rows)
+            stateful = between is None and self.stage.partitions is not None
+            frames = self.front.streams(scope.persisted(rows) if self.stage.cached or stateful else rows)
+            if stateful:
+                rows.count()  # Spark's state must move on, also where all writes were committed before
             for step in self.stage.steps:
                 inputs = [frames[name] for name in step.inputs]
                 if step.writes:

@@ -142,3 +142,29 @@ def test_error_of_a_function_stops_the_run_with_its_text(streams: Streams) -> No
     with pytest.raises(StructableError, match=r"KeyError: .*no route to a") as caught:
         pipeline.run_batch(streams.spark)
     assert any("in sink 'nowhere' of stage" in note for note in caught.value.__notes__)
+
+
+def test_state_moves_on_where_a_repeated_micro_batch_writes_nothing(
+    streams: Streams, storage: Storage, url: str
+) -> None:
+    storage.admin.create(TableSpecification("met", [Field.string("ad"), Field.int("place")], ["ad", "place"]))
+    shown = streams.of("shown", "ad string, at timestamp, place int")
+    clicked = streams.of("clicked", "ad string, clicked timestamp")
+    pipeline = Pipeline("ads")
+    left = pipeline.source("shown", lambda spark: shown.stream(), key="ad", partitions=2)
+    right = pipeline.source("clicked", lambda spark: clicked.stream(), key="ad", partitions=2)
+    window = JoinWindow("at", "clicked", "0 seconds", "10 minutes", "1 hour", "1 hour")
+    both = left.join(right, "ad", window=window).map(lambda frame: frame.select("ad", "place"))
+    both.send_to(pipeline.table("met", TableRef(url, "met")), unordered=True)
+    shown.add(*({"ad": ad, "at": "2024-01-01T10:00:00Z", "place": 1} for ad in "xy"))
+    clicked.add({"ad": "x", "clicked": "2024-01-01T10:01:00Z"})
+    streams.run(pipeline)
+    [stage] = pipeline.plan().stages
+    commits = [
+        int(path.name) for path in (streams.checkpoint / stage.name / "commits").iterdir() if path.name.isdigit()
+    ]
+    for number in sorted(commits, reverse=True):
+        streams.forget(stage.name, number)
+    clicked.add({"ad": "y", "clicked": "2024-01-01T10:02:00Z"})
+    streams.run(pipeline)
+    assert [row.astuple() for row in storage.table("met").scan()] == [("x", 1), ("y", 1)]
