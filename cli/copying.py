@@ -35,11 +35,13 @@ from .snapshots import snapshot_batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["copy"]
+__all__ = ["Target", "copy", "planned_target"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class Target:
+    """A table to fill."""
+
     spec: TableSpecification
     exists: bool
     job_id: str
@@ -86,7 +88,7 @@ def copy(
                 if store.url == origin.url:
                     raise UsageProblem(f"URL1 and URL2 are the same store, {origin.url}")
                 wanted = None if mode is None else WriteMode(mode)
-                tasks = [_task(store, spec, wanted, job_id) for spec in specs]
+                tasks = [planned_target(store, spec, wanted, job_id) for spec in specs]
                 if wanted is WriteMode.OVERWRITE and not dry_run:
                     for task in tasks:
                         if task.exists:
@@ -112,7 +114,7 @@ def _url(given: str, name: str) -> str:
     return url
 
 
-def _task(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_id: str | None) -> _Task:
+def planned_target(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_id: str | None) -> Target:
     """Return the task for a table, after all checks that are possible before the first table is copied."""
     check_mode(spec, mode or WriteMode.INSERT)
     job = f"{job_id or f'structable-copy-{uuid.uuid4()}'}-{spec.name}"
@@ -120,7 +122,7 @@ def _task(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_
         there = store.admin.get_specification(spec.name)
     except TableNotFoundError:
         _check_overwritable(spec, mode)
-        return _Task(spec, False, job)
+        return Target(spec, False, job)
     differences = []
     for field in spec.fields:
         if field.name not in there:
@@ -141,7 +143,7 @@ def _task(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_
         raise UsageProblem(
             f"table '{spec.name}' has rows in {store.url}: give --mode upsert, insert, replace or overwrite"
         )
-    return _Task(spec, True, job)
+    return Target(spec, True, job)
 
 
 def _check_overwritable(spec: TableSpecification, mode: WriteMode | None) -> None:
@@ -158,7 +160,7 @@ def _announce(origin: Storage, spec: TableSpecification, there: str) -> None:
     typer.echo(f"table {spec.name}: {rows:,} rows would be copied; it {there}", err=True)
 
 
-def _copy(origin: Storage, store: Storage, task: _Task, mode: WriteMode, job_id: str | None, place: str) -> None:
+def _copy(origin: Storage, store: Storage, task: Target, mode: WriteMode, job_id: str | None, place: str) -> None:
     table = task.spec.name
     if not task.exists:
         store.admin.create(task.spec)

@@ -20,11 +20,21 @@ from structable.spi import Field, FieldType, InvalidFieldError, Value
 from structable.spi.exact_decimals import EXACT
 from structable.spi.rules.values import check_value, lost_digits
 
-__all__ = ["JsonValue", "LiteralError", "format_value", "parse_value", "value_from_json", "value_to_json"]
+__all__ = [
+    "JsonValue",
+    "LiteralError",
+    "checked_value",
+    "format_value",
+    "parse_time",
+    "parse_value",
+    "shown_text",
+    "value_from_json",
+    "value_to_json",
+]
 
 JsonValue: TypeAlias = bool | int | float | str | None
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"([+-]?[0-9]+)(\.0*)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"nan|[+-]?inf(inity)?", re.IGNORECASE)
 _HEX = re.compile(r"0[xX](([0-9a-fA-F]{2})*)")
@@ -40,7 +50,7 @@ class LiteralError(ValueError):
 
 def parse_value(field: Field, text: str) -> Value:
     """Return the value of a text, never null, or raise `LiteralError`."""
-    value = _checked(field, _PARSERS[field.type](text))
+    value = checked_value(field, _PARSERS[field.type](text))
     # Smaller whole numbers are exact in both types of floats.
     if isinstance(value, float) and (value == 0 or 1 << 24 <= abs(value) < math.inf):
         _check_digits(field, text, value)
@@ -57,17 +67,19 @@ def _check_digits(field: Field, text: str, value: float) -> None:
     if whole and decimal.Decimal(f"{value:.{max(kept - 1, 0)}e}") != number:
         raise LiteralError(lost_digits(field, number))
     if value == 0 != number:
-        raise LiteralError(f"{_shown(text)} is nearer to 0 than any {field.type.value}")
+        raise LiteralError(f"{shown_text(text)} is nearer to 0 than any {field.type.value}")
 
 
-def _checked(field: Field, value: object) -> Value:
+def checked_value(field: Field, value: object) -> Value:
+    """Return a value in its stored form, or raise `LiteralError`."""
     try:
         return check_value("", field, value)
     except InvalidFieldError as error:
         raise LiteralError(error.reason) from None
 
 
-def _shown(text: object) -> str:
+def shown_text(text: object) -> str:
+    """Return a text for a message, cut if it is long."""
     shown = repr(text)
     return shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
 
@@ -75,40 +87,41 @@ def _shown(text: object) -> str:
 def _boolean(text: str) -> bool:
     truth = {"true": True, "false": False}.get(text.lower())
     if truth is None:
-        raise LiteralError(f"{_shown(text)} is neither true nor false")
+        raise LiteralError(f"{shown_text(text)} is neither true nor false")
     return truth
 
 
 def _integer(text: str) -> int:
-    if not _INTEGER.fullmatch(text) or len(text) > 100:
-        raise LiteralError(f"{_shown(text)} is not a whole number")
-    return int(text)
+    match = _INTEGER.fullmatch(text)
+    if not match or len(text) > 100:
+        raise LiteralError(f"{shown_text(text)} is not a whole number")
+    return int(match[1])
 
 
 def _float(text: str) -> float:
     if _NUMBER.fullmatch(text):
         number = float(text)
         if math.isinf(number):
-            raise LiteralError(f"{_shown(text)} is beyond a 64-bit float")
+            raise LiteralError(f"{shown_text(text)} is beyond a 64-bit float")
         return number
     if not _NOT_FINITE.fullmatch(text):
-        raise LiteralError(f"{_shown(text)} is neither a number nor nan, inf or -inf")
+        raise LiteralError(f"{shown_text(text)} is neither a number nor nan, inf or -inf")
     return float(text)
 
 
 def _decimal(text: str) -> decimal.Decimal:
     if not _NUMBER.fullmatch(text):
-        raise LiteralError(f"{_shown(text)} is not a decimal number")
+        raise LiteralError(f"{shown_text(text)} is not a decimal number")
     try:
         return decimal.Decimal(text, EXACT)  # whose traps are set, whatever those of the program are
     except ArithmeticError:
-        raise LiteralError(f"{_shown(text)} has an exponent that is out of range") from None
+        raise LiteralError(f"{shown_text(text)} has an exponent that is out of range") from None
 
 
 def _bytes(text: str) -> bytes:
     match = _HEX.fullmatch(text)
     if not match:
-        raise LiteralError(f"{_shown(text)} is not a byte string, which is 0x and two hexadecimal digits a byte")
+        raise LiteralError(f"{shown_text(text)} is not a byte string, which is 0x and two hexadecimal digits a byte")
     return bytes.fromhex(match[1])
 
 
@@ -116,30 +129,38 @@ def _date(text: str) -> dt.date:
     try:
         return dt.date.fromisoformat(text)
     except ValueError:
-        raise LiteralError(f"{_shown(text)} is not a date like 2024-05-31") from None
+        pass
+    try:
+        moment = parse_time(text, "")
+    except LiteralError:
+        raise LiteralError(f"{shown_text(text)} is not a date like 2024-05-31") from None
+    if moment.tzinfo is not None or moment.time() != dt.time():
+        raise LiteralError(f"{shown_text(text)} is not midnight; this field keeps whole days, without a time zone")
+    return moment.date()
 
 
-def _time(text: str, example: str) -> dt.datetime:
+def parse_time(text: str, example: str) -> dt.datetime:
+    """Return a time, with a zone or without; the example is for the error."""
     fraction = _FRACTION.search(text)
     if fraction and fraction[1][6:].strip("0"):
-        raise LiteralError(f"{_shown(text)} is finer than a microsecond")
+        raise LiteralError(f"{shown_text(text)} is finer than a microsecond")
     try:
         return dt.datetime.fromisoformat(text)
     except ValueError:
-        raise LiteralError(f"{_shown(text)} is not a timestamp like {example}") from None
+        raise LiteralError(f"{shown_text(text)} is not a timestamp like {example}") from None
 
 
 def _timestamp(text: str) -> dt.datetime:
-    instant = _time(text, "2024-05-31T08:30:00Z")
+    instant = parse_time(text, "2024-05-31T08:30:00Z")
     if instant.tzinfo is None:
-        raise LiteralError(f"{_shown(text)} has no time zone: end it in Z (for UTC) or an offset like +02:00")
+        raise LiteralError(f"{shown_text(text)} has no time zone: end it in Z (for UTC) or an offset like +02:00")
     return instant
 
 
 def _timestamp_ntz(text: str) -> dt.datetime:
-    instant = _time(text, "2024-05-31T08:30:00")
+    instant = parse_time(text, "2024-05-31T08:30:00")
     if instant.tzinfo is not None:
-        raise LiteralError(f"{_shown(text)} has a time zone, which this field does not keep")
+        raise LiteralError(f"{shown_text(text)} has a time zone, which this field does not keep")
     return instant
 
 
@@ -201,8 +222,8 @@ def value_to_json(field: Field, value: Value) -> JsonValue:
     return format_value(field, value)
 
 
-def value_from_json(field: Field, value: object) -> Value:
-    """Return the value of a JSON value, null included, or raise `LiteralError`."""
+def value_from_json(field: Field, value: object, parse: Callable[[Field, str], Value] = parse_value) -> Value:
+    """Return the value of a JSON value, null included, or raise `LiteralError`; `parse` reads its strings."""
     kind = field.type
     if value is None:
         return None
@@ -210,17 +231,17 @@ def value_from_json(field: Field, value: object) -> Value:
         try:
             return base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError):
-            raise LiteralError(f"{_shown(value)} is not base64") from None
+            raise LiteralError(f"{shown_text(value)} is not base64") from None
     if isinstance(value, str):
         if kind is FieldType.BOOLEAN or kind.integer_bits:
-            raise LiteralError(f"{_shown(value)} is a string; a {field.type_text} is needed")
-        return parse_value(field, value)
+            raise LiteralError(f"{shown_text(value)} is a string; a {field.type_text} is needed")
+        return parse(field, value)
     if isinstance(value, decimal.Decimal) and kind is not FieldType.DECIMAL:
         if kind.integer_bits and value.adjusted() < 20 and value == int(value):
-            return _checked(field, int(value))
+            return checked_value(field, int(value))
         return parse_value(field, str(value))
     if kind in _FRACTIONS and isinstance(value, int | float) and not isinstance(value, bool):
         return parse_value(field, repr(value))
     if isinstance(value, list | dict):
-        raise LiteralError(f"{_shown(value)} is not a value; a {field.type_text} is needed")
-    return _checked(field, value)
+        raise LiteralError(f"{shown_text(value)} is not a value; a {field.type_text} is needed")
+    return checked_value(field, value)

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from structable.spi import Field, FieldType
 from structable.spi.arrow_columns import CastError, arrow_type
 
-from .literals import LiteralError, format_value, parse_value
+from .literals import LiteralError, format_value
+from .text_form import PLAIN, TextForm
 
 __all__ = ["column_from_text", "column_to_text"]
 
@@ -39,21 +40,44 @@ def column_to_text(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
     return pa.array(texts, pa.string())
 
 
-def column_from_text(field: Field, texts: pa.Array[Any]) -> pa.Array[Any]:
+def column_from_text(field: Field, texts: pa.Array[Any], form: TextForm = PLAIN) -> pa.Array[Any]:
     """Return the values of a column of texts, nulls included; `CastError` for the first text that is not one."""
     kind = arrow_type(field)
     if field.type is FieldType.STRING:
         return texts
-    plain = _PLAIN.get(field.type)
-    if plain and pc.all(pc.match_substring_regex(texts, plain), min_count=0).as_py():
-        try:
-            return texts.cast(kind)
-        except pa.ArrowInvalid:
-            pass  # out of range, or no such day: found below, with its position
+    if form.is_plain(field):
+        plain = _plain_texts(field, texts)
+        if plain is not None:
+            try:
+                return plain.cast(kind)
+            except pa.ArrowInvalid:
+                pass  # out of range, or no such day: found below, with its position
+    different: Any = texts.dictionary_encode()
     values = []
-    for position, text in enumerate(texts.to_pylist()):
+    for number, text in enumerate(different.dictionary.to_pylist()):
         try:
-            values.append(None if text is None else parse_value(field, text))
+            values.append(form.parse(field, text))
         except LiteralError as error:
-            raise CastError(str(error), position) from None
-    return pa.array(values, kind)
+            raise CastError(str(error), pc.index(different.indices, pa.scalar(number, pa.int32())).as_py()) from None
+    return pa.array(values, kind).take(different.indices)
+
+
+def _plain_texts(field: Field, texts: pa.Array[Any]) -> pa.Array[Any] | None:
+    """Return the texts as Arrow's casts read them; None if they must be read one by one."""
+    plain = _plain_pattern(field)
+    if not plain:
+        return None
+    if pc.all(pc.match_substring_regex(texts, plain), min_count=0).as_py():
+        return texts
+    if field.type.integer_bits:  # as pandas writes integers among which one is missing
+        whole: Any = pc.replace_substring_regex(texts, r"^(-?[0-9]+)\.0*$", r"\1")
+        if pc.all(pc.match_substring_regex(whole, plain), min_count=0).as_py():
+            return whole  # type: ignore[no-any-return]
+    return None
+
+
+def _plain_pattern(field: Field) -> str:
+    if field.type is FieldType.DECIMAL:
+        scale, whole = field.scale or 0, (field.precision or 0) - (field.scale or 0)
+        return rf"^-?[0-9]{{1,{whole}}}(\.[0-9]{{1,{scale}}})?$" if scale and whole else ""
+    return _PLAIN.get(field.type, "")

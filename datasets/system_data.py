@@ -75,6 +75,9 @@ class SystemData:
         self.permits = Permits(storage, self._tables, monotonic)
         self.fences = Fences(self._tables[FENCES].name)
 
+    def __repr__(self) -> str:
+        return f"<system datasets {self._tables.prefix}* of {self.storage.url}>"
+
     @classmethod
     def open(
         cls,

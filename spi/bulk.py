@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from .errors import TransactionClosedError
+from .notebooks import html_text
 from .positions import FeedPosition
 
 __all__ = [
@@ -212,6 +213,9 @@ class ScanPlan:
 
     def __repr__(self) -> str:
         return f"ScanPlan(table={self.table!r}, columns={list(self.columns)!r}, splits={len(self._splits)})"
+
+    def _repr_html_(self) -> str:
+        return html_text(repr(self))
 
 
 @dataclass(frozen=True, slots=True)

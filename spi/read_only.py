@@ -15,7 +15,7 @@ from .errors import UnsupportedOperationError
 from .operations import BeginWrite, Lookup, RangeWrite, RowWrites, Scan
 from .positions import FeedPosition
 from .rows import Row
-from .scans import RowIterator, ScanExplanation
+from .scans import PlannedScan, RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .storage import Storage
 from .table import StructuredTable
@@ -67,6 +67,12 @@ class ReadOnlyTable(StructuredTable):
 
     def _scan(self, scan: Scan) -> RowIterator:
         return self._table._scan(scan)
+
+    def _plan(self, scan: Scan) -> PlannedScan | None:
+        return self._table._plan(scan)
+
+    def _place(self) -> str:
+        return self._table._place()
 
     def _explain(self, scan: Scan) -> ScanExplanation:
         return self._table._explain(scan)

@@ -6,6 +6,7 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from .notebooks import html_rows
 from .values import Value
 
 __all__ = ["Row", "RowShape"]
@@ -137,6 +138,9 @@ class Row(Mapping[str, Value]):
 
     def __repr__(self) -> str:
         return f"Row({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+    def _repr_html_(self) -> str:
+        return html_rows(self._shape.columns, (self,))
 
     def __reduce__(self) -> tuple[object, ...]:
         return Row, (self._shape, self._values)

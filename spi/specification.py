@@ -6,13 +6,17 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import InvalidSpecificationError
 from .fields import Field, FieldType
+from .needs import needing
 from .option_parsing import parse_options
 from .showing import not_a_field, shown
 from .table_options import TableOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["MAX_KEY_FIELDS", "MeaninglessOptions", "TableSpecification"]
 
@@ -89,6 +93,56 @@ class TableSpecification:
         attributes = (name, checked, key, indexed, checked_options, meaning, by_name, meaningless)
         for one, value in zip(dataclasses.fields(self), attributes, strict=True):
             object.__setattr__(self, one.name, value)
+
+    @classmethod
+    def from_arrow(
+        cls,
+        name: str,
+        schema: pa.Schema | object,
+        primary_key: Iterable[str] = (),
+        indexes: Iterable[str] = (),
+        options: Mapping[str, str] | None = None,
+        *,
+        rename: Mapping[str, str] | None = None,
+    ) -> TableSpecification:
+        """Return the specification of a table for the columns of Arrow data, by their names and types.
+
+        docs/data-frames.md has the rules: the field of each Arrow type, and the names of fields for columns whose names
+        a field must not have.
+
+        Parameters
+        ----------
+        name : str
+            The table's name.
+        schema : pyarrow.Schema
+            Or an object that has one or exports one: a pyarrow.Table, a frame of pandas or Polars, a scan.
+        primary_key, indexes, options : optional
+            As of the constructor; keys and indexes name fields. Without a key the table gets the option `write-mode`
+            `append-only`, unless the options have one.
+        rename : mapping of str to str, optional
+            The names of fields for some columns.
+
+        Raises
+        ------
+        InvalidSpecificationError
+            As the constructor does, and for columns of types that no field takes.
+        """
+        with needing("Arrow schemas need", "arrow"):
+            from .arrow_data import schema_of
+            from .arrow_fields import fields_of_schema
+        # A string is no list of names: the constructor refuses it.
+        key = primary_key if isinstance(primary_key, str) else tuple(primary_key)
+        indexed = indexes if isinstance(indexes, str) else tuple(indexes)
+        try:
+            fields, problems = fields_of_schema(schema_of(schema), (*key, *indexed), rename)
+        except ValueError as error:
+            raise InvalidSpecificationError(f"table {name!r}: {error}") from None
+        if problems:
+            raise InvalidSpecificationError(f"table {name!r}: {'; '.join(problems)}")
+        kept = dict(options or {})
+        if not key:
+            kept.setdefault("write-mode", "append-only")
+        return cls(name, fields, key, indexed, kept)
 
     def evolve(self, **changes: Any) -> TableSpecification:  # noqa: ANN401 - the constructor's parameters
         """Return the specification with other values of the named parameters; it is checked anew.

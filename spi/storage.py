@@ -15,6 +15,7 @@ from .diagnosis import Finding
 from .errors import UnsupportedOperationError
 from .feeds import ChangeFeed
 from .filters import Filter
+from .needs import needing
 from .operations import BeginWrite, PlanScan, consumed
 from .ranges import Range
 from .shared_snapshots import SharedSnapshot
@@ -202,6 +203,50 @@ class Storage(Transactional):
         """
         return self._begin_write(BeginWrite(table, mode, job_id, stream, batch, on_missing))
 
+    def load(
+        self,
+        table: str,
+        data: object,
+        mode: WriteMode | str | None = None,
+        create: bool = False,
+        *,
+        primary_key: Iterable[str] = (),
+        job_id: str | None = None,
+        nan_is_null: bool | None = None,
+    ) -> CommitResult:
+        """Write all rows of a frame, a table or a stream, by one atomic job.
+
+        Columns are matched to fields by name, and values taken that mean the same; docs/data-frames.md has the rules.
+
+        Parameters
+        ----------
+        table : str
+            The table.
+        data : object
+            A DataFrame of pandas or Polars, a relation of DuckDB, a pyarrow Table, RecordBatch or RecordBatchReader, or
+            another object with `__arrow_c_stream__`. A reader is consumed.
+        mode : WriteMode or str, optional
+            The operation on each row: upsert, or insert into a table without a key, if not given.
+        create : bool
+            Make the table, by `TableSpecification.from_arrow`, if there is none.
+        primary_key : iterable of str
+            The key of a table that is made.
+        job_id : str, optional
+            The job's name: with it, a load whose outcome is unknown may be made again, and counts once.
+        nan_is_null : bool, optional
+            Whether a NaN is a missing value: by default in frames of pandas. pandas' NaT and NA are missing always.
+
+        Raises
+        ------
+        TableNotFoundError, InvalidSpecificationError, InvalidFieldError, FieldSizeLimitError
+            If there is no such table, none can be made, or a row does not fit. Nothing was written.
+        Exception
+            What `begin_write` and `commit_write` raise.
+        """
+        with needing("loading data needs", "arrow"):
+            from .load_job import load
+        return load(self, table, data, mode, create, primary_key, job_id, nan_is_null)
+
     @abstractmethod
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         """Store the rows of one attempt of a partition, in any process; nothing becomes visible.
@@ -325,6 +370,9 @@ class Storage(Transactional):
     @abstractmethod
     def close(self) -> None:
         """End open transactions, scans and plans and release the store; idempotent."""
+
+    def __repr__(self) -> str:
+        return f"<storage {self.url}{' (closed)' if self.closed else ''}>"
 
     def __enter__(self) -> Self:
         return self

@@ -68,10 +68,11 @@ def conformed_batches(
         If the table refuses a row of its kind, whatever the row of its key is.
     """
     from structable.spi.arrow import conform_batch
+    from structable.spi.arrow_data import record_batches
 
     merger = Merger(spec) if job.mode is WriteMode.CHANGES and spec.has_type and not spec.keyless else None
     columns: tuple[str, ...] | None = None
-    for batch in batches:
+    for batch in record_batches(batches):
         kinds, plain = _kinds(spec, batch) if job.mode is WriteMode.CHANGES else (None, batch)
         conformed = conform_batch(spec, plain)
         names = tuple(conformed.schema.names)

@@ -68,10 +68,12 @@ def patched_batches(
     InvalidFieldError
         If batches differ in their columns, a row has no arm, or one names columns that are not there.
     """
+    from structable.spi.arrow_data import record_batches
+
     waiting: deque[PatchMarks] = deque()
 
     def plain() -> Iterator[RecordBatch]:
-        for batch in batches:
+        for batch in record_batches(batches):
             marks, rest = _taken_apart(spec, batch)
             if batch.num_rows:
                 waiting.append(marks)

@@ -87,6 +87,10 @@ class Calls:
         bulk = source.put_many if kind == "put" else source.upsert_many
         return self._call(kind, pairs, lambda: bulk(list(pairs)))
 
+    def alone(self, key: Hashable, attempt: Callable[[], Awaitable[Result]]) -> Awaitable[Result]:
+        """Make a write that is not of the kinds that functions have; it counts as an update."""
+        return self._call("update", ((key, None),), attempt)
+
     async def update(self, pairs: Sequence[tuple[Hashable, Update]]) -> dict[Hashable, Exception]:
         """Update, putting defaults where there is no value; by the single function if there is one key.
 

@@ -237,6 +237,18 @@ class StructuredSource(Source):
     def delete_many(self, keys: list[Hashable]) -> Awaitable[object]:
         return self._threads.call(self._table.delete_many, [_for_store(key) for key in keys])
 
+    def for_store(self, key: Hashable) -> Key | dict[str, Value]:
+        """Return a checked key as the store takes it."""
+        return _for_store(key)
+
+    def call(self, verb: str, *arguments: object, **options: object) -> Awaitable[Any]:
+        """Call a method of the table."""
+        return self._threads.call(lambda: getattr(self._table, verb)(*arguments, **options))
+
+    def run(self, function: Callable[[], Result]) -> Awaitable[Result]:
+        """Run a function in a thread of the table."""
+        return self._threads.call(function)
+
     def look(self) -> None:
         now = asyncio.get_running_loop().time()
         if self._looking is None and now - self._looked >= _PAUSE:

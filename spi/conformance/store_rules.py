@@ -29,7 +29,10 @@ from .samples import ITEMS, NOTED, item, keys, plain
 
 __all__ = ["StoreRules"]
 
-READS = {"auto_commit", "count", "explain", "multi_read", "multi_scan", "read", "scan", "scan_index", "specification"}
+READS = {
+    *("auto_commit", "count", "explain", "multi_read", "multi_scan", "read", "scan", "scan_index", "specification"),
+    *("to_arrow", "to_pandas", "to_polars"),
+}
 
 
 def writes_of(table: StructuredTable) -> dict[str, Callable[[], object]]:

@@ -21,6 +21,7 @@ from .feed_rules import FeedRules
 from .feed_schema_rules import FeedSchemaRules
 from .feed_snapshot_rules import FeedSnapshotRules
 from .filter_rules import FilterRules
+from .frame_rules import FrameRules
 from .histories import Histories
 from .index_rules import IndexRules
 from .interruption_rules import InterruptionRules
@@ -117,6 +118,7 @@ class BackendConformance(
     SharedPlanRules,
     JobModeRules,
     ArrowRules,
+    FrameRules,
     JobIdRules,
     JobRaceRules,
     JobRules,
