@@ -17,7 +17,7 @@ from .source import BATCH_BYTES, BATCH_ROWS, TextSource
 
 __all__ = ["JsonSource"]
 
-_WINDOW_ROWS = 16 * BATCH_ROWS
+_WINDOW_ROWS = 4 * BATCH_ROWS
 """Rows among which those that name the same fields are gathered."""
 
 

@@ -24,7 +24,7 @@ from .texts import without_mark
 
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "Source", "TextSource"]
 
-BATCH_ROWS = 4096
+BATCH_ROWS = 16_384
 BATCH_BYTES = 16 * 1024 * 1024
 
 

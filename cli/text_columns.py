@@ -17,11 +17,11 @@ __all__ = ["column_from_text", "column_to_text"]
 
 # Texts that Arrow reads as `literals` does; `literals` reads all others.
 _PLAIN = {
-    FieldType.DOUBLE: r"^-?[0-9]{1,15}(\.[0-9]{1,17})?$",
+    FieldType.DOUBLE: r"^-?[0-9]{1,15}(\.[0-9]{1,25})?([eE]-[0-9]{1,2})?$",
     FieldType.DATE: r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$",
     FieldType.TIMESTAMP: r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?Z$",
     FieldType.TIMESTAMP_NTZ: r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$",
-    **dict.fromkeys((kind for kind in FieldType if kind.integer_bits), r"^-?[0-9]{1,18}$"),
+    **dict.fromkeys((kind for kind in FieldType if kind.integer_bits), r"^-?[0-9]{1,19}$"),
 }
 
 
@@ -45,13 +45,21 @@ def column_from_text(field: Field, texts: pa.Array[Any], form: TextForm = PLAIN)
     kind = arrow_type(field)
     if field.type is FieldType.STRING:
         return texts
-    if form.is_plain(field):
-        plain = _plain_texts(field, texts)
-        if plain is not None:
-            try:
-                return plain.cast(kind)
-            except pa.ArrowInvalid:
-                pass  # out of range, or no such day: found below, with its position
+    plain = _plain_texts(field, texts) if form.is_plain(field) else None
+    if plain is not None:
+        try:
+            cast: Any = plain.cast(kind)
+        except pa.ArrowInvalid:
+            pass  # out of range, or no such day: found below, with its position
+        else:
+            if plain.null_count == texts.null_count:
+                return cast  # type: ignore[no-any-return]
+            rest = pc.if_else(pc.is_valid(plain), pa.scalar(None, pa.string()), texts)
+            return pc.coalesce(cast, _one_by_one(field, rest, form))
+    return _one_by_one(field, texts, form)
+
+
+def _one_by_one(field: Field, texts: pa.Array[Any], form: TextForm) -> pa.Array[Any]:
     different: Any = texts.dictionary_encode()
     values = []
     for number, text in enumerate(different.dictionary.to_pylist()):
@@ -59,21 +67,23 @@ def column_from_text(field: Field, texts: pa.Array[Any], form: TextForm = PLAIN)
             values.append(form.parse(field, text))
         except LiteralError as error:
             raise CastError(str(error), pc.index(different.indices, pa.scalar(number, pa.int32())).as_py()) from None
-    return pa.array(values, kind).take(different.indices)
+    return pa.array(values, arrow_type(field)).take(different.indices)
 
 
 def _plain_texts(field: Field, texts: pa.Array[Any]) -> pa.Array[Any] | None:
-    """Return the texts as Arrow's casts read them; None if they must be read one by one."""
-    plain = _plain_pattern(field)
-    if not plain:
+    """Return those texts that Arrow's casts read as `literals` does, and nulls in place of others; None for no type."""
+    pattern = _plain_pattern(field)
+    if not pattern:
         return None
-    if pc.all(pc.match_substring_regex(texts, plain), min_count=0).as_py():
-        return texts
-    if field.type.integer_bits:  # as pandas writes integers among which one is missing
-        whole: Any = pc.replace_substring_regex(texts, r"^(-?[0-9]+)\.0*$", r"\1")
-        if pc.all(pc.match_substring_regex(whole, plain), min_count=0).as_py():
-            return whole  # type: ignore[no-any-return]
-    return None
+    plain: Any = texts
+    fits: Any = pc.match_substring_regex(plain, pattern)
+    if field.type.integer_bits and not pc.all(fits, min_count=0).as_py():
+        # As pandas writes integers among which one is missing.
+        plain = pc.replace_substring_regex(plain, r"^(-?[0-9]+)\.0*$", r"\1")
+        fits = pc.match_substring_regex(plain, pattern)
+    if not pc.all(fits, min_count=0).as_py():
+        plain = pc.if_else(fits, plain, pa.scalar(None, pa.string()))
+    return plain  # type: ignore[no-any-return]
 
 
 def _plain_pattern(field: Field) -> str:
