@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from platform import python_version
 from typing import Annotated
 
@@ -29,6 +29,7 @@ from .errors import ExitCode, explain_error, masked, one_line
 
 __all__ = ["doctor", "examine"]
 
+FINDINGS_GROUP = "structable.findings"
 _SAMPLED_VALUES = 1_000
 _HASH = (1 << 64) - 1
 
@@ -89,12 +90,25 @@ def _examine_store(storage: Storage, url: str, tables: list[str] | None, repair:
         yield from storage.diagnose()
     except StructableError as error:
         yield Finding(FindingLevel.PROBLEM, "state", str(error))
+    if tables is None:
+        yield from _findings_of_others(storage)
     yield Finding(FindingLevel.OK, "tables", f"{len(names):,}")
     for name in names if tables is None else tables:
         try:
             yield from _examine_table(storage, name)
         except StructableError as error:
             yield Finding(FindingLevel.PROBLEM, f"table {name}", str(error))
+
+
+def _findings_of_others(storage: Storage) -> Iterator[Finding]:
+    """Yield what other packages find: functions of a storage, by the entry points of group `structable.findings`."""
+    for entry in sorted(entry_points(group=FINDINGS_GROUP), key=lambda entry: entry.name):
+        try:
+            yield from entry.load()(storage)
+        except ImportError as error:
+            yield Finding(FindingLevel.NOTE, entry.name, f"not examined: {error}")
+        except StructableError as error:
+            yield Finding(FindingLevel.PROBLEM, entry.name, str(error))
 
 
 def _examine_table(storage: Storage, name: str) -> Iterator[Finding]:

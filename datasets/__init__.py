@@ -32,6 +32,7 @@ from .errors import (
     StaleParentError,
 )
 from .identifiers import DatasetRef, ProgramRef, RunRef, new_run_id
+from .jobs import Worker
 from .records import (
     Byte,
     Digits,
@@ -163,6 +164,7 @@ __all__ = [
     "SyncState",
     "SystemData",
     "WorkflowNode",
+    "Worker",
     "WorkflowRun",
     "new_run_id",
     "program_trigger",

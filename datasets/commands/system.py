@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import enum
 import json
-from typing import Annotated
 
 import typer
 
 from structable.datasets import SchemaMissingError, SystemData
-from structable.spi import Storage, connect, mask_url
+from structable.spi import mask_url
+
+from .arguments import Form, Format, Prefix, Url, connected
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Make, check and count the system datasets of a store.", no_args_is_help=True)
-
-
-class Format(enum.StrEnum):
-    """The form of the output."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-Url = Annotated[str, typer.Argument(envvar="STRUCTABLE_URL", help="The store.", show_default=False)]
-Prefix = Annotated[str, typer.Option(help="What the tables' names begin with.")]
-Form = Annotated[Format, typer.Option("--format", help="The form of the output.")]
-
-
-def _connected(url: str, **options: object) -> Storage:
-    try:
-        return connect(url, **options)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 @app.callback()
@@ -43,7 +24,7 @@ def system() -> None:
 @app.command()
 def init(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Make or extend every table, and the namespaces `system` and `default`; a second time nothing changes."""
-    with _connected(url) as storage:
+    with connected(url) as storage:
         before = set(storage.admin.list())
         SystemData.create(storage, prefix)
         made = sorted(set(storage.admin.list()) - before)
@@ -59,7 +40,7 @@ def check(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     tables: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     try:
-        with _connected(url, create=False, read_only=True) as storage:
+        with connected(url, create=False, read_only=True) as storage:
             SystemData.open(storage, prefix=prefix)
     except SchemaMissingError as error:
         tables, fields = error.tables, error.fields
@@ -79,7 +60,7 @@ def check(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
 @app.command()
 def counts(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Count the rows of each table, all in one snapshot."""
-    with _connected(url, create=False, read_only=True) as storage:
+    with connected(url, create=False, read_only=True) as storage:
         system = SystemData.open(storage, prefix=prefix)
         with system.transaction(read_only=True) as s:
             found = {name: s.tx.table(name).count() for name in sorted(system.table_names)}

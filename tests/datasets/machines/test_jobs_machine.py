@@ -231,7 +231,7 @@ class JobsMachine(SessionMachine[Model]):
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
         dead = sorted(id for id, fields in self.model.jobs.items() if fields["state"] is JobState.DEAD)
-        id = data.draw(st.sampled_from(dead)) if dead and data.draw(st.booleans()) else self._id(data)
+        id = data.draw(st.sampled_from([*dead, None])) or self._id(data)
         fields = self.model.jobs.get(id)
         with self.session() as s:
             if fields is None:
@@ -251,9 +251,8 @@ class JobsMachine(SessionMachine[Model]):
     def rescue(self) -> None:
         now = self.clock.time
         running = {id: fields for id, fields in self.model.jobs.items() if fields["state"] is JobState.RUNNING}
-        stopped = [
-            fields for id, fields in running.items() if self._stands_still(id, fields) and fields["until"] <= now
-        ]
+        still = [fields for id, fields in running.items() if self._stands_still(id, fields)]
+        stopped = [fields for fields in still if fields["until"] <= now]
         self.watched = {id: seen for id, seen in self.watched.items() if id in running}
         with self.session() as s:
             assert s.jobs.rescue(now) == len(stopped)
@@ -273,7 +272,7 @@ class JobsMachine(SessionMachine[Model]):
         claims, beat = fields["claims"], self.model.beats.get(id, 0)
         seen = self.watched.get(id)
         if seen is not None and seen[:2] == (claims, beat):
-            return self.ticks.seconds - seen[2] >= fields["timeout"]
+            return self.ticks.seconds - seen[2] >= int(fields["timeout"])
         self.watched[id] = claims, beat, self.ticks.seconds
         return False
 
