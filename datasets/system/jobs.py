@@ -226,12 +226,17 @@ class Jobs(Dataset):
         still: call it repeatedly. It is due at once, or DEAD if that was its last attempt. A call takes and removes at
         most 1,000 jobs.
 
+        Parameters
+        ----------
+        at : aware datetime, optional
+            The time with which `until`, and the end of ended jobs, are compared; now, if not given.
+
         Returns
         -------
         int
             The number of jobs that were taken.
         """
-        now = self._context.now(at)
+        at, now = self._context.now(at), self._context.now()
         watch = self._context.job_beats
         began = watch.monotonic()
         running = [job for queue in self.queues() for job in self._running(queue)]
@@ -240,7 +245,7 @@ class Jobs(Dataset):
         for job in running:
             beat = beats[job.id].beat if job.id in beats else 0
             still = watch.expired((job.id,), job.claims, beat, job.timeout, began)
-            if still and job.until is not None and job.until <= now:
+            if still and job.until is not None and job.until <= at:
                 stopped.append(job)
         watch.keep([(job.id,) for job in running])
         for job in stopped[:_CHUNK]:
@@ -251,7 +256,7 @@ class Jobs(Dataset):
                 ended(self._context, job, JobState.DEAD, now, error=error)
             else:
                 move(self._context, job, state=JobState.READY, due=now, until=None, error=error)
-        self._remove_ended(now - _KEPT)
+        self._remove_ended(at - _KEPT)
         return len(stopped[:_CHUNK])
 
     def get(self, id: str) -> Job | None:
