@@ -34,7 +34,7 @@ def _finding(subject: str, late: int) -> Finding:
     if not late:
         return Finding(FindingLevel.OK, subject, "no job is past its timeout")
     text = (
-        f"{late:,} jobs are RUNNING past their timeout: a worker of any queue rescues those whose worker has stopped, "
-        "and the others have long handlers"
+        f"{late:,} of its jobs run past their timeout: any worker rescues them if theirs has stopped; "
+        "otherwise their handlers are long"
     )
     return Finding(FindingLevel.NOTE, subject, text)

@@ -179,21 +179,21 @@ def test_killed_operation_is_completed_on_hbase(place: Place, killing: Killing) 
 
 @pytest.mark.parametrize("shared_place", ["leveldb", "postgresql"], indirect=True)
 def test_jobs_of_a_killed_worker_are_done_exactly_once(place: Place, killing: Killing) -> None:
-    """A worker of six jobs is killed before and after each of its commits; another one finishes its jobs."""
+    """A worker of four jobs is killed before and after each of its commits; another one finishes its jobs."""
     system, chance = open_system(place.storage, "jobs"), random.Random(0)
     ended, killed, total = -signal.SIGKILL, 0, 0
     while ended == -signal.SIGKILL:
-        for _ in range(3):
+        for _ in range(2):
             system.run(lambda s: [note(s.tx, "enqueued", s.jobs.enqueue("q", n, timeout=1).id) for n in range(2)])
-        total += 6
-        ended = killing.run(place.url, "work", ["6"], killed)
+        total += 4
+        ended = killing.run(place.url, "work", ["4"], killed)
         assert violations(system) == []
         finish(system, chance)
         assert violations(system) == []
         assert system.run(lambda s: s.jobs.counts("q"))[JobState.DONE] == total
         killed += 1
     assert ended == 0
-    assert killed > 12
+    assert killed > 8
 
 
 def test_killed_owner_of_the_store(tmp_path: Path, killing: Killing) -> None:
