@@ -39,6 +39,7 @@ AREAS = {
                 "access",
                 "joins",
                 "datasets",
+                "messaging",
                 "growth",
                 "postgresql",
                 "hbase",

@@ -38,6 +38,7 @@ GOALS = {
     "access": [1.02, 1.15, 0.4, 1.15, 0.4, 0.25, 0.6],
     "joins": [*[3.0, 1.5], *[2.0, 1.5], *[0.25, 1.5, 1.5] * 2],
     "datasets": [1.15, 1.25, 1.2, 1.03, 0.9, 1.5],
+    "messaging": [1 / 0.5],
     "postgresql": [1.1, 0.75, 1.3, 1.0, 1.0, 1.0, 1.0, 1.3, 1.1, 0.5, 0.25, 1.1, 0.9, 1.0, 1.0],
     "hbase": [1.3, 1.5, 1.3, 4.5, 4.5, 3.0, 3.0, 0.5],
     "spark": [2.5],
@@ -78,7 +79,18 @@ BY_JDBC = {"pipelines": 1, "postgresql": 3, "streams": 4, "tpch": 2}
 )
 def test_benchmarks_run(area: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     goals, environment = GOALS[area], dict(os.environ)
-    if area in ("postgresql", "merges", "feeds", "streams", "pipelines", "access", "joins", "datasets", "tpch"):
+    if area in (
+        "postgresql",
+        "merges",
+        "feeds",
+        "streams",
+        "pipelines",
+        "access",
+        "joins",
+        "datasets",
+        "messaging",
+        "tpch",
+    ):
         environment[URL_VARIABLE] = request.getfixturevalue("postgresql_conninfo")
     if area in BY_JDBC and not JDBC_DRIVER.exists():
         goals = goals[: -BY_JDBC[area]]
