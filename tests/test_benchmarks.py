@@ -65,6 +65,9 @@ BY_STORE = [
 ]
 """The goals of areas that can be measured on one store."""
 
+USE_POSTGRESQL = {
+    *("access", "datasets", "feeds", "joins", "merges", "messaging", "pipelines", "postgresql", "streams", "tpch"),
+}
 USE_SPARK = {"joins", "pipelines", "postgresql", "spark", "streams", "tpch"}
 BY_JDBC = {"pipelines": 1, "postgresql": 3, "streams": 4, "tpch": 2}
 """How many goals of an area, the last ones, have a floor that needs the JDBC driver."""
@@ -79,18 +82,7 @@ BY_JDBC = {"pipelines": 1, "postgresql": 3, "streams": 4, "tpch": 2}
 )
 def test_benchmarks_run(area: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     goals, environment = GOALS[area], dict(os.environ)
-    if area in (
-        "postgresql",
-        "merges",
-        "feeds",
-        "streams",
-        "pipelines",
-        "access",
-        "joins",
-        "datasets",
-        "messaging",
-        "tpch",
-    ):
+    if area in USE_POSTGRESQL:
         environment[URL_VARIABLE] = request.getfixturevalue("postgresql_conninfo")
     if area in BY_JDBC and not JDBC_DRIVER.exists():
         goals = goals[: -BY_JDBC[area]]

@@ -25,8 +25,8 @@ _TABLE = """
 CREATE TABLE jobs (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, queue text COLLATE "C" NOT NULL, state integer NOT NULL,
     priority integer NOT NULL, due timestamptz NOT NULL, kind text NOT NULL, args text, attempt integer NOT NULL,
-    max_attempts integer NOT NULL, worker text, until timestamptz, error text, result text, created timestamptz NOT NULL,
-    finished timestamptz
+    max_attempts integer NOT NULL, worker text, until timestamptz, error text, result text,
+    created timestamptz NOT NULL, finished timestamptz
 )
 """
 _INDEXES = (
@@ -58,7 +58,7 @@ def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
         SystemData.create(storage)
     options = f"-c search_path={database.raw.name}"
     numbers = count()
-    jobs = max(scale.samples // 10 // _WORKERS, 10)
+    jobs = max(scale.samples // 40 // _WORKERS, 10)
     with ProcessPoolExecutor(
         _WORKERS,
         multiprocessing.get_context("spawn"),
