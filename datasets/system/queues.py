@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
@@ -80,18 +81,30 @@ class Queue:
 
 def _first(context: Context, queue: str, lanes: Sequence[int], now: dt.datetime, limit: int) -> list[Job]:
     """Return the first due jobs of the lanes: by priority, time and id."""
-    ranges = [
-        Range(begin, (*begin, now), True, True)
-        for lane in lanes
-        for begin in ((queue, JobState.READY.value, lane, priority) for priority in range(PRIORITIES))
-    ]
-    rows = context.records(JOBS)
-    # The keys alone first: of the heads of all lanes most are not taken, and arguments may be large.
-    with rows.table.multi_scan(ranges, columns=JOB_KEY, limit_per_range=limit) as heads:
-        keys = heapq.nsmallest(limit, (row.key for row in heads), key=_order)
+    starts = [(queue, JobState.READY.value, lane) for lane in lanes]
+    heads = _heads(context, [Range.prefix(start) for start in starts], limit)
+    delayed = {_lane(key) for key in heads if _order(key)[1] > now}
+    full = {lane for lane, number in Counter(map(_lane, heads)).items() if number == limit}
+    if delayed & full:
+        # Due jobs may lie behind the delayed ones of a higher priority; each priority apart begins with those due.
+        begins = [(*start, priority) for start in starts for priority in range(PRIORITIES)]
+        heads = _heads(context, [Range(begin, (*begin, now), True, True) for begin in begins], limit)
+    keys = heapq.nsmallest(limit, (key for key in heads if _order(key)[1] <= now), key=_order)
     if not keys:
         return []
+    rows = context.records(JOBS)
     return sorted(rows.get_many(keys), key=lambda job: (job.priority, job.due, job.job))
+
+
+def _heads(context: Context, ranges: Sequence[Range], limit: int) -> list[tuple[Value, ...]]:
+    """Return the first keys of each range: of all heads few are taken, and their arguments may be large."""
+    table = context.records(JOBS).table
+    with table.multi_scan(ranges, columns=JOB_KEY, limit_per_range=limit) as rows:
+        return [row.key for row in rows]
+
+
+def _lane(key: tuple[Value, ...]) -> Value:
+    return key[2]
 
 
 def _order(key: tuple[Value, ...]) -> tuple[int, dt.datetime, str]:

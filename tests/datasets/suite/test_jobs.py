@@ -112,6 +112,16 @@ class TestClaim:
         clock.tick(60)
         assert [(job.args, job.attempt, job.state) for job in claimed(system, 10)] == [(1, 1, JobState.RUNNING)]
 
+    def test_due_jobs_behind_delayed_ones(self, system: SystemData, begin: Begin, clock: Clock) -> None:
+        """Each lane begins with delayed jobs of a higher priority."""
+        with begin() as s:
+            for _ in range(100):
+                s.jobs.enqueue("q", "delayed", priority=0, due=clock.time + dt.timedelta(hours=1))
+            s.jobs.enqueue("q", "low", priority=3)
+            s.jobs.enqueue("q", "high", priority=1)
+        assert [job.args for job in claimed(system, 1)] == ["high"]
+        assert [job.args for job in claimed(system, 2)] == ["low"]
+
     @pytest.mark.parametrize(("worker", "limit"), [("", 1), ("w", 0), ("w", 1001)])
     def test_arguments_out_of_their_range(self, system: SystemData, worker: str, limit: int) -> None:
         with pytest.raises(ValueError, match="must"):
