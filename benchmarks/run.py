@@ -28,6 +28,7 @@ from benchmarks.measuring import QUICK, Measurement, Scale
 
 AREAS = {
     **{name: f"leveldb.{name}" for name in ("points", "bulk", "scans", "group_commit", "client", "queues", "shares")},
+    "in-and-out": "in_and_out",
     **{
         name: name
         for name in (
@@ -39,6 +40,8 @@ AREAS = {
                 "access",
                 "joins",
                 "datasets",
+                "migrations",
+                "messaging",
                 "growth",
                 "postgresql",
                 "hbase",

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from . import changes, compaction, conformance, copying, doctor, rows, scans, tables, transfer
+from . import changes, compaction, conformance, copying, creation, doctor, rows, scans, tables, transfer
 from .arguments import URL_VARIABLE, StoreCommand
 from .errors import DEBUG_VARIABLE, CommandError, ExitCode, explain_error, masked, one_line, outcome_unknown
 from .examples import epilog
@@ -159,4 +159,5 @@ for _name, _command in (
     ("compact", compaction.compact),
 ):
     _add(_name, _command, StoreCommand)
+_add("infer", creation.infer, TyperCommand)
 _add("copy", copying.copy, TyperCommand)

@@ -17,15 +17,40 @@ __all__ = ["Access", "URL_VARIABLE", "StoreCommand", "Table", "Url", "open_store
 
 URL_VARIABLE = "STRUCTABLE_URL"
 
+
+def _tables(url: str, incomplete: str) -> list[str]:
+    """Return the names of a store's tables that begin so, for a shell; none if the store cannot be read."""
+    try:
+        with open_store(url) as storage:
+            return [name for name in storage.admin.list() if name.startswith(incomplete)]
+    except Exception:
+        return []
+
+
+def complete_url(incomplete: str) -> list[str]:
+    """Return the tables of the environment's store, in front of which no URL is needed."""
+    url = os.environ.get(URL_VARIABLE, "")
+    return _tables(url, incomplete) if url and "/" not in incomplete else []
+
+
+def complete_table(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the tables of the store that was named before."""
+    return _tables(str(context.params.get("url") or os.environ.get(URL_VARIABLE, "")), incomplete)
+
+
 Url = Annotated[
     str,
     typer.Argument(
+        autocompletion=complete_url,
         metavar="URL",
         help=f"The store, as scheme://place. Left out, the environment variable {URL_VARIABLE} names it.",
         show_default=False,
     ),
 ]
-Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table's name.", show_default=False)]
+Table = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", help="The table's name.", show_default=False, autocompletion=complete_table),
+]
 
 
 class StoreCommand(TyperCommand):

@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import tempfile
+from abc import abstractmethod
 from collections.abc import Iterator
 from io import IOBase
 from typing import Any, BinaryIO, NoReturn, cast
@@ -13,6 +14,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 import pyarrow as pa
 
 from structable.spi.arrow_columns import CastError, cast_column
+from structable.spi.changes import FEED_COLUMNS
 
 from .source import Source
 from .unread_types import IN_FOOTER, IN_MESSAGE, unread_columns
@@ -25,17 +27,42 @@ _FILE_MAGIC = b"ARROW1"
 class TypedSource(Source):
     """A file whose columns have Arrow types."""
 
+    _fields: list[str | None]
+    _of: pa.Schema | None = None
+
+    def schema(self) -> pa.Schema:
+        """Return the types of the columns that are fields, under the fields' names; no rows are read."""
+        schema = self._schema()
+        fields = zip(self._matched(self._names_of(schema)), schema.types, strict=True)
+        return pa.schema([(name, kind) for name, kind in fields if name is not None])
+
+    @abstractmethod
+    def _schema(self) -> pa.Schema:
+        """Return the types of the file's columns."""
+
+    def _mapped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns that are fields, under the fields' names."""
+        if self._of is None or not batch.schema.equals(self._of):
+            self._fields = self._matched(self._names_of(batch.schema))
+            self._of = batch.schema
+        kept = {place: name for place, name in enumerate(self._fields) if name is not None}
+        return pa.RecordBatch.from_arrays([batch.column(place) for place in kept], list(kept.values()))
+
+    def _names_of(self, schema: pa.Schema) -> list[str]:
+        try:
+            return schema.names
+        except UnicodeDecodeError as error:
+            self._malformed(f"the name of a column is not UTF-8: {error.object!r}")
+
     def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        names = batch.schema.names
-        if len(set(names)) < len(names):
-            self._malformed(f"the column {next(name for name in names if names.count(name) > 1)!r} appears twice")
         columns: list[pa.Array[Any]] = []
-        for name, column in zip(names, batch.columns, strict=True):
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
             try:
-                columns.append(cast_column(self._columns.field(name), column) if name in self._columns.spec else column)
+                # A feed's own columns are the store's to read.
+                columns.append(column if name in FEED_COLUMNS else cast_column(self._columns.field(name), column))
             except CastError as error:
                 self._misfit(name, error)
-        return pa.RecordBatch.from_arrays(columns, names)
+        return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
     def _unread(self, error: pa.ArrowNotImplementedError, columns: list[str]) -> NoReturn:
         """Refuse a file that may be whole, but that pyarrow cannot read; `columns` are at fault, if known."""
@@ -68,6 +95,15 @@ class _Unended(io.RawIOBase):
 class ArrowSource(TypedSource):
     """Arrow's IPC format, as a file or as a stream, detected from its content."""
 
+    def _schema(self) -> pa.Schema:
+        begin = self._stream.read(len(_FILE_MAGIC))
+        try:
+            if begin != _FILE_MAGIC:
+                return pa.ipc.open_stream(_Unended(self._stream, begin)).schema
+            return next(self._readers()).schema
+        except (pa.ArrowException, OSError) as error:
+            self._refuse(error, begin)
+
     def _read(self) -> Iterator[pa.RecordBatch]:
         begin = self._stream.read(len(_FILE_MAGIC))
         try:
@@ -75,13 +111,22 @@ class ArrowSource(TypedSource):
                 # Before it is cast: reading damaged data may end the process. Any date64 can be read.
                 kinds = batch.schema.types
                 batch.select([place for place, kind in enumerate(kinds) if kind != pa.date64()]).validate(full=True)
-                yield batch
-        except pa.ArrowNotImplementedError as error:
-            self._unread(error, self._unread_columns(begin))
+                yield self._mapped(batch)
         except (pa.ArrowException, OSError) as error:
-            self._malformed(f"is not Arrow's IPC format, or is cut or damaged: {error}")
+            self._refuse(error, begin)
+
+    def _refuse(self, error: Exception, begin: bytes) -> NoReturn:
+        if isinstance(error, pa.ArrowNotImplementedError):
+            self._unread(error, self._unread_columns(begin))
+        self._malformed(f"is not Arrow's IPC format, or is cut or damaged: {error}")
 
     def _file(self) -> Iterator[pa.RecordBatch]:
+        for reader in self._readers():
+            for number in range(reader.num_record_batches):
+                yield reader.get_batch(number)
+
+    def _readers(self) -> Iterator[pa.ipc.RecordBatchFileReader]:
+        """Yield the one reader of the file."""
         # Its directory is at its end, so a pipe must be read to the end first.
         with tempfile.TemporaryFile() as spooled:
             source: BinaryIO = self._stream
@@ -92,9 +137,7 @@ class ArrowSource(TypedSource):
                 source.write(_FILE_MAGIC)
                 shutil.copyfileobj(self._stream, source)
                 source.seek(0)
-            reader = pa.ipc.open_file(cast(IOBase, source))
-            for number in range(reader.num_record_batches):
-                yield reader.get_batch(number)
+            yield pa.ipc.open_file(cast(IOBase, source))
 
     def _streamed(self, begin: bytes) -> Iterator[pa.RecordBatch]:
         stream = _Unended(self._stream, begin)

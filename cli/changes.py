@@ -12,12 +12,12 @@ import typer
 
 from structable.spi import ChangeFeed, FeedPosition, Field, Storage, TableSpecification
 from structable.spi.changes import FEED_COLUMNS
+from structable.spi.literals import LiteralError, parse_value
 from structable.spi.table_options import ChangelogProducer
 
 from .arguments import Access, Table, Url, open_store
 from .batch_writer import BatchWriter
 from .errors import UsageProblem
-from .literals import LiteralError, parse_value
 from .output import TABLE_LIMIT, format_of, open_output, open_writer
 from .selection import Columns, named_columns
 

@@ -13,6 +13,7 @@ import typer
 
 from structable.spi import (
     CommitOutcomeUnknownError,
+    Retired,
     SchemaIncompatibleError,
     Storage,
     StoreNotFoundError,
@@ -21,8 +22,8 @@ from structable.spi import (
     UnsupportedOperationError,
     WriteMode,
 )
+from structable.spi.fields import widens
 from structable.spi.rules.keyless import check_mode
-from structable.spi.rules.schema_changes import widens
 from structable.spi.table_options import ChangelogProducer
 
 from .arguments import URL_VARIABLE, Access, open_store
@@ -35,11 +36,13 @@ from .snapshots import snapshot_batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["copy"]
+__all__ = ["Target", "copy", "planned_target"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class Target:
+    """A table to fill."""
+
     spec: TableSpecification
     exists: bool
     job_id: str
@@ -80,13 +83,14 @@ def copy(
     """
     source, target = _url(source, "URL1"), _url(target, "URL2")
     with open_store(source) as origin:
-        specs = [origin.admin.get_specification(name) for name in dict.fromkeys(tables or origin.admin.list())]
+        names = dict.fromkeys(tables or origin.admin.list())
+        specs = [_copied(origin.admin.get_specification(name)) for name in names]
         try:
             with open_store(target, Access.READ if dry_run else Access.CREATE) as store:
                 if store.url == origin.url:
                     raise UsageProblem(f"URL1 and URL2 are the same store, {origin.url}")
                 wanted = None if mode is None else WriteMode(mode)
-                tasks = [_task(store, spec, wanted, job_id) for spec in specs]
+                tasks = [planned_target(store, spec, wanted, job_id) for spec in specs]
                 if wanted is WriteMode.OVERWRITE and not dry_run:
                     for task in tasks:
                         if task.exists:
@@ -103,6 +107,11 @@ def copy(
                 _announce(origin, spec, "would be created, and so would its store")
 
 
+def _copied(spec: TableSpecification) -> TableSpecification:
+    """Return what a copy has of a table: its rows are as they are read, and need no rule that is not ready."""
+    return spec.evolve(rules=[rule for rule in spec.rules if not isinstance(rule, Retired) and rule.ready])
+
+
 def _url(given: str, name: str) -> str:
     url = os.environ.get(URL_VARIABLE, "") if given == "-" else given
     if "://" not in url:
@@ -112,7 +121,7 @@ def _url(given: str, name: str) -> str:
     return url
 
 
-def _task(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_id: str | None) -> _Task:
+def planned_target(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_id: str | None) -> Target:
     """Return the task for a table, after all checks that are possible before the first table is copied."""
     check_mode(spec, mode or WriteMode.INSERT)
     job = f"{job_id or f'structable-copy-{uuid.uuid4()}'}-{spec.name}"
@@ -120,7 +129,7 @@ def _task(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_
         there = store.admin.get_specification(spec.name)
     except TableNotFoundError:
         _check_overwritable(spec, mode)
-        return _Task(spec, False, job)
+        return Target(spec, False, job)
     differences = []
     for field in spec.fields:
         if field.name not in there:
@@ -141,7 +150,7 @@ def _task(store: Storage, spec: TableSpecification, mode: WriteMode | None, job_
         raise UsageProblem(
             f"table '{spec.name}' has rows in {store.url}: give --mode upsert, insert, replace or overwrite"
         )
-    return _Task(spec, True, job)
+    return Target(spec, True, job)
 
 
 def _check_overwritable(spec: TableSpecification, mode: WriteMode | None) -> None:
@@ -158,7 +167,7 @@ def _announce(origin: Storage, spec: TableSpecification, there: str) -> None:
     typer.echo(f"table {spec.name}: {rows:,} rows would be copied; it {there}", err=True)
 
 
-def _copy(origin: Storage, store: Storage, task: _Task, mode: WriteMode, job_id: str | None, place: str) -> None:
+def _copy(origin: Storage, store: Storage, task: Target, mode: WriteMode, job_id: str | None, place: str) -> None:
     table = task.spec.name
     if not task.exists:
         store.admin.create(task.spec)

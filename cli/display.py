@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from structable.spi import Field, Value
+from structable.spi.literals import format_value
 
 from .batch_writer import BatchWriter
-from .literals import format_value
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from platform import python_version
 from typing import Annotated
 
@@ -26,9 +26,11 @@ from structable.spi.documents import specification_from_catalog
 
 from .arguments import Access, Url, open_store
 from .errors import ExitCode, explain_error, masked, one_line
+from .table_types import rule_in_words
 
 __all__ = ["doctor", "examine"]
 
+FINDINGS_GROUP = "structable.findings"
 _SAMPLED_VALUES = 1_000
 _HASH = (1 << 64) - 1
 
@@ -89,6 +91,8 @@ def _examine_store(storage: Storage, url: str, tables: list[str] | None, repair:
         yield from storage.diagnose()
     except StructableError as error:
         yield Finding(FindingLevel.PROBLEM, "state", str(error))
+    if tables is None:
+        yield from _findings_of_others(storage)
     yield Finding(FindingLevel.OK, "tables", f"{len(names):,}")
     for name in names if tables is None else tables:
         try:
@@ -97,11 +101,24 @@ def _examine_store(storage: Storage, url: str, tables: list[str] | None, repair:
             yield Finding(FindingLevel.PROBLEM, f"table {name}", str(error))
 
 
+def _findings_of_others(storage: Storage) -> Iterator[Finding]:
+    """Yield what other packages find: functions of a storage, by the entry points of group `structable.findings`."""
+    for entry in sorted(entry_points(group=FINDINGS_GROUP), key=lambda entry: entry.name):
+        try:
+            yield from entry.load()(storage)
+        except ImportError as error:
+            yield Finding(FindingLevel.NOTE, entry.name, f"not examined: {error}")
+        except StructableError as error:
+            yield Finding(FindingLevel.PROBLEM, entry.name, str(error))
+
+
 def _examine_table(storage: Storage, name: str) -> Iterator[Finding]:
     spec = storage.admin.get_specification(name)
     if spec.name != name or specification_from_catalog(specification_to_document(spec)) != spec:
         yield Finding(FindingLevel.PROBLEM, f"table {name}", f"the store returned another specification: {spec!r}")
         return
+    for rule in spec.rules:
+        yield Finding(FindingLevel.OK, f"table {name}", f"rule: {rule_in_words(rule)}")
     with storage.transaction(read_only=True) as transaction:
         yield from _examine_rows(transaction.table(name), spec)
     yield _examine_plan(storage, spec)

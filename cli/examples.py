@@ -47,13 +47,20 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "import": (
         "structable import leveldb:///data/app runs runs.csv.gz",
+        "structable import leveldb:///data/app flights flights.csv --create --primary-key flight,day --null NA",
+        "structable import leveldb:///data/app --all backup",
         "structable import leveldb:///data/app runs runs.parquet --mode overwrite --yes --job-id monday",
         "structable import leveldb:///data/app totals corrections.jsonl --mode changes --job-id tuesday",
         "producer | structable import leveldb:///data/app runs - --format arrow --expect-rows 3000",
     ),
+    "infer": (
+        "structable infer flights.csv --primary-key flight,day --null NA > flights.toml",
+        "structable infer orders.tsv.gz",
+    ),
     "export": (
         "structable export leveldb:///data/app runs runs.parquet",
         "structable export leveldb:///data/app runs - --format csv --prefix etl | less",
+        "structable export leveldb:///data/app --all backup",
     ),
     "copy": (
         "structable copy leveldb:///data/app 'postgresql://app@db/app?schema=runs'",

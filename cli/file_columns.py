@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from structable.spi import Field, InvalidFieldError, RowKind, TableSpecification, Value, WriteMode
@@ -10,8 +11,9 @@ from structable.spi.changes import CHANGE_TYPE
 from structable.spi.merging import Merger
 from structable.spi.rules.keyless import check_kind
 from structable.spi.rules.rows import check_row
+from structable.spi.showing import not_a_field
 
-__all__ = ["FileColumns", "NamedFields"]
+__all__ = ["ColumnChoice", "Columns", "FileColumns", "NamedFields"]
 
 _FEED_FIELDS = (Field.string(CHANGE_TYPE), Field.long("_commit_version"), Field.timestamp("_commit_timestamp"))
 
@@ -27,11 +29,77 @@ class NamedFields(Protocol):
     def __contains__(self, name: object) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnChoice:
+    """Which columns of a file are imported, and into which fields.
+
+    Parameters
+    ----------
+    rename : mapping of str to str
+        The fields of some columns.
+    only : tuple of str
+        The fields to import; empty for all.
+    skips_unknown : bool
+        Whether columns that are no fields are left out.
+    """
+
+    rename: Mapping[str, str] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
+    skips_unknown: bool = False
+
+    def growing(self, columns: Sequence[str]) -> ColumnChoice:
+        """Return the choice for the first columns of a file."""
+        rename = {column: name for column, name in self.rename.items() if column in columns}
+        return ColumnChoice(rename, self.only, self.skips_unknown or bool(self.only))
+
+    def kept(self, found: Sequence[str | None], *, growing: bool) -> list[str | None]:
+        """Return the fields of columns, None for those that are left out; raises ValueError for wrong ones."""
+        for one in self.only:
+            if one not in found and not growing:
+                raise ValueError(f"--columns names {one!r}, which is none of its columns")
+        kept: list[str | None] = []
+        for name in found:
+            wanted = name if not self.only or name in self.only else None
+            if wanted is not None and wanted in kept:
+                raise ValueError(f"the column {name!r} appears twice")
+            kept.append(wanted)
+        return kept
+
+
+class Columns(NamedFields, Protocol):
+    """What a source must know of the columns of its file."""
+
+    def matched(self, columns: Sequence[str], *, growing: bool = False) -> list[str | None]:
+        """Return the field of each column, None for those that are left out; raises ValueError for wrong ones.
+
+        With `growing`, others may follow.
+        """
+
+    def missing(self, names: Collection[str]) -> str:
+        """Return what the fields of a file lack; nothing if they lack nothing."""
+
+    def may_be_null(self, name: str) -> bool:
+        """Return whether a field may be null."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The fields of the primary key."""
+
+    def check(self, row: Mapping[str, Value]) -> None:
+        """Check a row as the store does."""
+
+    @property
+    def fills_up(self) -> bool:
+        """Whether a field that a row does not name becomes null."""
+
+
 class FileColumns:
     """The columns of one import."""
 
-    def __init__(self, spec: TableSpecification, mode: WriteMode) -> None:
+    def __init__(self, spec: TableSpecification, mode: WriteMode, choice: ColumnChoice | None = None) -> None:
         self.spec = spec
+        self.mode = mode
+        self._choice = choice or ColumnChoice()
         self.with_kinds = mode is WriteMode.CHANGES
         self._feed = {field.name: field for field in _FEED_FIELDS} if self.with_kinds else {}
         self._merger = Merger(spec) if self.with_kinds and not spec.keyless else None
@@ -48,9 +116,31 @@ class FileColumns:
     def __contains__(self, name: object) -> bool:
         return name in self.spec or name in self._feed
 
-    def of_feed(self, name: str) -> bool:
-        """Tell whether a column is one of changes, which is no field of the table."""
-        return name in self._feed
+    @property
+    def fills_up(self) -> bool:
+        return self.mode in (WriteMode.INSERT, WriteMode.REPLACE, WriteMode.OVERWRITE)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.spec.primary_key
+
+    def may_be_null(self, name: str) -> bool:
+        return name in self.spec and name not in self.spec.primary_key
+
+    def matched(self, columns: Sequence[str], *, growing: bool = False) -> list[str | None]:
+        from structable.spi.loading import matched_fields
+
+        choice = self._choice.growing(columns) if growing else self._choice
+        found = matched_fields(columns, self.field_names, choice.rename)
+        for column, name in zip(columns, found, strict=True):
+            if name is None and columns.count(column) > 1:
+                raise ValueError(f"the column {column!r} appears twice")
+            if name is None and not (choice.skips_unknown or choice.only):
+                remedy = "--rename COLUMN=FIELD names its field, --skip-unknown leaves it out"
+                raise ValueError(f"the column {column[:50]!r} {not_a_field(self.field_names)}; {remedy}")
+        if not any(found) and not growing:
+            raise ValueError(f"none of its columns is a field; the fields are {', '.join(self.field_names)}")
+        return choice.kept(found, growing=growing)
 
     def missing(self, names: Collection[str]) -> str:
         """Return what the columns of a file lack; nothing if they lack nothing."""

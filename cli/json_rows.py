@@ -1,19 +1,23 @@
-"""Rows as JSON objects on one line, in the forms of `literals`."""
+"""Rows as JSON objects, in the forms of `literals`."""
 
 from __future__ import annotations
 
 import decimal
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from structable.spi import TableSpecification, Value
+from structable.spi import Field, TableSpecification, Value
 from structable.spi.exact_decimals import EXACT
+from structable.spi.literals import LiteralError, parse_value, value_from_json, value_to_json
 from structable.spi.showing import not_a_field
 
 from .file_columns import NamedFields
-from .literals import LiteralError, value_from_json, value_to_json
 
-__all__ = ["row_from_json", "row_to_json"]
+__all__ = ["JsonObject", "decoded_object", "row_from_json", "row_of_object", "row_to_json"]
+
+
+class JsonObject(list[tuple[str, object]]):
+    """An object as its pairs: a `dict` would silently keep the last of two values of a name."""
 
 
 def row_to_json(spec: TableSpecification, row: Mapping[str, Value], columns: Sequence[str]) -> str:
@@ -24,12 +28,24 @@ def row_to_json(spec: TableSpecification, row: Mapping[str, Value], columns: Seq
 
 def row_from_json(fields: NamedFields, text: str) -> dict[str, Value]:
     """Return the fields that a JSON object names; raises `LiteralError` or json.JSONDecodeError."""
+    return row_of_object(fields, decoded_object(text))
+
+
+def decoded_object(text: str) -> JsonObject:
+    """Return the pairs of a JSON object; raises `LiteralError` or json.JSONDecodeError."""
     try:
         document = _DECODER.decode(text)
     except RecursionError:
         raise LiteralError("the object is nested too deeply") from None
-    if not isinstance(document, _Pairs):
+    if not isinstance(document, JsonObject):
         raise LiteralError('a JSON object is needed, like {"field": 1}')
+    return document
+
+
+def row_of_object(
+    fields: NamedFields, document: JsonObject, parse: Callable[[Field, str], Value] = parse_value
+) -> dict[str, Value]:
+    """Return the fields that an object names, whose strings `parse` reads; raises `LiteralError`."""
     row: dict[str, Value] = {}
     for name, value in document:
         if name not in fields:
@@ -37,14 +53,10 @@ def row_from_json(fields: NamedFields, text: str) -> dict[str, Value]:
         if name in row:
             raise LiteralError(f"field {name!r} appears twice")
         try:
-            row[name] = value_from_json(fields.field(name), value)
+            row[name] = value_from_json(fields.field(name), value, parse)
         except LiteralError as error:
             raise LiteralError(f"field {name!r}: {error}") from None
     return row
-
-
-class _Pairs(list[tuple[str, object]]):
-    """An object as its pairs: a `dict` would silently keep the last of two values of a name."""
 
 
 def _fraction(text: str) -> decimal.Decimal:
@@ -54,4 +66,4 @@ def _fraction(text: str) -> decimal.Decimal:
         raise LiteralError(f"the exponent of {text} is out of range") from None
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_Pairs, parse_float=_fraction)
+_DECODER = json.JSONDecoder(object_pairs_hook=JsonObject, parse_float=_fraction)

@@ -1,71 +1,177 @@
-"""JSON lines to import: one object per line, every line with the fields of the first."""
+"""JSON to import: lines of one object each, or one array of objects; they need not name the same fields."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from structable.spi import Value
 from structable.spi.arrow import arrow_type
 
-from .json_rows import row_from_json
+from .json_array import ArrayError, array_elements
+from .json_rows import JsonObject, decoded_object, row_of_object
 from .source import BATCH_BYTES, BATCH_ROWS, TextSource
 
 __all__ = ["JsonSource"]
 
+_WINDOW_ROWS = 4 * BATCH_ROWS
+"""Rows among which those that name the same fields are gathered."""
+
+
+class _Row(NamedTuple):
+    line: int
+    values: dict[str, Value]
+
 
 class JsonSource(TextSource):
-    """A file of JSON lines."""
+    """A file of JSON objects.
+
+    A batch has the same fields in all rows. Where a field that is not named keeps its value, objects of other fields go
+    into other batches, behind those of the same key.
+    """
 
     _lines: list[int]
     _first = 0
 
     def _read(self) -> Iterator[pa.RecordBatch]:
-        rows: list[dict[str, Value]] = []
-        self._lines, size = [], 0
-        self._skip_mark()
-        columns: list[str] = []
-        for number, line in enumerate(self._stream, 1):
-            if not line.strip():
-                continue
-            row = self._parsed(number, line)
-            if not columns:
-                columns = list(row)
-                if not columns:
-                    self._wrong(number, "the object names no field (null writes a null)")
-                if missing := self._columns.missing(columns):
-                    self._wrong(number, missing)
-            elif row.keys() != set(columns):
-                # All rows of a batch have the same columns, and a null for an unnamed field would lose its value.
-                wanted = ", ".join(columns)
-                self._wrong(number, f"every line must name the fields of the first, {wanted} (null writes a null)")
-            rows.append(row)
-            self._lines.append(number)
-            size += len(line)
-            if len(rows) >= BATCH_ROWS or size >= BATCH_BYTES:
-                yield from self._batched(rows, columns)
-                rows, size = [], 0
-        yield from self._batched(rows, columns)
-
-    def _batched(self, rows: list[dict[str, Value]], columns: list[str]) -> Iterator[pa.RecordBatch]:
-        self._first = self._rows
-        if rows:
-            arrays = [pa.array([row[name] for row in rows], arrow_type(self._columns.field(name))) for name in columns]
-            yield pa.RecordBatch.from_arrays(arrays, columns)
         self._lines = []
+        window = _Window(self._columns.key, one_group=self._columns.fills_up)
+        size = 0
+        for line, text, document in self.objects():
+            row = _Row(line, self._row_of(line, document))
+            if missing := self._columns.missing(list(row.values)):
+                self._wrong(line, missing)
+            if window.separates(row.values) or window.rows >= _WINDOW_ROWS or size >= BATCH_BYTES:
+                yield from self._batched(window)
+                size = 0
+            window.add(row)
+            size += len(text)
+            if len(window.groups) == 1 and window.rows >= BATCH_ROWS:
+                yield from self._batched(window)
+                size = 0
+        yield from self._batched(window)
 
-    def _parsed(self, number: int, line: bytes) -> dict[str, Value]:
+    def objects(self) -> Iterator[tuple[int, str, JsonObject]]:
+        """Yield the objects with their lines and texts."""
+        self._skip_mark()
+        names: dict[str, str | None] = {}
+        for line, text in self._texts():
+            try:
+                document = decoded_object(text)
+            except json.JSONDecodeError as error:
+                self._wrong(line + error.lineno - 1, f"{error.msg} at column {error.colno}")
+            except ValueError as error:
+                self._wrong(line, str(error))
+            if not document:
+                self._wrong(line, "the object names no field (null writes a null)")
+            if new := [name for name, _ in document if name not in names]:
+                try:
+                    columns = list(dict.fromkeys([*names, *new]))
+                    names |= dict(zip(columns, self._columns.matched(columns, growing=True), strict=True))
+                except ValueError as error:
+                    self._wrong(line, str(error))
+            yield line, text, JsonObject([(names[name] or "", value) for name, value in document if names[name]])
+
+    def _texts(self) -> Iterator[tuple[int, str]]:
+        begin = self._first_line()
+        if begin.lstrip().startswith(b"["):
+            try:
+                yield from array_elements(begin, self._stream, self._skipped)
+            except ArrayError as error:
+                self._wrong(error.line, str(error))
+            return
+        number = self._skipped
+        line = begin
+        while line:
+            number += 1
+            if line.strip():
+                try:
+                    yield number, line.strip().decode()
+                except UnicodeDecodeError:
+                    self._wrong(number, "the text is not UTF-8")
+            line = self._stream.readline()
+
+    _skipped = 0
+
+    def _first_line(self) -> bytes:
+        """Return the first line that is not blank; nothing at the end of the file."""
+        while line := self._stream.readline():
+            if line.strip():
+                return line
+            self._skipped += 1
+        return b""
+
+    def _row_of(self, line: int, document: JsonObject) -> dict[str, Value]:
         try:
-            return row_from_json(self._columns, line.strip().decode())
-        except UnicodeDecodeError:
-            self._wrong(number, "the text is not UTF-8")
-        except json.JSONDecodeError as error:
-            self._wrong(number, f"{error.msg} at column {error.colno}")
+            return row_of_object(self._columns, document, self._form.parse)
         except ValueError as error:
-            self._wrong(number, str(error))
+            self._wrong(line, str(error))
+
+    def _batched(self, window: _Window) -> Iterator[pa.RecordBatch]:
+        for names, rows in window.groups.items():
+            for start in range(0, len(rows), BATCH_ROWS):
+                part = rows[start : start + BATCH_ROWS]
+                self._first, self._lines = self._rows, [row.line for row in part]
+                arrays = [
+                    pa.array([row.values.get(name) for row in part], arrow_type(self._columns.field(name)))
+                    for name in names
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, list(names))
+        window.clear()
+        self._lines = []
 
     def _row(self, number: int) -> str:
         position = number - self._first
         return f"{self.name}, line {self._lines[position]}" if position < len(self._lines) else super()._row(number)
+
+
+class _Window:
+    """Rows that were read last, by the fields that they name, in the order of the first of each."""
+
+    def __init__(self, key: tuple[str, ...], *, one_group: bool) -> None:
+        self._key = key
+        self._one_group = one_group
+        self._last: dict[tuple[Value, ...], frozenset[str]] = {}
+        self.groups: dict[tuple[str, ...], list[_Row]] = {}
+        self._names: dict[frozenset[str], tuple[str, ...]] = {}
+        self.rows = 0
+
+    def separates(self, row: dict[str, Value]) -> bool:
+        """Return whether a row must come in a later batch than the others: one of its key names other fields."""
+        named = frozenset(row)
+        if self._one_group or not self.groups or (len(self.groups) == 1 and named in self._names):
+            return False
+        last = self._keys().get(self._key_of(row))
+        return last is not None and last != named
+
+    def _keys(self) -> dict[tuple[Value, ...], frozenset[str]]:
+        # Needed from the second group on.
+        if not self._last:
+            self._last = {
+                self._key_of(row.values): frozenset(names) for names, rows in self.groups.items() for row in rows
+            }
+        return self._last
+
+    def _key_of(self, row: dict[str, Value]) -> tuple[Value, ...]:
+        return tuple(row.get(name) for name in self._key)
+
+    def add(self, row: _Row) -> None:
+        """Add a row."""
+        named = frozenset(row.values)
+        if self._one_group:
+            every = tuple(dict.fromkeys([*next(iter(self.groups), ()), *row.values]))
+            self.groups = {every: next(iter(self.groups.values()), [])}
+            self.groups[every].append(row)
+        else:
+            names = self._names.setdefault(named, tuple(row.values))
+            self.groups.setdefault(names, []).append(row)
+            if self._last:
+                self._last[self._key_of(row.values)] = named
+        self.rows += 1
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self.groups, self._names, self._last, self.rows = {}, {}, {}, 0

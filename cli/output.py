@@ -14,18 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from structable.spi import Field
+from structable.spi.literals import value_to_json
 
 from .batch_writer import BatchWriter
 from .errors import UsageProblem
-from .literals import value_to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TABLE_LIMIT", "format_of", "open_output", "open_writer"]
+__all__ = ["TABLE_LIMIT", "TAB_SUFFIXES", "format_of", "open_output", "open_writer"]
 
 _SUFFIXES = {
     ".csv": "csv",
+    ".tsv": "csv",
     ".json": "json",
     ".jsonl": "json",
     ".ndjson": "json",
@@ -34,6 +35,8 @@ _SUFFIXES = {
     ".feather": "arrow",
     ".parquet": "parquet",
 }
+TAB_SUFFIXES = (".tsv", ".tsv.gz")
+"""Of CSV files whose cells are separated by tabs."""
 TABLE_LIMIT = 100
 """The rows that are shown as a table unless a limit is given."""
 _ROW_GROUP_ROWS = 256 * 1024
@@ -124,7 +127,7 @@ def open_writer(
     if format_ == "json":
         return _JsonWriter(stream, fields)
     if format_ == "csv":
-        return _CsvWriter(stream, fields)
+        return _CsvWriter(stream, fields, "\t" if place is not None and place.lower().endswith(TAB_SUFFIXES) else ",")
     if format_ == "table":
         return TableWriter(stream, fields)
     if stream.isatty():
@@ -156,10 +159,11 @@ class _JsonWriter(BatchWriter):
 
 
 class _CsvWriter(BatchWriter):
-    def __init__(self, stream: BinaryIO, fields: Sequence[Field]) -> None:
+    def __init__(self, stream: BinaryIO, fields: Sequence[Field], delimiter: str) -> None:
         self._stream = stream
         self._fields = fields
-        stream.write((",".join(field.name for field in fields) + "\n").encode())
+        self._delimiter = delimiter
+        stream.write((delimiter.join(field.name for field in fields) + "\n").encode())
 
     def write(self, batch: pa.RecordBatch) -> None:
         import pyarrow.compute as pc
@@ -170,10 +174,10 @@ class _CsvWriter(BatchWriter):
         for field, column in zip(self._fields, batch.columns, strict=True):
             texts = column_to_text(field, column)
             # Null is an empty cell; an empty string is a quoted one.
-            special = pc.match_substring_regex(texts, '[",\r\n]|^$|^\\s|\\s$')
+            special = pc.match_substring_regex(texts, f'["{self._delimiter}\r\n]|^$|^\\s|\\s$')
             quoted = pc.replace_substring_regex(pc.replace_substring(texts, '"', '""'), r"(?s)^(.*)$", r'"\1"')
             cells.append(pc.if_else(special, quoted, texts).fill_null(""))
-        lines = pc.binary_join_element_wise(*cells, ",").to_pylist()
+        lines = pc.binary_join_element_wise(*cells, self._delimiter).to_pylist()
         self._stream.write("".join(f"{line}\n" for line in lines).encode())
 
 

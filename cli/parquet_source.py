@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +35,24 @@ class ParquetSource(TypedSource):
 
     _fraction = 0.0
 
+    def _schema(self) -> pa.Schema:
+        from pyarrow.parquet import ParquetFile
+
+        try:
+            file = ParquetFile(self._stream)
+            schema = file.schema_arrow
+            for name in self._int96_columns(file):
+                instants = pa.field(name, pa.timestamp("us", tz="UTC"))
+                schema = schema.set(schema.get_field_index(name), instants)
+        except pa.ArrowNotImplementedError as error:
+            self._unread(error, self._unread_columns())
+        except (pa.ArrowException, OSError) as error:
+            self._damaged(error)
+        return schema
+
+    def _damaged(self, error: Exception) -> NoReturn:
+        self._malformed(f"is not a Parquet file, or is cut or damaged: {error}")
+
     def _read(self) -> Iterator[pa.RecordBatch]:
         from pyarrow.parquet import ParquetFile
 
@@ -47,11 +65,12 @@ class ParquetSource(TypedSource):
                 for batch in file.iter_batches(BATCH_ROWS):
                     done += batch.num_rows
                     self._fraction = done / file.metadata.num_rows
-                    yield batch if exact is None else self._with_instants(batch, exact.next(batch.num_rows))
+                    whole = batch if exact is None else self._with_instants(batch, exact.next(batch.num_rows))
+                    yield self._mapped(whole)
         except pa.ArrowNotImplementedError as error:
             self._unread(error, self._unread_columns())
         except (pa.ArrowException, OSError) as error:
-            self._malformed(f"is not a Parquet file, or is cut or damaged: {error}")
+            self._damaged(error)
 
     @property
     def fraction(self) -> float | None:
@@ -59,12 +78,11 @@ class ParquetSource(TypedSource):
 
     def _int96_columns(self, file: ParquetFile) -> list[str]:
         """Return the fields' columns of the type with which Spark writes instants, unless they are lists."""
+        schema = file.schema_arrow
+        fields = dict(zip(schema.names, self._matched(self._names_of(schema)), strict=True))
         columns = (file.schema.column(place) for place in range(len(file.schema)))
         names = [column.path for column in columns if column.physical_type == "INT96"]
-        places = {name: file.schema_arrow.get_field_index(name) for name in names if name in self._columns.spec}
-        kinds = file.schema_arrow.types
-        # A name that is there twice has no place, and is refused by name.
-        return [name for name, place in places.items() if place >= 0 and pa.types.is_timestamp(kinds[place])]
+        return [name for name in names if fields.get(name) and pa.types.is_timestamp(schema.field(name).type)]
 
     def _with_instants(self, batch: pa.RecordBatch, exact: pa.Table) -> pa.RecordBatch:
         for name in exact.column_names:

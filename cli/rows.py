@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from structable.spi import Range, RecordNotFoundError, Row, TableSpecification, Value
+from structable.spi.literals import LiteralError, format_value, parse_value
 from structable.spi.rules.keyless import keyless_refusal
 from structable.spi.showing import not_a_field
 
@@ -18,7 +19,6 @@ from .confirmation import DryRun, Yes, confirm
 from .display import print_table
 from .errors import UsageProblem
 from .json_rows import row_from_json, row_to_json
-from .literals import LiteralError, format_value, parse_value
 from .selection import Above, AtLeast, AtMost, Below, Columns, Prefix, Where, named_columns, parse_key, selected
 from .texts import decoded
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
-from structable.spi import Filter, Range, Storage, UnsupportedOperationError
+from structable.spi import Filter, Range, SharedSnapshot, Storage, UnsupportedOperationError
 
 from .scans import chunks
 
@@ -26,13 +26,14 @@ def snapshot_batches(
     range_: Range = _ALL,
     where: Filter | None = None,
     unordered: bool = False,
+    snapshot: SharedSnapshot | None = None,
 ) -> Generator[tuple[float | None, pa.RecordBatch], None, None]:
     """Yield the batches of one snapshot, each with the fraction read before it, if known; in key order, or in any.
 
     The generator holds the snapshot: close it.
     """
     try:
-        plan = storage.plan_scan(table, range=range_, where=where, columns=columns, splits=_SPLITS)
+        plan = (snapshot or storage).plan_scan(table, range=range_, where=where, columns=columns, splits=_SPLITS)
     except UnsupportedOperationError:
         plan = None  # a store of a single process, whose scan is a snapshot as well
     if plan is not None:

@@ -6,30 +6,32 @@ import gzip
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import BufferedReader, RawIOBase
 from types import TracebackType
-from typing import BinaryIO, NoReturn, Self, cast
+from typing import Any, BinaryIO, NoReturn, Self, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from structable.spi import InvalidFieldError, StructableError, UnsupportedOperationError
 from structable.spi.arrow_columns import CastError
 
 from .errors import UsageProblem
-from .file_columns import FileColumns
+from .file_columns import Columns
+from .text_form import PLAIN, TextForm
 from .texts import without_mark
 
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "Source", "TextSource"]
 
-BATCH_ROWS = 4096
+BATCH_ROWS = 16_384
 BATCH_BYTES = 16 * 1024 * 1024
 
 
 class Source(ABC):
     """The rows of one file; a context manager that closes it."""
 
-    def __init__(self, columns: FileColumns, place: str, stream: BinaryIO) -> None:
+    def __init__(self, columns: Columns, place: str, stream: BinaryIO) -> None:
         self._columns = columns
         self._place = place
         self._stored = self._stream = stream
@@ -48,8 +50,8 @@ class Source(ABC):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches of a bounded size; errors name the line or the row."""
-        for batch in self._whole():
-            if missing := self._columns.missing(self._names_of(batch)):
+        for batch in self.unconverted():
+            if missing := self._columns.missing(batch.schema.names):
                 self._malformed(missing)
             rows = max(1, min(BATCH_ROWS, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
             for start in range(0, batch.num_rows, rows):
@@ -58,21 +60,22 @@ class Source(ABC):
                 yield converted
                 self._rows += converted.num_rows
 
-    def _whole(self) -> Iterator[pa.RecordBatch]:
+    def unconverted(self) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of fields as the file has them."""
         try:
             yield from self._read()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             self._malformed(f"its gzip compression is truncated or damaged: {error}")
 
-    def _names_of(self, batch: pa.RecordBatch) -> list[str]:
+    def _matched(self, columns: Sequence[str], *, growing: bool = False) -> list[str | None]:
         try:
-            return batch.schema.names
-        except UnicodeDecodeError as error:
-            self._malformed(f"the name of a column is not UTF-8: {error.object!r}")
+            return self._columns.matched(columns, growing=growing)
+        except ValueError as error:
+            self._malformed(error)
 
     @abstractmethod
     def _read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the content of the file."""
+        """Yield the columns that are fields, under the fields' names."""
 
     def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
@@ -103,6 +106,18 @@ class Source(ABC):
                 return UsageProblem(f"{place}: {error}")
         return UsageProblem(f"{self.name}: {error}") if isinstance(error, InvalidFieldError) else error
 
+    def places_of(self, names: Sequence[str], key: Sequence[object]) -> list[str]:
+        """Return the places of the rows of a key, of a file that was opened anew."""
+        found: list[str] = []
+        for batch in self.batches():
+            same: Any = pa.array([True] * batch.num_rows)
+            for name, value in zip(names, key, strict=True):
+                column: Any = batch.column(name)
+                same = pc.and_(same, pc.equal(column, pa.scalar(value, column.type)))
+            positions = pc.indices_nonzero(same).to_pylist()
+            found += [self._row(self._rows + position).removeprefix(f"{self.name}, ") for position in positions]
+        return found
+
     def _row(self, number: int) -> str:
         return f"{self.name}, row {number + 1}"
 
@@ -117,8 +132,9 @@ class Source(ABC):
 class TextSource(Source):
     """A file of text, which gzip may have compressed: neither CSV nor JSON begins with gzip's magic number."""
 
-    def __init__(self, columns: FileColumns, place: str, stream: BinaryIO) -> None:
+    def __init__(self, columns: Columns, place: str, stream: BinaryIO, form: TextForm = PLAIN) -> None:
         super().__init__(columns, place, stream)
+        self._form = form
         ahead = stream if isinstance(stream, BufferedReader) else BufferedReader(cast(RawIOBase, stream))
         self._stream = cast(BinaryIO, ahead)
         if ahead.peek(2)[:2] == b"\x1f\x8b":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
 from .arrow_sources import ArrowSource
 from .csv_source import CsvSource
 from .errors import UsageProblem
-from .file_columns import FileColumns
+from .file_columns import Columns
+from .file_options import FileForm
 from .json_source import JsonSource
 from .output import format_of
 from .parquet_source import ParquetSource
@@ -19,19 +18,19 @@ from .source import Source
 __all__ = ["open_source"]
 
 
-def open_source(columns: FileColumns, place: str, format_: str | None) -> Source:
+def open_source(columns: Columns, place: str, format_: str | None, form: FileForm) -> Source:
     """Open a file to import."""
     kind = format_of(place, format_)
+    form.check(kind)
     if place == "-" and kind == "parquet":
         raise UsageProblem("parquet is read from a file, not from standard input")
+    dialect = form.dialect(place) if kind == "csv" else None
     try:
         stream = sys.stdin.buffer if place == "-" else Path(place).open("rb")  # noqa: SIM115 (the source closes it)
     except OSError as error:
         raise UsageProblem(f"{place}: {error.strerror}") from error
-    sources: dict[str, Callable[[FileColumns, str, BinaryIO], Source]] = {
-        "csv": CsvSource,
-        "json": JsonSource,
-        "arrow": ArrowSource,
-        "parquet": ParquetSource,
-    }
-    return sources[kind](columns, place, stream)
+    if dialect is not None:
+        return CsvSource(columns, place, stream, form.text, dialect)
+    if kind == "json":
+        return JsonSource(columns, place, stream, form.text)
+    return (ArrowSource if kind == "arrow" else ParquetSource)(columns, place, stream)

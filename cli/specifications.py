@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from structable.spi import TableSpecification, specification_from_document, specification_to_document
+from structable.spi.field_rules import rule_to_document
 
 from .errors import UsageProblem
 from .texts import decoded
@@ -83,9 +84,13 @@ def specification_text(spec: TableSpecification, format_: str) -> str:
         lines += ["", "[options]"]
     for name, value in spec.options.items():
         lines.append(f"{name if _BARE_KEY.match(name) else _toml(name)} = {_toml(value)}")
+    for rule in map(rule_to_document, spec.rules):
+        lines += ["", "[[rules]]", *(f"{name} = {_toml(value)}" for name, value in rule.items())]
     return "\n".join(lines) + "\n"
 
 
-def _toml(value: str | list[str]) -> str:
-    # JSON's strings and lists of strings are TOML's, but for DEL, which TOML wants escaped.
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + " }"
+    # JSON's other values, and lists of them, are TOML's, but for DEL, which TOML wants escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,13 +1,27 @@
-"""A table's type in words: what its options mean."""
+"""A table's type and rules in words: what its options and the rules of its fields mean."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from structable.spi import TableSpecification
+from structable.spi import FieldRule, Renamed, Retired, TableSpecification
+from structable.spi.field_functions import function_to_document
 from structable.spi.table_options import Aggregate, AggregateFunction, ChangelogProducer, MergeEngine, TableOptions
 
-__all__ = ["type_in_words"]
+__all__ = ["rule_in_words", "type_in_words"]
+
+
+def rule_in_words(rule: FieldRule) -> str:
+    """Return what a rule of a table's fields says."""
+    if isinstance(rule, Retired):
+        return f"the table is retired since {rule.since.isoformat(sep=' ')}"
+    if isinstance(rule, Renamed):
+        said = f"{rule.new} is the new name of {rule.old}"
+    else:
+        parts = function_to_document(rule.function)
+        kind = parts.pop("kind")
+        said = f"{rule.field} is {kind}({', '.join(f'{name}={one!r}' for name, one in parts.items())}) of {rule.source}"
+    return said if rule.ready else f"{said}, and is being filled"
 
 
 def type_in_words(spec: TableSpecification) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ from .arguments import Access, Table, Url, open_store
 from .confirmation import DryRun, Yes, confirm, table_in_words
 from .display import print_table, visible
 from .specifications import read_specification, specification_text
-from .table_types import type_in_words
+from .table_types import rule_in_words, type_in_words
 
 __all__ = ["backends", "create", "describe", "drop", "tables"]
 
@@ -94,7 +94,7 @@ def describe(
         Literal["table", "toml", "json"], typer.Option("--format", help="toml and json are what 'create' takes.")
     ] = "table",
 ) -> None:
-    """Show a table's fields, primary key, indexes, type and options."""
+    """Show a table's fields, primary key, indexes, type, rules and options."""
     with open_store(url) as storage:
         spec = storage.admin.get_specification(table)
     if format_ != "table":
@@ -108,6 +108,8 @@ def describe(
     print_table(("field", "type", "key", "index"), lines, title=f"table {spec.name}")
     for subject, text in type_in_words(spec):
         typer.echo(f"{subject}: {visible(text)}")
+    for rule in spec.rules:
+        typer.echo(visible(f"rule: {rule_in_words(rule)}"))
     for name, value in spec.options.items():
         typer.echo(visible(f"option {name} = {value}"))
 
@@ -200,6 +202,7 @@ def _kept(change: SchemaChange, spec: TableSpecification) -> list[str]:
             for field in change.kept_fields
         ),
         *(f"index on {name} is kept" for name in change.kept_indexes),
+        *(f"rule is kept: {rule_in_words(rule)}" for rule in change.before.rules if not spec.rules),
         *(
             f"option {name} = {value} is kept"
             for name, value in change.before.options.items()

@@ -32,6 +32,7 @@ from .errors import (
     StaleParentError,
 )
 from .identifiers import DatasetRef, ProgramRef, RunRef, new_run_id
+from .jobs import Worker
 from .records import (
     Byte,
     Digits,
@@ -49,7 +50,9 @@ from .records import (
 from .secrets.key_providers import EnvironmentKeys, FileKeys, KeyProvider
 from .session import Session
 from .system.field_lineage import RunOperations
+from .system.jobs import Enqueued
 from .system.preferences import Preferences, Resolved
+from .system.queues import Queue
 from .system.runs import Changed, Ignored, IgnoredReason
 from .system.schedule_jobs import ScheduleJob
 from .system.schedules import program_trigger
@@ -67,6 +70,7 @@ from .tables.artifacts import (
 )
 from .tables.catalog import DatasetInstance, DatasetKind, DatasetModule, Metadata, MetadataScope
 from .tables.field_lineage import Direction, EndpointField, FieldLineage, FieldOperation
+from .tables.jobs import Job, JobState
 from .tables.lineage import Access, DatasetAccess
 from .tables.namespaces import Namespace
 from .tables.platform import Capability, LogFile, Operation, OperationStatus, Peer, PeerState, Side, SyncState
@@ -113,11 +117,14 @@ __all__ = [
     "Direction",
     "EndpointField",
     "EnvironmentKeys",
+    "Enqueued",
     "FieldLineage",
     "FieldOperation",
     "FileKeys",
     "Ignored",
     "IgnoredReason",
+    "Job",
+    "JobState",
     "KeyProvider",
     "Leader",
     "Lease",
@@ -139,6 +146,7 @@ __all__ = [
     "ProvidedClass",
     "ProvidedPlugin",
     "ProvisioningTask",
+    "Queue",
     "RemoteRuntime",
     "Resolved",
     "Run",
@@ -156,6 +164,7 @@ __all__ = [
     "SyncState",
     "SystemData",
     "WorkflowNode",
+    "Worker",
     "WorkflowRun",
     "new_run_id",
     "program_trigger",

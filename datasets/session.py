@@ -17,6 +17,7 @@ from .system.dataset_catalog import DatasetCatalog
 from .system.external_positions import ExternalPositions
 from .system.field_lineage import FieldLineages
 from .system.heartbeats import Heartbeats
+from .system.jobs import Jobs
 from .system.lineage import Lineage
 from .system.log_files import LogFiles
 from .system.metadata import MetadataSets
@@ -107,6 +108,11 @@ class Session:
     def heartbeats(self) -> Heartbeats:
         """Heartbeats of runs."""
         return Heartbeats(self._context)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """Jobs of queues."""
+        return Jobs(self._context)
 
     @cached_property
     def lineage(self) -> Lineage:

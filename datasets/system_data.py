@@ -14,9 +14,11 @@ from structable.spi import Isolation, Storage, TableSpecification, Transaction, 
 from .coordination.fences import FENCES, Fences
 from .coordination.leases import Leases
 from .coordination.permits import Permits
+from .coordination.watch import Watch
 from .schema import check_schema, create_tables
 from .session import Session
 from .system.context import Context, PrefixedTables
+from .system.queues import Queue
 from .system.removal import remove_application, remove_namespace
 from .tables import ALL_TABLES
 
@@ -73,7 +75,11 @@ class SystemData:
         self._owned = owned
         self.leases = Leases(storage, self._tables, monotonic)
         self.permits = Permits(storage, self._tables, monotonic)
+        self._job_beats = Watch(monotonic)
         self.fences = Fences(self._tables[FENCES].name)
+
+    def __repr__(self) -> str:
+        return f"<system datasets {self._tables.prefix}* of {self.storage.url}>"
 
     @classmethod
     def open(
@@ -98,7 +104,7 @@ class SystemData:
         keys : KeyProvider, optional
             The master keys, which sealed values need.
         monotonic : callable
-            Returns seconds that never go back, by which leases are judged.
+            Returns seconds that never go back, by which leases and the beats of jobs are judged.
 
         Raises
         ------
@@ -168,6 +174,16 @@ class SystemData:
         """Return the datasets inside a transaction of the caller's."""
         return Session(self._context(tx))
 
+    def queue(self, name: str) -> Queue:
+        """Return a queue of jobs, which need not have any.
+
+        Raises
+        ------
+        ValueError
+            If the name is empty, or longer than 255 bytes.
+        """
+        return Queue(self._run_in_context, name)
+
     def remove_application(self, namespace: str, application: str) -> None:
         """Remove an application and all that belongs to it, running or not: its versions, state, runs and statistics.
 
@@ -187,7 +203,7 @@ class SystemData:
             self.storage.close()
 
     def _context(self, tx: Transaction) -> Context:
-        return Context(tx, self._tables, self._clock, self._keys)
+        return Context(tx, self._tables, self._clock, self._keys, self._job_beats)
 
     def _run_in_context(self, body: Callable[[Context], Result]) -> Result:
         return self.storage.run(lambda tx: body(self._context(tx)))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .foreach_batches import foreach_batch
     from .lookup_joins import lookup_join
     from .options import DEFAULT_GRACE_SECONDS, DEFAULT_LEASE_SECONDS
+    from .part_map import spark_map
     from .registration import register
     from .sending import WriteSummary, send_to, send_update_to
     from .table_creation import create_table
@@ -29,6 +30,7 @@ __all__ = [
     "register",
     "send_to",
     "send_update_to",
+    "spark_map",
 ]
 
 _MODULES = {
@@ -42,6 +44,7 @@ _MODULES = {
     "register": "registration",
     "send_to": "sending",
     "send_update_to": "sending",
+    "spark_map": "part_map",
 }
 _WITHOUT_SPARK = {"TableRef"}
 

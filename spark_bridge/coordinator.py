@@ -223,7 +223,7 @@ class Coordinator:
 
     def _aggregates(self, store: StoreClient) -> bool:
         with self.stores.using(store) as storage:
-            return storage.aggregates
+            return storage.capabilities.aggregates
 
     def _statistics(self, store: StoreClient, table: str) -> TableStatistics | None:
         with self.stores.using(store) as storage:

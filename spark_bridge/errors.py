@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import pickle
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,10 +15,19 @@ from structable.spi import StructableError, TransactionClosedError
 
 from .options import ReadOptions
 
-__all__ = ["CONTRACT_ERRORS", "one_line_errors", "quiet_when_abandoned", "snapshot_closed"]
+__all__ = [
+    "CONTRACT_ERRORS",
+    "carried_error",
+    "carrying_errors",
+    "one_line_errors",
+    "quiet_when_abandoned",
+    "snapshot_closed",
+]
 
 CONTRACT_ERRORS = (StructableError, ValueError)
 """What users are told in one line."""
+
+_CARRIED = "structable's error for the driver"
 
 
 def snapshot_closed(options: ReadOptions) -> TransactionClosedError:
@@ -42,6 +54,33 @@ def one_line_errors() -> Iterator[None]:
         # Spark reads this setting of its own when it reports the error. Nothing else runs in this process afterwards.
         os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
+
+
+@contextmanager
+def carrying_errors(run: str) -> Iterator[None]:
+    """Let an error of a task take itself along in a note, since Spark passes on its text alone; see `carried_error`.
+
+    An error that is none of structable's is a `StructableError` in the driver.
+    """
+    try:
+        yield
+    except Exception as error:
+        carried = error if isinstance(error, StructableError) else StructableError(f"{type(error).__name__}: {error}")
+        error.add_note(f"{_CARRIED} {run} {base64.b64encode(pickle.dumps(carried)).decode()}")
+        raise
+
+
+def carried_error(failure: BaseException, run: str) -> StructableError | None:
+    """Return the error of a task that took itself along in what Spark raises; None if there is none.
+
+    The text may hold data of anyone, which must not be unpickled: only the run's tasks know its random name.
+    """
+    found = re.search(f"{_CARRIED} {run} ([A-Za-z0-9+/=]+)", str(failure))
+    if found is None:
+        return None
+    error = pickle.loads(base64.b64decode(found[1]))
+    assert isinstance(error, StructableError)
+    return error
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def joined(
     fields = {field: column for column, field in keys}
     chosen = tuple(field for field, _ in added)
     places = tuple(df.columns.index(fields[name]) for name in spec.primary_key)
-    lookup = Lookup(source(chosen), spec, places, chosen, names, how, batch)
+    lookup = Lookup(source(chosen), spec, places, names, how, batch)
     outer = [
         StructField(name, spark_type(spec.field(field)), how == "left" or field not in spec.primary_key)
         for field, name in added

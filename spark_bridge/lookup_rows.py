@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,58 +18,21 @@ from structable.spi.rules.rows import check_key
 from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .errors import one_line_errors, quiet_when_abandoned
+from .found_rows import CachedRows, Found, KeyValues, Matches
 from .garbage_collection import freeze_imports
 from .store_client import StoreClient
 
-__all__ = [
-    "Found",
-    "How",
-    "KeyValues",
-    "Lookup",
-    "RememberedRows",
-    "RowSource",
-    "RowsOf",
-    "StoreRows",
-    "Values",
-    "read_rows",
-]
+__all__ = ["How", "Lookup", "RowSource", "RowsOf", "StoreRows", "read_rows"]
 
 How: TypeAlias = Literal["inner", "left", "semi", "anti"]
-KeyValues: TypeAlias = tuple[Value, ...]
-Values: TypeAlias = tuple[Value, ...]
-Read: TypeAlias = Callable[[list[KeyValues]], Iterable[Row]]
-
-
-class Found(NamedTuple):
-    """Rows that were found: their keys, and the values of each wanted field in the order of these."""
-
-    keys: Sequence[KeyValues]
-    columns: Sequence[Sequence[Value]]
-
-    @classmethod
-    def of(cls, rows: Mapping[KeyValues, Values], fields: Sequence[str]) -> Found:
-        """Return rows that are kept by their keys."""
-        return cls(list(rows), list(zip(*rows.values(), strict=True)) if rows else [()] * len(fields))
-
-    @classmethod
-    def of_rows(cls, spec: TableSpecification, fields: Sequence[str], rows: Sequence[Row]) -> Found:
-        """Return rows of a table, column by column."""
-        if not rows:
-            return cls([], [()] * len(fields))
-        values = zip(*[row.astuple() for row in rows], strict=True)
-        columns = dict(zip(rows[0].keys(), values, strict=True))
-        keys = list(zip(*[columns[name] for name in spec.primary_key], strict=True))
-        return cls(keys, [columns[name] for name in fields])
-
-
-RowsOf: TypeAlias = Callable[[Iterable[KeyValues]], Found]
+RowsOf: TypeAlias = Callable[[list[KeyValues | None]], Matches]
 
 
 class RowSource(Protocol):
     """Where a task finds rows; picklable."""
 
     def open(self) -> AbstractContextManager[RowsOf]:
-        """Return a context that yields what returns the wanted fields of those distinct keys that have a row."""
+        """Return a context that yields what returns the wanted fields of the rows of keys; None is that of no row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +60,8 @@ class StoreRows:
     def open(self) -> Iterator[RowsOf]:
         with self.store.connect() as storage:
             read = partial(read_rows, storage, self.spec, self.fields)
-            remembered = RememberedRows(read, self.fields, self.cache_rows)
-            yield lambda keys: Found.of(remembered.of(keys), self.fields)
+            cached = CachedRows(self.spec, self.fields, self.cache_rows)
+            yield lambda keys: cached.of(keys, lambda some: Found.of_rows(self.spec, self.fields, read(some)))
 
 
 def read_rows(storage: Storage, spec: TableSpecification, fields: tuple[str, ...], keys: list[KeyValues]) -> list[Row]:
@@ -139,8 +101,6 @@ class Lookup:
         The table.
     key : tuple of int
         The places of the columns that have the key, in its order.
-    fields : tuple of str
-        The fields to add.
     names : tuple of str
         All columns of the result.
     how : {"inner", "left", "semi", "anti"}
@@ -152,7 +112,6 @@ class Lookup:
     source: RowSource
     spec: TableSpecification
     key: tuple[int, ...]
-    fields: tuple[str, ...]
     names: tuple[str, ...]
     how: How
     batch: int
@@ -165,15 +124,11 @@ class Lookup:
         freeze_imports()
         with quiet_when_abandoned(), one_line_errors(), self.source.open() as rows_of:
             for together in _together(chain((first,), filled), self.batch):
-                keys = [self._keys(part) for part in together]
-                found = rows_of({key for part in keys for key in part if key is not None})
-                places: dict[KeyValues | None, int] = {key: place for place, key in enumerate(found.keys)}
-                added = [
-                    pa.array(values, arrow_type(self.spec.field(name)))
-                    for name, values in zip(self.fields, found.columns, strict=True)
-                ]
-                for part, own in zip(together, keys, strict=True):
-                    yield self._joined(part, [places.get(key) for key in own], added)
+                matches = rows_of([key for part in together for key in self._keys(part)])
+                start = 0
+                for part in together:
+                    yield self._joined(part, matches.slice(start, part.num_rows))
+                    start += part.num_rows
 
     def _keys(self, batch: pa.RecordBatch) -> list[KeyValues | None]:
         """Return the key of each row; None for one that no row of the table has, such as of a null."""
@@ -181,13 +136,13 @@ class Lookup:
             batch.column(place).cast(arrow_type(field))
             for place, field in zip(self.key, self.spec.key_fields, strict=True)
         ]
-        columns = [_values(array) for array in arrays]
         longest = MAX_KEY_SIZE // len(arrays)
         if all(_are_key_values(array, longest) for array in arrays):
-            return list(zip(*columns, strict=True))
+            # Much faster than `to_pylist`; without nulls the values are the same.
+            return list(zip(*(array.to_numpy(zero_copy_only=False).tolist() for array in arrays), strict=True))
         known: dict[KeyValues, KeyValues | None] = {}
         keys: list[KeyValues | None] = []
-        for key in zip(*columns, strict=True):
+        for key in zip(*map(_values, arrays), strict=True):
             if key not in known:
                 known[key] = self._checked(key)
             keys.append(known[key])
@@ -199,54 +154,12 @@ class Lookup:
         except (InvalidFieldError, FieldSizeLimitError):
             return None
 
-    def _joined(
-        self, batch: pa.RecordBatch, places: Sequence[int | None], added: Sequence[pa.Array[Any]]
-    ) -> pa.RecordBatch:
-        taken = pa.array(places, pa.int32())
+    def _joined(self, batch: pa.RecordBatch, matches: Matches) -> pa.RecordBatch:
+        columns = [*batch.columns, *matches.columns]
         if self.how != "left":
-            chosen = taken.is_null() if self.how == "anti" else taken.is_valid()
-            batch, taken = batch.filter(chosen), taken.filter(chosen)
-        return pa.RecordBatch.from_arrays(
-            [*batch.columns, *(values.take(taken) for values in added)], names=list(self.names)
-        )
-
-
-class RememberedRows:
-    """Rows of a table by their keys, of which the last used are remembered, and absences too.
-
-    Parameters
-    ----------
-    read : callable
-        Returns the rows of distinct keys.
-    fields : tuple of str
-        The fields that are wanted of a row.
-    capacity : int
-        The rows and absences to remember at most.
-    """
-
-    def __init__(self, read: Read, fields: tuple[str, ...], capacity: int) -> None:
-        self._read = read
-        self._fields = fields
-        self._capacity = capacity
-        self._known: OrderedDict[KeyValues, Values | None] = OrderedDict()
-
-    def of(self, keys: Iterable[KeyValues]) -> dict[KeyValues, Values]:
-        """Return the fields of those distinct keys that have a row; what is not remembered is read by one call."""
-        found: dict[KeyValues, Values | None] = {}
-        unknown: list[KeyValues] = []
-        for key in keys:
-            if key in self._known:
-                self._known.move_to_end(key)
-                found[key] = self._known[key]
-            else:
-                unknown.append(key)
-        if unknown:
-            read = {row.key: tuple([row[name] for name in self._fields]) for row in self._read(unknown)}
-            for key in unknown:
-                found[key] = self._known[key] = read.get(key)
-        while len(self._known) > self._capacity:
-            self._known.popitem(last=False)
-        return {key: values for key, values in found.items() if values is not None}
+            chosen = pc.invert(matches.there) if self.how == "anti" else matches.there
+            columns = [column.filter(chosen) for column in columns]
+        return pa.RecordBatch.from_arrays(columns, names=list(self.names))
 
 
 def _together(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:

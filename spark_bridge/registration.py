@@ -17,6 +17,7 @@ from .executions import SparkExecutions
 from .format_lookup import format_hidden, let_threads_find_the_format, session_active
 from .scan_isolation import isolate_scans
 from .source import bound_data_source
+from .worker_python import warn_of_another_python
 from .write_guard import guard_writes
 
 __all__ = ["coordinator_of", "register"]
@@ -71,6 +72,7 @@ def coordinator_of(spark: SparkSession) -> Coordinator:
     with _lock:
         coordinator = coordinators.get(context)
         if coordinator is None or coordinator.closed:
+            warn_of_another_python(context)
             coordinator = coordinators[context] = _started(context)
         return coordinator
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .admin import TableAdmin
+from .admin import Progress, TableAdmin
 from .aggregates import AggregateExpression, Aggregation
 from .autocommit import AutoCommitTable
 from .backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
 from .bulk import CommitResult, PatchArm, ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
+from .capabilities import Capabilities
 from .changes import Change, RowKind
 from .compaction import CompactionProgress
 from .diagnosis import Finding, FindingLevel
@@ -45,6 +46,8 @@ from .errors import (
 from .evaluation import compile_filter
 from .expressions import Expression
 from .feeds import ChangeFeed, ChangeIterator, ChangePlan
+from .field_functions import Cast, Computed, FieldFunction, JsonField, Lower
+from .field_rules import Derived, FieldRule, Renamed, Retired
 from .fields import Field, FieldType
 from .filters import Column, Filter, col
 from .loader import InstalledBackend, connect, installed_backends, read_split
@@ -61,7 +64,6 @@ from .rules.ranges import check_range
 from .rules.rows import check_index_sizes, check_key, check_row, check_row_size
 from .rules.scans import check_limit
 from .rules.schema_changes import SchemaChange, plan_schema_change
-from .rules.values import check_value
 from .runner import retry
 from .scans import RowIterator, ScanExplanation
 from .shared_snapshots import SharedSnapshot
@@ -73,6 +75,7 @@ from .traffic import Traffic
 from .transactions import Isolation, Transaction, Transactional
 from .updates import UpdateMessage
 from .urls import StorageUrl, mask_url
+from .value_checks import check_value
 from .values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value, value_size
 
 if TYPE_CHECKING:
@@ -85,6 +88,8 @@ __all__ = [
     "Aggregation",
     "Backend",
     "BackendNotFoundError",
+    "Capabilities",
+    "Cast",
     "Change",
     "ChangeFeed",
     "ChangeIterator",
@@ -94,10 +99,14 @@ __all__ = [
     "CommitOutcomeUnknownError",
     "CommitResult",
     "CompactionProgress",
+    "Computed",
     "DataCorruptionError",
+    "Derived",
     "Expression",
     "FeedPosition",
     "Field",
+    "FieldFunction",
+    "FieldRule",
     "FieldSizeLimitError",
     "FieldType",
     "Filter",
@@ -107,16 +116,21 @@ __all__ = [
     "InvalidFieldError",
     "InvalidSpecificationError",
     "Isolation",
+    "JsonField",
     "Key",
+    "Lower",
     "Option",
     "OptionValue",
     "PatchArm",
     "Range",
     "PlanChangedError",
     "PlanError",
+    "Progress",
     "RecordChangedError",
     "RecordExistsError",
     "RecordNotFoundError",
+    "Renamed",
+    "Retired",
     "Row",
     "RowIterator",
     "RowKind",

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
+from .errors import UnsupportedOperationError
+from .field_rules import FieldRule
 from .specification import TableSpecification
 
-__all__ = ["TableAdmin"]
+__all__ = ["Progress", "TableAdmin"]
+
+Progress: TypeAlias = Callable[[int, int | None], None]
+"""Takes the number of rows done so far, and the number of all rows, or None where that is not known."""
 
 
 class TableAdmin(ABC):
@@ -14,6 +22,9 @@ class TableAdmin(ABC):
 
     A transaction that begins after a call returned sees its effect, in every process. A call that has to wait for open
     transactions waits at most `ddl_timeout` seconds, then raises `StorageUnavailableError` and has changed nothing.
+
+    A migration gives the number of its `revision` where it takes something away for good: from then on a
+    `create_or_update` that names it is refused, unless it has a revision itself.
     """
 
     @abstractmethod
@@ -23,37 +34,49 @@ class TableAdmin(ABC):
         Raises
         ------
         TableAlreadyExistsError
-            If there is a table of this name.
+            If there is a table of this name, even a retired one.
         InvalidSpecificationError
-            If there is a table whose name differs by case alone.
+            If there is a table whose name differs by case alone, or a rule is not `ready`.
         """
 
     @abstractmethod
-    def create_or_update(self, spec: TableSpecification) -> None:
+    def create_or_update(
+        self, spec: TableSpecification, *, progress: Progress | None = None, revision: int | None = None
+    ) -> None:
         """Create the table, or add what it lacks: new fields outside the key, new indexes, wider integers and floats.
 
         Existing rows read null in new fields, and new indexes cover them. BYTE, SHORT, INT and LONG may become a later
         one of these, FLOAT may become DOUBLE. The order of fields is ignored.
 
-        The table keeps what it has beyond the specification: fields outside the key, indexes, wider numbers. A call
-        that adds nothing writes nothing and waits for no one, so a program of an earlier release starts beside a later
-        one. Nothing is ever dropped.
+        The table keeps what it has beyond the specification: fields outside the key, indexes, wider numbers; and its
+        rules, if the specification has none. A call that adds nothing writes nothing and waits for no one, so a program
+        of an earlier release starts beside a later one. Nothing is ever dropped.
+
+        Parameters
+        ----------
+        spec : TableSpecification
+            What the table must have.
+        progress : callable, optional
+            Is called with the number of rows that the new indexes cover so far, and that of all rows where it is known.
+        revision : int, optional
+            The revision that adds fields and indexes, also those which another one took away.
 
         Raises
         ------
         SchemaIncompatibleError
-            With every difference that is not allowed; nothing was changed.
+            With every difference that is not allowed; nothing was changed. Rules other than the table's are one, and so
+            are a retired table, and a field or an index that a revision took away.
         InvalidSpecificationError
             If there is a table whose name differs by case alone.
         """
 
     @abstractmethod
     def exists(self, table: str) -> bool:
-        """Tell whether there is a table of exactly this name."""
+        """Tell whether there is a table of exactly this name that is not retired."""
 
     @abstractmethod
     def get_specification(self, table: str) -> TableSpecification:
-        """Return the table's specification.
+        """Return the table's specification, even if it is retired.
 
         Raises
         ------
@@ -62,16 +85,23 @@ class TableAdmin(ABC):
         """
 
     @abstractmethod
-    def list(self) -> list[str]:
-        """Return the names of all tables, in code point order."""
+    def list(self) -> builtins.list[str]:
+        """Return the names of all tables but retired ones, in code point order."""
 
     @abstractmethod
     def drop(self, table: str) -> None:
         """Remove a table and its rows; an absent table is not an error. A later table of the name is empty."""
 
     @abstractmethod
-    def drop_index(self, table: str, field: str) -> None:
+    def drop_index(self, table: str, field: str, *, revision: int | None = None) -> None:
         """Remove the index of a field.
+
+        Parameters
+        ----------
+        table, field : str
+            The table and the field.
+        revision : int, optional
+            The revision that takes the index away for good.
 
         Raises
         ------
@@ -80,3 +110,52 @@ class TableAdmin(ABC):
         InvalidFieldError
             If the field has no index.
         """
+
+    def set_rules(self, table: str, rules: Iterable[FieldRule], *, revision: int | None = None) -> None:
+        """Give a table these rules in place of those that it has. A retired table is one with the rule `Retired`.
+
+        When the call returns, no transaction can commit a write any more that was made under the older rules. Equal
+        rules change nothing.
+
+        Parameters
+        ----------
+        table : str
+            The table.
+        rules : iterable of Derived, Renamed and Retired
+            All its rules.
+        revision : int, optional
+            The revision that retires the table.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no such table.
+        InvalidSpecificationError
+            If the rules do not fit the table.
+        UnsupportedOperationError
+            If tables of the store have no rules, which is the default.
+        """
+        raise UnsupportedOperationError("tables of this store have no rules")
+
+    def drop_field(self, table: str, field: str, *, revision: int | None = None) -> None:
+        """Remove a field and its values; a field that is added later under the name is null in every row.
+
+        Parameters
+        ----------
+        table, field : str
+            The table and the field.
+        revision : int, optional
+            The revision that takes the field away for good.
+
+        Raises
+        ------
+        TableNotFoundError
+            If there is no such table.
+        InvalidFieldError
+            If it has no such field.
+        SchemaIncompatibleError
+            If the field is of the key, is indexed, or is named by a rule or an option.
+        UnsupportedOperationError
+            If the store drops no fields, which is the default.
+        """
+        raise UnsupportedOperationError("tables of this store drop no fields")

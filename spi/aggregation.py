@@ -11,9 +11,9 @@ from typing import Any, NoReturn, TypeAlias
 from .errors import InvalidFieldError
 from .exact_decimals import EXACT
 from .fields import Field, FieldType
-from .rules.values import check_value
 from .showing import shown
 from .table_options import Aggregate, AggregateFunction
+from .value_checks import check_value
 from .values import Value, is_nan
 
 __all__ = ["Combine", "combine_function", "negated", "undoes"]

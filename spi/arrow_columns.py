@@ -1,8 +1,9 @@
-"""Columns as Arrow: the type of a field, and columns of other types cast to it. Imports pyarrow."""
+"""Columns of other Arrow types, cast to that of a field. Imports pyarrow."""
 
 from __future__ import annotations
 
 import datetime as dt
+import math
 import uuid
 from decimal import Decimal
 from typing import Any
@@ -10,57 +11,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .arrow_types import FLOATS, CastError, arrow_type, is_binary, is_text, refused_type
 from .errors import InvalidFieldError
 from .fields import Field, FieldType
-from .rules.values import check_value, lost_digits
+from .value_checks import check_value, lost_digits
 
 __all__ = ["CastError", "arrow_type", "cast_column"]
 
-_TYPES: dict[FieldType, pa.DataType] = {
-    FieldType.BOOLEAN: pa.bool_(),
-    FieldType.BYTE: pa.int8(),
-    FieldType.SHORT: pa.int16(),
-    FieldType.INT: pa.int32(),
-    FieldType.LONG: pa.int64(),
-    FieldType.FLOAT: pa.float32(),
-    FieldType.DOUBLE: pa.float64(),
-    FieldType.STRING: pa.string(),
-    FieldType.BYTES: pa.binary(),
-    FieldType.DATE: pa.date32(),
-    FieldType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    FieldType.TIMESTAMP_NTZ: pa.timestamp("us"),
-}
-_FLOATS = frozenset((FieldType.FLOAT, FieldType.DOUBLE))
-_NUMBERS = _FLOATS | {FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG, FieldType.DECIMAL}
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _FIRST_AND_LAST = {
     FieldType.DATE: (dt.date.min, dt.date.max),
     FieldType.TIMESTAMP: (dt.datetime.min.replace(tzinfo=dt.UTC), dt.datetime.max.replace(tzinfo=dt.UTC)),
     FieldType.TIMESTAMP_NTZ: (dt.datetime.min, dt.datetime.max),
 }
-_NONE: frozenset[FieldType] = frozenset()
-_OF_EXTENSIONS = {
-    "arrow.bool8": frozenset((FieldType.BOOLEAN,)),
-    "arrow.json": frozenset((FieldType.STRING,)),
-    "arrow.uuid": frozenset((FieldType.BYTES, FieldType.STRING)),
-}
-
-
-class CastError(ValueError):
-    """A column does not fit a field.
-
-    `position` is that of the first value that does not fit, counted from 0; None if no value is at fault.
-    """
-
-    def __init__(self, reason: str, position: int | None = None) -> None:
-        super().__init__(reason)
-        self.position = position
-
-
-def arrow_type(field: Field) -> pa.DataType:
-    """Return the Arrow type of a field."""
-    if field.type is FieldType.DECIMAL:
-        return pa.decimal128(field.precision or 0, field.scale or 0)
-    return _TYPES[field.type]
 
 
 def cast_column(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
@@ -74,8 +37,8 @@ def cast_column(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
     wanted = arrow_type(field)
     if column.type == wanted:
         return column
-    if field.type not in _fields_of(column.type):
-        raise CastError(f"is of the Arrow type {column.type}; {wanted} is needed{_remedy(field, column.type)}")
+    if remedy := refused_type(field, column.type):
+        raise CastError(f"is of the Arrow type {column.type}; {wanted} is needed{remedy}")
     try:
         # A cast of damaged data may read beyond them. Times within a day of a date64 do no harm, and are found below.
         column.validate(full=not pa.types.is_date64(column.type))
@@ -89,60 +52,6 @@ def cast_column(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
         raise CastError(_misfit(field, plain, position), position) from None
 
 
-def _fields_of(kind: pa.DataType) -> frozenset[FieldType]:
-    """Return the field types that take columns of an Arrow type, as far as their values fit."""
-    found = _NONE
-    if isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType):
-        found = _fields_of(kind.value_type)
-    elif isinstance(kind, pa.BaseExtensionType):
-        found = _OF_EXTENSIONS.get(kind.extension_name, _NONE)
-    elif pa.types.is_null(kind):
-        found = frozenset(FieldType)
-    elif pa.types.is_boolean(kind):
-        found = frozenset((FieldType.BOOLEAN,))
-    elif pa.types.is_integer(kind):
-        found = _NUMBERS
-    elif pa.types.is_floating(kind):
-        found = _FLOATS
-    elif pa.types.is_decimal(kind):
-        found = frozenset((FieldType.DECIMAL,))
-    elif _is_text(kind):
-        found = frozenset((FieldType.STRING,))
-    elif _is_binary(kind):
-        found = frozenset((FieldType.BYTES,))
-    elif pa.types.is_date(kind):
-        found = frozenset((FieldType.DATE,))
-    elif isinstance(kind, pa.TimestampType):
-        found = frozenset((FieldType.TIMESTAMP_NTZ if kind.tz is None else FieldType.TIMESTAMP,))
-    return found
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    fixed = pa.types.is_fixed_size_binary(kind)
-    return fixed or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
-
-
-def _remedy(field: Field, kind: pa.DataType) -> str:
-    """Return what to do with a column of a type that the field does not take."""
-    if isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType):
-        return _remedy(field, kind.value_type)
-    if pa.types.is_time(kind):
-        return "; there is no time of day: write it as a long, such as its microseconds"
-    if pa.types.is_duration(kind) or pa.types.is_interval(kind):
-        return "; write its number of units as a long"
-    if pa.types.is_nested(kind):
-        return "; write it as JSON into a string, or its members as columns"
-    if isinstance(kind, pa.TimestampType) and field.type is FieldType.TIMESTAMP:
-        return "; it has no time zone: give it one"
-    if isinstance(kind, pa.TimestampType) and field.type is FieldType.TIMESTAMP_NTZ:
-        return "; its values are instants: convert them to local times, or declare a timestamp"
-    return "; cast it before"
-
-
 def _plain(column: pa.Array[Any]) -> pa.Array[Any]:
     """Return what a column stores, without encodings: many functions of Arrow have none for views and dictionaries."""
     if isinstance(column, pa.ExtensionArray):
@@ -154,9 +63,9 @@ def _plain(column: pa.Array[Any]) -> pa.Array[Any]:
         runs: Any = pa.RunEndEncodedArray.from_arrays(ends, pa.array(range(len(column.values))))
         places: Any = pc.call_function("run_end_decode", [runs.slice(column.offset, len(column))])
         return _plain(column.values).take(places)
-    if _is_text(column.type):
+    if is_text(column.type):
         return column.cast(pa.string())
-    return column.cast(pa.binary()) if _is_binary(column.type) else column
+    return column.cast(pa.binary()) if is_binary(column.type) else column
 
 
 def _cast(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
@@ -168,10 +77,22 @@ def _cast(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
         return pa.array(texts, pa.string())
     if pa.types.is_integer(kind) and field.type is FieldType.BOOLEAN:  # arrow.bool8
         return pc.not_equal(column, pa.scalar(0, kind))
-    if pa.types.is_integer(kind) and field.type in _FLOATS:
+    if pa.types.is_integer(kind) and field.type in FLOATS:
         return _exact_floats(column, wanted)
     if pa.types.is_integer(kind) and field.type is FieldType.DECIMAL:
         column = column.cast(pa.decimal128(20, 0))  # as wide as any integer; Arrow wants room for them in the result
+    if pa.types.is_floating(kind) and field.type.integer_bits:
+        return _whole_floats(column).cast(wanted)
+    if pa.types.is_decimal(kind) and field.type.integer_bits:
+        return _wide(column).cast(pa.int64()).cast(wanted)
+    if (pa.types.is_floating(kind) and field.type is FieldType.DECIMAL) or (
+        pa.types.is_decimal(kind) and field.type in FLOATS
+    ):
+        return _one_by_one(field, column)
+    if isinstance(kind, pa.TimestampType) and field.type is FieldType.DATE:
+        column = _whole_days(column)
+    if pa.types.is_date64(kind) and field.type is FieldType.TIMESTAMP_NTZ:
+        column = column.cast(pa.date32())
     if pa.types.is_float64(kind) and field.type is FieldType.FLOAT:
         rounded: Any = column.cast(wanted, safe=False)
         if pc.any(pc.and_(pc.is_inf(rounded), pc.is_finite(column))).as_py():
@@ -197,6 +118,54 @@ def _exact_floats(column: pa.Array[Any], wanted: pa.DataType) -> pa.Array[Any]:
         return cast  # type: ignore[no-any-return]
 
 
+def _whole_floats(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Return whole floats as 64-bit integers; beyond their bits, a float is no evidence of the number it came from."""
+    doubles: Any = column.cast(pa.float64())
+    if pc.any(pc.greater(pc.abs(doubles), pa.scalar(_most_exact(column.type)))).as_py():
+        raise pa.ArrowInvalid("beyond the exact whole numbers")
+    return doubles.cast(pa.int64())  # type: ignore[no-any-return]
+
+
+def _most_exact(kind: pa.DataType) -> float:
+    """Return the number up to which floats of a type have all whole numbers."""
+    return 2.0**53 if pa.types.is_float64(kind) else 2.0**24
+
+
+def _wide(column: pa.Array[Any]) -> pa.Array[Any]:
+    kind: Any = column.type
+    return column.cast(pa.decimal128(38, kind.scale)) if kind.bit_width < 128 else column
+
+
+def _one_by_one(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
+    """Cast between decimals and floats: a float must be the decimal exactly, a decimal becomes the nearest float."""
+    try:
+        return pa.array(
+            [None if one is None else _other_number(field, one) for one in column.to_pylist()], arrow_type(field)
+        )
+    except (InvalidFieldError, OverflowError) as error:
+        raise pa.ArrowInvalid(str(error)) from None
+
+
+def _other_number(field: Field, value: float | Decimal) -> object:
+    if isinstance(value, float):
+        return check_value("", field, Decimal.from_float(value))
+    number: Any = check_value("", field, float(value))
+    if value == int(value) and int(number) != int(value):
+        raise InvalidFieldError("", field.name, lost_digits(field, value))
+    return number
+
+
+def _whole_days(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Return times without a zone, all at midnight, as dates."""
+    kind: Any = column.type
+    ticks: Any = column.view(pa.int64())
+    a_day = pa.scalar(86_400 * _TICKS[kind.unit])
+    days: Any = pc.divide(ticks, a_day)
+    if pc.any(pc.not_equal(pc.multiply(days, a_day), ticks)).as_py():
+        raise pa.ArrowInvalid("not a whole day")
+    return days.cast(pa.int32()).cast(pa.date32())  # type: ignore[no-any-return]
+
+
 def _first_misfit(field: Field, column: pa.Array[Any]) -> int:
     """Return the position of the first value that cannot be cast; there is one."""
     first, end = 0, len(column)
@@ -214,11 +183,25 @@ def _first_misfit(field: Field, column: pa.Array[Any]) -> int:
 def _misfit(field: Field, column: pa.Array[Any], position: int) -> str:
     """Return why a value does not fit."""
     kind = column.type
-    if pa.types.is_date64(kind) or isinstance(kind, pa.TimestampType):
-        return _misfit_of_time(column, position)
+    if pa.types.is_date(kind) or isinstance(kind, pa.TimestampType):
+        return _misfit_of_time(field, column, position)
     value = column[position].as_py()
-    if isinstance(value, int) and field.type in _FLOATS:
+    if field.type in FLOATS and not isinstance(value, float):
+        try:
+            check_value("", field, float(value))
+        except InvalidFieldError:
+            return f"{value} is beyond a 32-bit float"
         return lost_digits(field, value)
+    if field.type.integer_bits and not isinstance(value, int):
+        if not math.isfinite(value) or value != int(value):
+            return f"{value} is not a whole number"
+        most = _most_exact(kind)
+        if isinstance(value, float) and abs(value) > most:
+            bits = 64 if pa.types.is_float64(kind) else 32
+            return f"{value} is beyond {int(most)}, up to which a {bits}-bit float has all whole numbers"
+        value = int(value)
+    if isinstance(value, float) and field.type is FieldType.DECIMAL:
+        return f"{value} does not fit {field.type_text} exactly"
     try:
         check_value("", field, Decimal(value) if field.type is FieldType.DECIMAL else value)
     except InvalidFieldError as error:
@@ -226,8 +209,10 @@ def _misfit(field: Field, column: pa.Array[Any], position: int) -> str:
     return f"{value!r} cannot be cast to {field.type_text}"
 
 
-def _misfit_of_time(column: pa.Array[Any], position: int) -> str:
+def _misfit_of_time(field: Field, column: pa.Array[Any], position: int) -> str:
     kind: Any = column.type
+    if pa.types.is_date32(kind):
+        return f"{column.slice(position, 1).cast(pa.string())[0]} is outside of the years 1 to 9999"
     unit: Any = kind.unit if isinstance(kind, pa.TimestampType) else "ms"
     number = column.view(pa.int64()).slice(position, 1)
     # Without the zone, which the machine may not know.
@@ -236,8 +221,9 @@ def _misfit_of_time(column: pa.Array[Any], position: int) -> str:
         text = f"{number[0]} {unit} since 1970"
     elif getattr(kind, "tz", None):
         text += "Z"
-    if unit == "ns":
+    whole_day = not number[0].as_py() % (86_400 * _TICKS[unit])
+    if (field.type is FieldType.DATE or kind == pa.date64()) and not whole_day:
+        return f"{text} is not a whole day"
+    if unit == "ns" and field.type is not FieldType.DATE:
         return f"{text} is finer than a microsecond"
-    if kind != pa.date64() or not number[0].as_py() % 86_400_000:
-        return f"{text} is outside of the years 1 to 9999"
-    return f"{text} is not a whole day"
+    return f"{text} is outside of the years 1 to 9999"

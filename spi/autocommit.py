@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from .errors import UnsupportedOperationError
 from .operations import Answer, Lookup, RangeWrite, RowWrites, Scan
 from .rows import Row
 from .runner import retry
-from .scans import RowIterator, ScanExplanation
+from .scans import PlannedScan, RowIterator, ScanExplanation
 from .specification import TableSpecification
+from .storage import Storage
 from .table import StructuredTable
 from .transactions import Isolation, Transaction, Transactional
 
@@ -69,6 +71,20 @@ class AutoCommitTable(StructuredTable):
     @property
     def specification(self) -> TableSpecification:
         return self._read(lambda table: table.specification)
+
+    def _place(self) -> str:
+        return f"{self._name} of {getattr(self._storage, 'url', 'a store')}"
+
+    def _plan(self, scan: Scan) -> PlannedScan | None:
+        storage = self._storage
+        ranges = list(scan.ranges)
+        if not isinstance(storage, Storage) or scan != Scan(scan.ranges, scan.where, scan.columns) or len(ranges) != 1:
+            return None
+        try:
+            plan = storage.plan_scan(self._name, range=ranges[0], where=scan.where, columns=scan.columns)
+        except UnsupportedOperationError:
+            return None
+        return PlannedScan(plan, storage.read_split)
 
     def _read(self, body: Callable[[StructuredTable], Result]) -> Result:
         """Return the result of `body` in a transaction of its own, which only reads."""

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from .errors import TransactionClosedError
+from .notebooks import html_text
 from .positions import FeedPosition
 
 __all__ = [
@@ -213,6 +214,9 @@ class ScanPlan:
     def __repr__(self) -> str:
         return f"ScanPlan(table={self.table!r}, columns={list(self.columns)!r}, splits={len(self._splits)})"
 
+    def _repr_html_(self) -> str:
+        return html_text(repr(self))
+
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
@@ -263,6 +267,9 @@ class StagedWrite:
         The number of rows staged.
     state : bytes
         The backend's own data.
+    rules : str
+        The digest of the rules under which they were staged; of another digest than the table's then, `commit_write`
+        refuses them.
     """
 
     job_id: str
@@ -270,6 +277,7 @@ class StagedWrite:
     attempt: int
     rows: int
     state: bytes = field(default=b"", repr=False)
+    rules: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .admin import TableAdmin
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob
+from .capabilities import Capabilities
 from .compaction import CompactionProgress
 from .diagnosis import Finding
 from .feeds import ChangeFeed
@@ -46,12 +47,8 @@ class DelegatingStorage(Storage):
         return self._storage.closed
 
     @property
-    def process_local(self) -> bool:
-        return self._storage.process_local
-
-    @property
-    def aggregates(self) -> bool:
-        return self._storage.aggregates
+    def capabilities(self) -> Capabilities:
+        return self._storage.capabilities
 
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Transaction:
         return self._storage.transaction(isolation, read_only)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from .errors import InvalidSpecificationError
-from .fields import Field, FieldType
+from .field_rules import rule_from_document, rule_to_document
+from .fields import Field, field_of_type
 from .showing import shown
 from .specification import MeaninglessOptions, TableSpecification
 from .table_options import ChangelogProducer
@@ -19,19 +19,22 @@ __all__ = [
     "specification_to_document",
 ]
 
-_DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)\Z")
-_KEYS = ("name", "fields", "primary_key", "indexes", "options")
+_KEYS = ("name", "fields", "primary_key", "indexes", "options", "rules")
 _REQUIRES = "requires"
 _TABLE_TYPES = "table-types"
 """What software must know to write to a table whose options mean something."""
 _CHANGE_FEEDS = "change-feeds"
 """What software must know to write to a table with a change feed."""
+_FIELD_RULES = "field-rules"
+"""What software must know to read or write a table with rules."""
+_KNOWN = (_TABLE_TYPES, _CHANGE_FEEDS, _FIELD_RULES)
 
 
 def specification_to_document(spec: TableSpecification) -> dict[str, object]:
     """Return a specification as a JSON document: `fields` is a list of `{"name": ..., "type": "decimal(10,2)"}`.
 
-    A table whose options mean something has a key `requires` as well, which software that does not know them rejects.
+    A table that has rules, or options that mean something, has a key `requires` as well, which software that does not
+    know them rejects.
     """
     document: dict[str, object] = {
         "name": spec.name,
@@ -40,9 +43,16 @@ def specification_to_document(spec: TableSpecification) -> dict[str, object]:
         "indexes": list(spec.indexes),
         "options": dict(spec.options),
     }
+    requires: list[str] = []
     if spec.has_type:
-        has_feed = spec.table_options.changelog_producer is not ChangelogProducer.NONE
-        document[_REQUIRES] = [_TABLE_TYPES, _CHANGE_FEEDS] if has_feed else [_TABLE_TYPES]
+        requires.append(_TABLE_TYPES)
+        if spec.table_options.changelog_producer is not ChangelogProducer.NONE:
+            requires.append(_CHANGE_FEEDS)
+    if spec.rules:
+        requires.append(_FIELD_RULES)
+        document["rules"] = [rule_to_document(rule) for rule in spec.rules]
+    if requires:
+        document[_REQUIRES] = requires
     return document
 
 
@@ -91,17 +101,24 @@ def _from_document(document: object, *, stored: bool) -> TableSpecification:
         fields = [{"name": name, "type": kind} for name, kind in fields.items()]
     if not isinstance(fields, list):
         raise InvalidSpecificationError(f"fields is {shown(fields)}; it must be a list of names and types")
-    parts = {part: document[part] for part in document if part not in ("fields", _REQUIRES)}
-    if stored and not requires and isinstance(parts.get("options"), Mapping):
+    parts = {part: document[part] for part in document if part not in ("fields", "rules", _REQUIRES)}
+    if stored and _TABLE_TYPES not in requires and isinstance(parts.get("options"), Mapping):
         parts["options"] = MeaninglessOptions(parts["options"])
-    return TableSpecification(**parts, fields=[field_from_document(entry) for entry in fields])
+    rules = document.get("rules", [])
+    if not isinstance(rules, list):
+        raise InvalidSpecificationError(f"rules is {shown(rules)}; it must be a list of rules")
+    return TableSpecification(
+        **parts,
+        fields=[field_from_document(entry) for entry in fields],
+        rules=[rule_from_document(entry) for entry in rules],
+    )
 
 
 def _required(given: object) -> list[str]:
-    if not isinstance(given, list) or any(one not in (_TABLE_TYPES, _CHANGE_FEEDS) for one in given):
+    if not isinstance(given, list) or any(one not in _KNOWN for one in given):
         raise InvalidSpecificationError(
-            f"the table requires {shown(given)}, and this version of structable knows {_TABLE_TYPES} and "
-            f"{_CHANGE_FEEDS}; use a newer one"
+            f"the table requires {shown(given)}, and this version of structable knows {', '.join(_KNOWN)}; use a newer "
+            "one"
         )
     return given
 
@@ -115,13 +132,4 @@ def field_from_document(entry: object) -> Field:
     """Build a field from its document: a name and a known type, or `InvalidSpecificationError`."""
     if not isinstance(entry, Mapping) or set(entry) != {"name", "type"} or not isinstance(entry["type"], str):
         raise InvalidSpecificationError(f"the field {shown(entry)} must have a name and a type, and nothing else")
-    kind = entry["type"].strip().lower()
-    if match := _DECIMAL.match(kind):
-        return Field.decimal(entry["name"], int(match[1]), int(match[2]))
-    allowed = [one.value for one in FieldType if one is not FieldType.DECIMAL]
-    if kind not in allowed:
-        raise InvalidSpecificationError(
-            f"field {shown(entry['name'])}: type {shown(entry['type'])} is unknown; allowed: {', '.join(allowed)}, "
-            "decimal(p,s)"
-        )
-    return Field(entry["name"], FieldType(kind))
+    return field_of_type(entry["name"], entry["type"])

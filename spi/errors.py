@@ -30,6 +30,7 @@ after which a commit may stand.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -172,11 +173,26 @@ class PlanChangedError(PlanError):
 
 
 class TableNotFoundError(StructableError, LookupError):
-    """There is no table of this name."""
+    """There is no table of this name, or it is retired.
 
-    def __init__(self, table: str) -> None:
-        super().__init__(f"table {table!r} does not exist")
+    Parameters
+    ----------
+    table : str
+        The table's name.
+    retired : datetime, optional
+        When it was retired.
+    """
+
+    def __init__(self, table: str, retired: dt.datetime | None = None) -> None:
+        if retired is None:
+            super().__init__(f"table {table!r} does not exist")
+        else:
+            super().__init__(
+                f"table {table!r} is retired since {retired.isoformat(sep=' ')}; until it is dropped, rules without "
+                "Retired restore it"
+            )
         self.table = table
+        self.retired = retired
 
 
 class TableAlreadyExistsError(StructableError):
@@ -259,7 +275,7 @@ class ChangesLostError(StructableError, LookupError):
 
 
 class SchemaIncompatibleError(StructableError):
-    """`create_or_update` was given a specification that the existing table does not cover and cannot be extended to.
+    """A table is not, and cannot become, what a call needs: the specification of `create_or_update`, or other rules.
 
     Parameters
     ----------
@@ -267,12 +283,16 @@ class SchemaIncompatibleError(StructableError):
         The table's name.
     differences : iterable of str
         Every difference that is not allowed, one sentence each.
+    problem : str
+        What the table cannot.
     """
 
-    def __init__(self, table: str, differences: Iterable[str]) -> None:
+    def __init__(
+        self, table: str, differences: Iterable[str], problem: str = "cannot be changed to this specification"
+    ) -> None:
         self.table = table
         self.differences = tuple(differences)
-        super().__init__(f"table {table!r} cannot be changed to this specification: " + "; ".join(self.differences))
+        super().__init__(f"table {table!r} {problem}: " + "; ".join(self.differences))
 
 
 class TransactionError(StructableError):

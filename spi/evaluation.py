@@ -23,7 +23,7 @@ from .filters import (
 from .specification import TableSpecification
 from .values import Value, is_nan
 
-__all__ = ["Predicate", "compile_filter", "equal"]
+__all__ = ["Predicate", "compile_filter", "equal", "same"]
 
 Predicate: TypeAlias = Callable[[Sequence[Value]], bool]
 
@@ -33,6 +33,11 @@ _FLOATS = (FieldType.FLOAT, FieldType.DOUBLE)
 def equal(one: Value, other: Value) -> bool:
     """Tell whether two checked, non-null values of one field are equal: NaN equals NaN, and -0.0 equals 0.0."""
     return one == other or (is_nan(one) and is_nan(other))
+
+
+def same(one: Value, other: Value) -> bool:
+    """Tell whether two checked values of one field are the same: `equal`, or both null."""
+    return one is other if one is None or other is None else equal(one, other)
 
 
 def compile_filter(spec: TableSpecification, where: Filter, columns: Sequence[str]) -> Predicate:

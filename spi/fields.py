@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import builtins
 import enum
+import re
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["Field", "FieldType"]
+from .errors import InvalidSpecificationError
+from .showing import shown
+
+__all__ = ["Field", "FieldType", "field_of_type", "widens"]
 
 
 class FieldType(enum.Enum):
@@ -159,3 +164,40 @@ class Field:
         if self.type is FieldType.DECIMAL:
             return f"decimal({self.precision},{self.scale})"
         return str(self.type.value)
+
+
+_TYPES: Final = {one.value: one for one in FieldType if one is not FieldType.DECIMAL}
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)\Z")
+_WIDENINGS = (
+    (FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG),
+    (FieldType.FLOAT, FieldType.DOUBLE),
+)
+
+
+def field_of_type(name: str, kind: FieldType | str) -> Field:
+    """Return a field of a type, which may be given as `Field.type_text` has it; a decimal must be.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        If it is no type.
+    """
+    if isinstance(kind, FieldType) and kind is not FieldType.DECIMAL:
+        return Field(name, kind)
+    if isinstance(kind, str):
+        text = kind.strip().lower()
+        if match := _DECIMAL.match(text):
+            return Field.decimal(name, int(match[1]), int(match[2]))
+        if text in _TYPES:
+            return Field(name, _TYPES[text])
+    raise InvalidSpecificationError(
+        f"field {shown(name)}: type {shown(kind)} is unknown; allowed: {', '.join(_TYPES)}, decimal(p,s)"
+    )
+
+
+def widens(narrow: Field, wide: Field) -> bool:
+    """Tell whether a number becomes another type that has all its values."""
+    return any(
+        narrow.type in family and wide.type in family and family.index(narrow.type) < family.index(wide.type)
+        for family in _WIDENINGS
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from .expressions import Expression, FieldValue
 from .values import Value
@@ -264,6 +264,12 @@ class Column(Expression):
             return FieldComparison(self.name, operator, value.name)
         return Comparison(self.name, operator, value)
 
+    if not TYPE_CHECKING:  # for checkers, other names are errors
+
+        def __getattr__(self, name: str) -> NoReturn:
+            hint = _OTHER_NAMES.get(name)
+            raise AttributeError(f"a column has no {name!r}" + (f"; use {hint}" if hint else ""), name=name, obj=self)
+
     def fields(self) -> Iterator[str]:
         """Yield the field."""
         yield self.name
@@ -294,6 +300,17 @@ class Column(Expression):
 
     def __repr__(self) -> str:
         return f"col({self.name!r})"
+
+
+_STARTSWITH = "startswith(prefix); other patterns are for the program that reads the rows"
+_OTHER_NAMES = {
+    **dict.fromkeys(("like", "ilike", "rlike", "starts_with", "startsWith"), _STARTSWITH),
+    **dict.fromkeys(("in_", "is_in", "one_of"), "isin(values)"),
+    **dict.fromkeys(("not_in", "notin_", "not_in_"), "~col(name).isin(values)"),
+    **dict.fromkeys(("isNull", "isna", "is_none", "is_"), "is_null()"),
+    **dict.fromkeys(("isNotNull", "notna", "is_not"), "is_not_null()"),
+}
+"""What stands for the methods of other libraries' columns."""
 
 
 def col(name: str) -> Column:

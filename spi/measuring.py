@@ -19,7 +19,7 @@ from .operations import Answer, Lookup, RangeWrite, RowWrites, Scan, consumed
 from .positions import FeedPosition
 from .rows import Row
 from .runner import observing_retries
-from .scans import RowIterator, ScanExplanation
+from .scans import PlannedScan, RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .storage import Storage
 from .store_metrics import ENDING, StoreMeter, StoreMetrics, outcome_of
@@ -115,6 +115,12 @@ class _MeasuringTable(StructuredTable):
         return _MeasuringRows(
             rows, perf_counter() - begun, lambda seconds: meter.read(name, "scan", seconds), self._failed
         )
+
+    def _plan(self, scan: Scan) -> PlannedScan | None:
+        return self._run("read", lambda table: table._plan(scan))
+
+    def _place(self) -> str:
+        return self._table._place()
 
     def _explain(self, scan: Scan) -> ScanExplanation:
         return self._run("read", lambda table: table._explain(scan))

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from .changes import RowKind
 from .errors import InvalidFieldError
-from .evaluation import equal
+from .evaluation import same
 from .merging import IGNORED, Merger, Values
 from .operations import Effect, Judged, Otherwise, When
 from .rules.changes import incremented
@@ -102,7 +102,7 @@ class Outcomes:
         if before is None and write.when is When.EQUAL:
             return False
         row = self._nulls if before is None else before
-        return all(_same(row[self._places[name]], value) for name, value in write.expected.items())
+        return all(same(row[self._places[name]], value) for name, value in write.expected.items())
 
     def after(self, before: Values | None, write: RowWrite) -> Values | None:
         """Return the row after a write whose condition holds; raises as `outcome` does."""
@@ -244,9 +244,3 @@ def _refusal(write: RowWrite) -> Refusal:
         case When.PRESENT:
             return Refusal.MISSING
     return Refusal.CHANGED
-
-
-def _same(one: Value, other: Value) -> bool:
-    if one is None or other is None:
-        return one is None and other is None
-    return equal(one, other)

@@ -6,16 +6,17 @@ import builtins
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
-from .admin import TableAdmin
+from .admin import Progress, TableAdmin
 from .bulk import CommitResult, StagedWrite, WriteJob
 from .compaction import CompactionProgress
 from .delegation import DelegatingStorage
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
+from .field_rules import FieldRule
 from .operations import BeginWrite, Lookup, RangeWrite, RowWrites, Scan
 from .positions import FeedPosition
 from .rows import Row
-from .scans import RowIterator, ScanExplanation
+from .scans import PlannedScan, RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .storage import Storage
 from .table import StructuredTable
@@ -67,6 +68,12 @@ class ReadOnlyTable(StructuredTable):
 
     def _scan(self, scan: Scan) -> RowIterator:
         return self._table._scan(scan)
+
+    def _plan(self, scan: Scan) -> PlannedScan | None:
+        return self._table._plan(scan)
+
+    def _place(self) -> str:
+        return self._table._place()
 
     def _explain(self, scan: Scan) -> ScanExplanation:
         return self._table._explain(scan)
@@ -129,14 +136,22 @@ class ReadOnlyAdmin(TableAdmin):
     def create(self, spec: TableSpecification) -> None:
         self._refuse("create")
 
-    def create_or_update(self, spec: TableSpecification) -> None:
+    def create_or_update(
+        self, spec: TableSpecification, *, progress: Progress | None = None, revision: int | None = None
+    ) -> None:
         self._refuse("create_or_update")
 
     def drop(self, table: str) -> None:
         self._refuse("drop")
 
-    def drop_index(self, table: str, field: str) -> None:
+    def drop_index(self, table: str, field: str, *, revision: int | None = None) -> None:
         self._refuse("drop_index")
+
+    def set_rules(self, table: str, rules: Iterable[FieldRule], *, revision: int | None = None) -> None:
+        self._refuse("set_rules")
+
+    def drop_field(self, table: str, field: str, *, revision: int | None = None) -> None:
+        self._refuse("drop_field")
 
 
 class ReadOnlyStorage(DelegatingStorage):

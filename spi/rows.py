@@ -6,9 +6,10 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from .notebooks import html_rows
 from .values import Value
 
-__all__ = ["Row", "RowShape"]
+__all__ = ["Row", "RowShape", "shared_shape"]
 
 
 class RowShape:
@@ -45,12 +46,12 @@ class RowShape:
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _shape, (self.table, self.columns, tuple(self.columns[i] for i in self.key_positions))
+        return shared_shape, (self.table, self.columns, tuple(self.columns[i] for i in self.key_positions))
 
 
 @lru_cache(maxsize=256)
-def _shape(table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> RowShape:
-    # Each shape makes a class: rows that are unpickled one by one share one.
+def shared_shape(table: str, columns: tuple[str, ...], key: tuple[str, ...]) -> RowShape:
+    """Return a shape that all reads of these columns share: each shape makes a class."""
     return RowShape(table, columns, key)
 
 
@@ -137,6 +138,9 @@ class Row(Mapping[str, Value]):
 
     def __repr__(self) -> str:
         return f"Row({', '.join(f'{name}={value!r}' for name, value in self.items())})"
+
+    def _repr_html_(self) -> str:
+        return html_rows(self._shape.columns, (self,))
 
     def __reduce__(self) -> tuple[object, ...]:
         return Row, (self._shape, self._values)

@@ -1,20 +1,47 @@
-"""`RowIterator`, the result of a scan, and `ScanExplanation`, the path that a scan would take."""
+"""`RowIterator`, the result of a scan, `ScanExplanation`, the path that it would take, and `PlannedScan`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
+from .bulk import ScanPlan, ScanSplit
+from .notebooks import html_text
+from .operations import Scan
 from .rows import Row
 
-__all__ = ["RowIterator", "ScanExplanation"]
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["PlannedScan", "RowIterator", "ScanExplanation"]
+
+
+class PlannedScan(NamedTuple):
+    """A plan of a scan, and what reads its splits."""
+
+    plan: ScanPlan
+    read_split: Callable[[ScanSplit], Iterator[RecordBatch]]
+
+
+class _Scanned(Protocol):
+    """The table that was scanned."""
+
+    def _place(self) -> str: ...
+
+    def _arrow_schema(self, scan: Scan) -> object: ...
+
+    def _arrow_stream(self, scan: Scan, rows: RowIterator | None, requested_schema: object) -> object: ...
 
 
 class RowIterator(Iterator[Row], ABC):
     """Rows of one snapshot; close it, leave its `with` block or exhaust it to release its snapshot.
+
+    pandas, Polars, DuckDB and pyarrow read it by Arrow's PyCapsule interface as columns: exactly those that were asked
+    for. In the auto-commit view that reads the table anew, from its first row, at a snapshot of its own, not older than
+    the scan; in a transaction it takes the rows that are left.
 
     Raises
     ------
@@ -22,7 +49,20 @@ class RowIterator(Iterator[Row], ABC):
         From `next`, once the iterator was closed or its transaction ended.
     """
 
-    __slots__ = ()
+    __slots__ = ("_origin",)
+    _origin: tuple[_Scanned, Scan]
+
+    def __arrow_c_schema__(self) -> object:
+        table, scan = self._origin
+        return table._arrow_schema(scan)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        table, scan = self._origin
+        return table._arrow_stream(scan, self, requested_schema)
+
+    def __repr__(self) -> str:
+        origin = getattr(self, "_origin", None)
+        return super().__repr__() if origin is None else f"<scan of table {origin[0]._place()}>"
 
     @abstractmethod
     def close(self) -> None:
@@ -80,3 +120,6 @@ class ScanExplanation:
         lines.append(f"  order: {self.order}")
         lines.extend(f"  {note}" for note in self.notes)
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))

@@ -6,13 +6,18 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import InvalidSpecificationError
+from .field_rules import FieldRule, checked_rules
 from .fields import Field, FieldType
+from .needs import needing
 from .option_parsing import parse_options
 from .showing import not_a_field, shown
 from .table_options import TableOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["MAX_KEY_FIELDS", "MeaninglessOptions", "TableSpecification"]
 
@@ -42,6 +47,8 @@ class TableSpecification:
         Distinct key-able fields outside the key, each indexed on its own. The order counts for equality.
     options : mapping of str to str, optional
         Table options; read-only. docs/table-types.md lists them; names that begin with `user.` mean nothing.
+    rules : iterable of Derived, Renamed and Retired, optional
+        What always holds between fields, whatever program writes. Fields of rules are fields of the table.
 
     Attributes
     ----------
@@ -59,6 +66,7 @@ class TableSpecification:
     primary_key: tuple[str, ...]
     indexes: tuple[str, ...]
     options: Mapping[str, str] = dataclasses.field(hash=False)
+    rules: tuple[FieldRule, ...]
     table_options: TableOptions = dataclasses.field(init=False, compare=False)
     _by_name: dict[str, Field] = dataclasses.field(init=False, compare=False)
     _meaningless: bool = dataclasses.field(init=False, compare=False)
@@ -71,6 +79,7 @@ class TableSpecification:
         primary_key: Iterable[str] = (),
         indexes: Iterable[str] = (),
         options: Mapping[str, str] | None = None,
+        rules: Iterable[FieldRule] = (),
     ) -> None:
         name = _checked_name(name, "table")
         checked = _checked_fields(name, fields)
@@ -86,9 +95,60 @@ class TableSpecification:
                 _invalid(name, f"index {index!r} is a field of the primary key; only other fields can be indexed")
         meaningless = isinstance(options, MeaninglessOptions)
         meaning = TableOptions() if meaningless else parse_options(name, by_name, key, checked_options)
-        attributes = (name, checked, key, indexed, checked_options, meaning, by_name, meaningless)
+        kept = checked_rules(name, by_name, key, rules, merges=meaning.merges)
+        attributes = (name, checked, key, indexed, checked_options, kept, meaning, by_name, meaningless)
         for one, value in zip(dataclasses.fields(self), attributes, strict=True):
             object.__setattr__(self, one.name, value)
+
+    @classmethod
+    def from_arrow(
+        cls,
+        name: str,
+        schema: pa.Schema | object,
+        primary_key: Iterable[str] = (),
+        indexes: Iterable[str] = (),
+        options: Mapping[str, str] | None = None,
+        *,
+        rename: Mapping[str, str] | None = None,
+    ) -> TableSpecification:
+        """Return the specification of a table for the columns of Arrow data, by their names and types.
+
+        docs/data-frames.md has the rules: the field of each Arrow type, and the names of fields for columns whose names
+        a field must not have.
+
+        Parameters
+        ----------
+        name : str
+            The table's name.
+        schema : pyarrow.Schema
+            Or an object that has one or exports one: a pyarrow.Table, a frame of pandas or Polars, a scan.
+        primary_key, indexes, options : optional
+            As of the constructor; keys and indexes name fields. Without a key the table gets the option `write-mode`
+            `append-only`, unless the options have one.
+        rename : mapping of str to str, optional
+            The names of fields for some columns.
+
+        Raises
+        ------
+        InvalidSpecificationError
+            As the constructor does, and for columns of types that no field takes.
+        """
+        with needing("Arrow schemas need", "arrow"):
+            from .arrow_data import schema_of
+            from .arrow_fields import fields_of_schema
+        # A string is no list of names: the constructor refuses it.
+        key = primary_key if isinstance(primary_key, str) else tuple(primary_key)
+        indexed = indexes if isinstance(indexes, str) else tuple(indexes)
+        try:
+            fields, problems = fields_of_schema(schema_of(schema), (*key, *indexed), rename)
+        except ValueError as error:
+            raise InvalidSpecificationError(f"table {name!r}: {error}") from None
+        if problems:
+            raise InvalidSpecificationError(f"table {name!r}: {'; '.join(problems)}")
+        kept = dict(options or {})
+        if not key:
+            kept.setdefault("write-mode", "append-only")
+        return cls(name, fields, key, indexed, kept)
 
     def evolve(self, **changes: Any) -> TableSpecification:  # noqa: ANN401 - the constructor's parameters
         """Return the specification with other values of the named parameters; it is checked anew.
@@ -144,7 +204,8 @@ class TableSpecification:
 
     def __repr__(self) -> str:
         name, *others = self._arguments().items()
-        return f"TableSpecification({name[1]!r}, {', '.join(f'{key}={value!r}' for key, value in others)})"
+        shown_parts = [f"{key}={value!r}" for key, value in others if value or key != "rules"]
+        return f"TableSpecification({name[1]!r}, {', '.join(shown_parts)})"
 
     def __reduce__(self) -> tuple[object, ...]:
         return TableSpecification, tuple(self._arguments().values())

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Literal, Self
 from .admin import TableAdmin
 from .aggregates import Aggregation
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
+from .capabilities import Capabilities
 from .compaction import CompactionProgress
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
 from .feeds import ChangeFeed
 from .filters import Filter
+from .needs import needing
 from .operations import BeginWrite, PlanScan, consumed
 from .ranges import Range
 from .shared_snapshots import SharedSnapshot
@@ -53,14 +55,9 @@ class Storage(Transactional):
         """
 
     @property
-    def process_local(self) -> bool:
-        """Whether the data lives in this process only: no other process can read splits or stage rows."""
-        return False
-
-    @property
-    def aggregates(self) -> bool:
-        """Whether `plan_scan`, that of shared snapshots too, takes an `aggregate`."""
-        return False
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What the store can do beyond what every store can."""
 
     @abstractmethod
     def table(self, name: str) -> StructuredTable:
@@ -126,16 +123,17 @@ class Storage(Transactional):
             If an expression of the plan's aggregate has a value of more than 38 digits.
         """
 
+    @abstractmethod
     def share_snapshot(self) -> SharedSnapshot:
         """Return a snapshot from which scans of several tables are planned; its first plan takes it.
 
         Raises
         ------
         UnsupportedOperationError
-            If plans of the store cannot share a snapshot, which is the default.
+            If plans of the store cannot share a snapshot.
         """
-        raise UnsupportedOperationError(f"plans of {self.url} cannot share a snapshot")
 
+    @abstractmethod
     def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
         """Return about how many rows a table or a range of it has, at a cost that does not grow with them.
 
@@ -147,9 +145,8 @@ class Storage(Transactional):
         TableNotFoundError, InvalidFieldError
             If there is no such table, or the range does not fit.
         UnsupportedOperationError
-            If the store has no statistics, which is the default.
+            If the store has no statistics.
         """
-        raise UnsupportedOperationError(f"{self.url} has no statistics of tables")
 
     def begin_write(
         self,
@@ -201,6 +198,50 @@ class Storage(Transactional):
             negative; if `on_missing` is unknown, or "skip" in another mode than patch.
         """
         return self._begin_write(BeginWrite(table, mode, job_id, stream, batch, on_missing))
+
+    def load(
+        self,
+        table: str,
+        data: object,
+        mode: WriteMode | str | None = None,
+        create: bool = False,
+        *,
+        primary_key: Iterable[str] = (),
+        job_id: str | None = None,
+        nan_is_null: bool | None = None,
+    ) -> CommitResult:
+        """Write all rows of a frame, a table or a stream, by one atomic job.
+
+        Columns are matched to fields by name, and values taken that mean the same; docs/data-frames.md has the rules.
+
+        Parameters
+        ----------
+        table : str
+            The table.
+        data : object
+            A DataFrame of pandas or Polars, a relation of DuckDB, a pyarrow Table, RecordBatch or RecordBatchReader, or
+            another object with `__arrow_c_stream__`. A reader is consumed.
+        mode : WriteMode or str, optional
+            The operation on each row: upsert, or insert into a table without a key, if not given.
+        create : bool
+            Make the table, by `TableSpecification.from_arrow`, if there is none.
+        primary_key : iterable of str
+            The key of a table that is made.
+        job_id : str, optional
+            The job's name: with it, a load whose outcome is unknown may be made again, and counts once.
+        nan_is_null : bool, optional
+            Whether a NaN is a missing value: by default in frames of pandas. pandas' NaT and NA are missing always.
+
+        Raises
+        ------
+        TableNotFoundError, InvalidSpecificationError, InvalidFieldError, FieldSizeLimitError
+            If there is no such table, none can be made, or a row does not fit. Nothing was written.
+        Exception
+            What `begin_write` and `commit_write` raise.
+        """
+        with needing("loading data needs", "arrow"):
+            from .load_job import load
+        return load(self, table, data, mode, create, primary_key, job_id, nan_is_null)
 
     @abstractmethod
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
@@ -264,6 +305,7 @@ class Storage(Transactional):
         was dropped.
         """
 
+    @abstractmethod
     def changes(self, table: str) -> ChangeFeed:
         """Return the change feed of a table.
 
@@ -272,19 +314,18 @@ class Storage(Transactional):
         TableNotFoundError
             If there is no such table. That it has no feed is an error of the methods of the result.
         UnsupportedOperationError
-            If the store has no change feeds, which is the default.
+            If the store has no change feeds.
         """
-        raise UnsupportedOperationError(f"{self.url} has no change feeds")
 
+    @abstractmethod
     def traffic(self) -> Traffic | None:
         """Return what this storage has exchanged with its store since it was connected.
 
         Numbers never go down: connections that were closed or lost stay counted, also after `close`. What storages of
         one process share is counted by one of them, so that the sum over all is right. Safe to call from any thread, at
         any time; it waits for no other call, and what a call in progress on another thread exchanges may be counted
-        with its end. None if the store counts nothing, which is the default.
+        with its end. None if the store counts nothing.
         """
-        return None
 
     def diagnose(self) -> Iterator[Finding]:
         """Yield findings about the store's internal state that cannot be seen by reading tables; change nothing.
@@ -325,6 +366,9 @@ class Storage(Transactional):
     @abstractmethod
     def close(self) -> None:
         """End open transactions, scans and plans and release the store; idempotent."""
+
+    def __repr__(self) -> str:
+        return f"<storage {self.url}{' (closed)' if self.closed else ''}>"
 
     def __enter__(self) -> Self:
         return self

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
 from .changes import Change, RowKind
 from .filters import Filter
+from .frames import Frames
 from .operations import (
     APPLY_CHANGES,
     COMPARE_AND_SWAP,
@@ -43,7 +44,7 @@ __all__ = ["StructuredTable"]
 _ALL = Range()
 
 
-class StructuredTable(ABC):
+class StructuredTable(Frames):
     """One table, inside a transaction or as an auto-commit view (each call is then a transaction of its own).
 
     A key is a mapping of all key fields, or a tuple in key order. Iterables of rows and keys are consumed once, before
@@ -226,7 +227,7 @@ class StructuredTable(ABC):
         RowIterator
             Of the transaction's snapshot and its own writes up to this call.
         """
-        return self._scan(Scan((range,), where, consumed(columns), order_by, reverse, limit))
+        return self._scanned(Scan((range,), where, consumed(columns), order_by, reverse, limit))
 
     def multi_scan(
         self,
@@ -248,7 +249,7 @@ class StructuredTable(ABC):
             of two ranges counts in each, and is returned once. `limit` applies to the result.
         """
         names = consumed(columns)
-        return self._scan(Scan(consumed(ranges), where, names, order_by, reverse, limit, limit_per_range))
+        return self._scanned(Scan(consumed(ranges), where, names, order_by, reverse, limit, limit_per_range))
 
     def scan_index(
         self,
@@ -270,7 +271,7 @@ class StructuredTable(ABC):
             If the field has no index.
         """
         names = consumed(columns)
-        return self._scan(Scan((range,), where, names, order_by, reverse, limit, indexed=(field, value)))
+        return self._scanned(Scan((range,), where, names, order_by, reverse, limit, indexed=(field, value)))
 
     def explain(
         self,

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
-from .errors import UnsupportedOperationError
 from .positions import FeedPosition
 from .runner import retry
 from .table import StructuredTable
@@ -52,6 +51,7 @@ class Transaction(ABC):
             If the transaction has ended.
         """
 
+    @abstractmethod
     def position(self, table: str) -> FeedPosition:
         """Return the position of this transaction's snapshot in the change feed of a table.
 
@@ -63,11 +63,10 @@ class Transaction(ABC):
         TableNotFoundError
             If there is no such table in the snapshot.
         UnsupportedOperationError
-            If `table` was called before, the table has no feed, or the store has no feeds, which is the default.
+            If `table` was called before, the table has no feed, or the store has no feeds.
         TransactionClosedError
             If the transaction has ended.
         """
-        raise UnsupportedOperationError("this store has no change feeds")
 
     @abstractmethod
     def commit(self) -> None:

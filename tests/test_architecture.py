@@ -18,6 +18,8 @@ WITH_NEEDS = {"access", "conformance"}
 """The SPI's sub-packages that need other libraries, and that nothing of the core imports."""
 MODULES = [module for module in sorted(SPI.rglob("*.py")) if module.relative_to(SPI).parts[0] not in WITH_NEEDS]
 
+MIGRATIONS = sorted((SPI.parent / "migrations").glob("*.py"))
+
 # The other rooms of its backend that each room may import. Modules beside the rooms join them, and belong to none.
 # docs/architecture.md has the drawing.
 ROOMS = {
@@ -76,13 +78,22 @@ class Imports(ast.NodeVisitor):
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.relative_to(SPI).as_posix())
 def test_spi_imports_the_standard_library_only(module: Path) -> None:
     allowed = {"structable", *sys.stdlib_module_names}
-    if module.name in ("arrow.py", "arrow_aggregates.py", "arrow_columns.py", "fitting_sums.py"):
+    if module.name.startswith("arrow") or module.name in ("fitting_sums.py", "load_job.py", "loading.py"):
         allowed.add("pyarrow")  # loaded with the first batch, as the next test shows
+    if module.name in ("arrow_tables.py", "frames.py"):
+        allowed |= {"pandas", "polars"}  # only by `to_pandas` and `to_polars`
     if module.name == "metering.py":
         allowed.add("opentelemetry")  # only where the program has loaded it
     imports = Imports()
     imports.visit(ast.parse(module.read_text(encoding="utf-8")))
     assert imports.names <= allowed
+
+
+@pytest.mark.parametrize("module", MIGRATIONS, ids=lambda module: module.name)
+def test_migrations_import_the_standard_library_only(module: Path) -> None:
+    imports = Imports()
+    imports.visit(ast.parse(module.read_text(encoding="utf-8")))
+    assert imports.names <= {"structable", *sys.stdlib_module_names}
 
 
 def test_memory_store_works_without_any_third_party_module() -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import structable.migrations
 import structable.spark_bridge.pipelines
 import structable.spi
 import structable.spi.access
-from structable.spi.conformance import Capabilities
+from structable.spi import Capabilities
 from tests.page_code import ROOT, blocks_of, page_name, run_blocks
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -53,6 +54,7 @@ def test_links_lead_to_files(page: Path) -> None:
 
 EXPORTS = {
     **{name: getattr(structable.spi, name) for name in structable.spi.__all__},
+    **{name: getattr(structable.migrations, name) for name in structable.migrations.__all__},
     **{name: getattr(structable.spi.access, name) for name in structable.spi.access.__all__},
     **{name: getattr(structable.spark_bridge.pipelines, name) for name in structable.spark_bridge.pipelines.__all__},
 }
@@ -98,7 +100,18 @@ def test_nothing_installs_structable_by_its_bare_name() -> None:
     assert all(
         bare.search(f"pip install{one}") for one in (" structable", "\nstructable[hbase]", " -U x 'structable[a]'")
     )
-    folders = ("backends", "cli", "datasets", "docs", "examples", "spark_bridge", "spi", "testing", "tools")
+    folders = (
+        "backends",
+        "cli",
+        "datasets",
+        "docs",
+        "examples",
+        "migrations",
+        "spark_bridge",
+        "spi",
+        "testing",
+        "tools",
+    )
     files = [
         *PAGES,
         *(file for folder in folders for end in ("md", "py") for file in (ROOT / folder).rglob(f"*.{end}")),
@@ -122,7 +135,7 @@ def test_contributing_names_every_variable_of_the_tests() -> None:
 def test_operations_names_every_logger() -> None:
     used = {
         name
-        for folder in ("backends", "cli", "datasets", "spark_bridge", "spi", "testing")
+        for folder in ("backends", "cli", "datasets", "migrations", "spark_bridge", "spi", "testing")
         for file in (ROOT / folder).rglob("*.py")
         for name in re.findall(r'getLogger\("?(.*?)"?\)', file.read_text(encoding="utf-8"))
     }

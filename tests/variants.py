@@ -50,6 +50,7 @@ _WIDE = (
     "tests/examples/",
     "tests/joins/",
     "tests/metering/",
+    "tests/migrations/",
     *_ON_ONE_STORE,
 )
 """Where one test has many parameters, on every store."""

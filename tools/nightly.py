@@ -57,6 +57,11 @@ PARTS = {
         {"JOIN_PROGRAMS": 20_000, "JOIN_STORE_PROGRAMS": 500, "JOIN_SECONDS": 60},
         ["tests/joins"],
     ),
+    "migrations": Part(
+        "a table of many rows that is migrated while two versions of a program write and the runner is killed",
+        {"MIGRATED_ROWS": 1_000_000, "MIGRATION_KILLS": 10, "EXAMPLES": 500},
+        ["tests/migrations"],
+    ),
     "leveldb": Part(
         "faults of files, crashes, damages, changes of owner, descriptors",
         {"FAULT_SEEDS": 500, "OWNER_CHANGES": 600, "SCANS": 10_000},

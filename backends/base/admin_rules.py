@@ -7,12 +7,15 @@ from collections.abc import Container, Iterable
 from structable.spi import (
     InvalidFieldError,
     InvalidSpecificationError,
+    Retired,
+    TableNotFoundError,
     TableSpecification,
     UnsupportedOperationError,
 )
+from structable.spi.field_rules import retired_since
 from structable.spi.table_options import ChangelogProducer
 
-__all__ = ["require_index", "require_same_case", "require_specification"]
+__all__ = ["require_fillable", "require_index", "require_same_case", "require_specification", "require_unretired"]
 
 
 def require_specification(spec: object, *, has_feeds: bool) -> None:
@@ -27,6 +30,24 @@ def require_specification(spec: object, *, has_feeds: bool) -> None:
         raise UnsupportedOperationError(
             f"table {spec.name!r}: change feeds (changelog-producer={producer}) are not supported by this store"
         )
+
+
+def require_fillable(spec: TableSpecification) -> None:
+    """Raise InvalidSpecificationError if a new table cannot have the rules: it has no rows to fill, and is in use."""
+    for rule in spec.rules:
+        if isinstance(rule, Retired):
+            raise InvalidSpecificationError(f"table {spec.name!r}: a new table cannot be retired")
+        if not rule.ready:
+            raise InvalidSpecificationError(
+                f"table {spec.name!r}: {rule!r} is not ready; a new table has no rows to fill, give it ready=True"
+            )
+
+
+def require_unretired(spec: TableSpecification) -> None:
+    """Raise TableNotFoundError if a table is retired."""
+    since = retired_since(spec.rules)
+    if since is not None:
+        raise TableNotFoundError(spec.name, since)
 
 
 def require_same_case(name: str, existing: str) -> None:

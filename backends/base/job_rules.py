@@ -18,13 +18,23 @@ from structable.spi import (
 )
 from structable.spi.changes import CHANGE_TYPE, FEED_COLUMNS
 from structable.spi.merging import Merger
+from structable.spi.row_rules import RowRules
 from structable.spi.rules.jobs import check_staged_columns
 from structable.spi.rules.keyless import check_kind
+
+from .ruled_batches import completed_batch
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["conformed_batches", "job_of_another", "overwritten_feed", "require_undecided", "staged_for_dropped"]
+__all__ = [
+    "conformed_batches",
+    "job_of_another",
+    "overwritten_feed",
+    "require_same_rules",
+    "require_undecided",
+    "staged_for_dropped",
+]
 
 
 def job_of_another(job_id: str, table: str, mode: str) -> ValueError:
@@ -50,6 +60,13 @@ def overwritten_feed(table: str) -> UnsupportedOperationError:
     )
 
 
+def require_same_rules(table: str, then: str, now: str) -> None:
+    """Raise SchemaIncompatibleError if the digest of the rules under which rows were staged is not the table's now."""
+    if then != now:
+        reason = "they were staged under other rules; stage them again"
+        raise SchemaIncompatibleError(table, [reason], "does not take the rows of the write job")
+
+
 def staged_for_dropped(table: str) -> SchemaIncompatibleError:
     """Return the error for staged rows whose table was dropped and recreated."""
     return SchemaIncompatibleError(table, ["its rows were staged for a table of this name that is there no longer"])
@@ -60,6 +77,8 @@ def conformed_batches(
 ) -> Iterator[tuple[RecordBatch, list[RowKind] | None]]:
     """Yield the non-empty batches, with the contract's types, and in mode changes the kinds of their rows.
 
+    They have the columns that the rules of the table's fields add, but in mode patch, where each row names its own.
+
     Raises
     ------
     InvalidFieldError
@@ -68,10 +87,12 @@ def conformed_batches(
         If the table refuses a row of its kind, whatever the row of its key is.
     """
     from structable.spi.arrow import conform_batch
+    from structable.spi.arrow_data import record_batches
 
     merger = Merger(spec) if job.mode is WriteMode.CHANGES and spec.has_type and not spec.keyless else None
+    rules = RowRules.of(spec)
     columns: tuple[str, ...] | None = None
-    for batch in batches:
+    for batch in record_batches(batches):
         kinds, plain = _kinds(spec, batch) if job.mode is WriteMode.CHANGES else (None, batch)
         conformed = conform_batch(spec, plain)
         names = tuple(conformed.schema.names)
@@ -87,6 +108,8 @@ def conformed_batches(
             for place, row in zip(retracts, conformed.take(retracts).to_pylist() if retracts else (), strict=True):
                 merger.refuse(kinds[place], row)
         if conformed.num_rows:
+            if rules is not None and job.mode is not WriteMode.PATCH:
+                conformed = completed_batch(rules, job.mode, conformed, kinds)
             yield conformed, kinds
 
 

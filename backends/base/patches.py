@@ -16,9 +16,11 @@ from structable.spi import (
     WriteJob,
 )
 from structable.spi.bulk import PATCH_COLUMNS
+from structable.spi.row_rules import RowRules
 from structable.spi.showing import shown
 
 from .job_rules import conformed_batches
+from .ruled_batches import rows_of, with_columns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,10 +70,13 @@ def patched_batches(
     InvalidFieldError
         If batches differ in their columns, a row has no arm, or one names columns that are not there.
     """
+    from structable.spi.arrow_data import record_batches
+
     waiting: deque[PatchMarks] = deque()
+    rules = RowRules.of(spec)
 
     def plain() -> Iterator[RecordBatch]:
-        for batch in batches:
+        for batch in record_batches(batches):
             marks, rest = _taken_apart(spec, batch)
             if batch.num_rows:
                 waiting.append(marks)
@@ -79,7 +84,35 @@ def patched_batches(
 
     for conformed, _ in conformed_batches(job, spec, plain()):
         marks = waiting.popleft()
-        yield _named_only(conformed, marks), marks
+        named = _named_only(conformed, marks)
+        yield (named, marks) if rules is None else _completed(rules, named, marks)
+
+
+def _completed(rules: RowRules, batch: RecordBatch, marks: PatchMarks) -> tuple[RecordBatch, PatchMarks]:
+    """Return a batch with the columns that rules add, and its marks with what each row names then."""
+    given = batch.schema.names
+    added = rules.added(given)
+    places = {name: place for place, name in enumerate((*given, *added))}
+    names = [frozenset(name for name in given if mark.named >> places[name] & 1) for mark in marks.distinct]
+    distinct: list[PatchMark] = []
+    for mark, named in zip(marks.distinct, names, strict=True):
+        if mark.arm is PatchArm.PRESENT:
+            rules.require_sources(named)
+        if mark.arm is PatchArm.EXPECT:
+            every = {rules.aliases.get(name, name) for name in named}
+        else:
+            every = {*named, *(() if mark.arm is PatchArm.DELETE else rules.added(named))}
+        distinct.append(mark._replace(named=sum(1 << places[name] for name in every)))
+    rows: list[dict[str, Any]] = []
+    for row, place in zip(rows_of(batch, given), marks.places.tolist(), strict=True):
+        arm, known = marks.distinct[place].arm, {name: row[name] for name in given if name in names[place]}
+        if arm is PatchArm.EXPECT:
+            known = rules.expected(known)
+        elif arm is not PatchArm.DELETE:
+            known = rules.completed(known, whole=arm is not PatchArm.PRESENT)
+        rows.append(known)
+    changed = [name for name in (*given, *added) if name in rules.named]
+    return with_columns(rules.spec, batch, rows, changed), PatchMarks(tuple(distinct), marks.places)
 
 
 def misfit(table: str, key: tuple[object, ...], arms: Iterable[PatchArm]) -> StructableError | None:

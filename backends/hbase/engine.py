@@ -13,6 +13,7 @@ from structable.backends.ordered.engine import (
     BulkCommit,
     Engine,
     EngineSnapshot,
+    EngineTraits,
     Pair,
     SchemaChangedError,
     SharedSplits,
@@ -54,12 +55,14 @@ _LEAVING = 5.0
 class HBaseEngine(Engine):
     """One connection to the tables of a prefix; `start` creates missing ones, `close` also closes the gateway."""
 
-    bulk_application = BulkApplication.AT_ONCE
-    epoch_lags = True
-    plans_hold_everything = True
-    shares_snapshots = True
-    takes_operands = True
-    keeps_versions = True
+    traits = EngineTraits(
+        BulkApplication.AT_ONCE,
+        epoch_lags=True,
+        table_types=True,
+        plans_hold_everything=True,
+        takes_operands=True,
+        keeps_versions=True,
+    )
 
     def __init__(self, gateway: Gateway, layout: Layout, settings: Settings) -> None:
         self.gateway = gateway

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, WriteSet
 from structable.spi.errors import StorageUnavailableError
@@ -52,35 +53,11 @@ class NoRoute(Route):
     def __init__(self, reason: str, *, lasting: bool = False) -> None:
         self._reason = reason
         self._lasting = lasting
-        self.get = self._get
-        self.begin = self._begin
-        self.commit = self._commit
+        self.get = self.begin = self.commit = self._refuse
 
-    def _fail(self) -> StorageUnavailableError:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         error = StorageUnavailableError(self._reason)
         error.lasting = self._lasting
-        return error
+        raise error
 
-    def _get(self, key: bytes) -> bytes | None:
-        raise self._fail()
-
-    def _begin(self, read_only: bool) -> EngineSnapshot:
-        raise self._fail()
-
-    def _commit(self, snapshot: EngineSnapshot | None, changes: WriteSet, sync: bool) -> None:
-        raise self._fail()
-
-    def commit_bulk(self, bulk: BulkCommit) -> None:
-        raise self._fail()
-
-    def delegate(self, procedures: Procedures, procedure: str, argument: bytes) -> bytes:
-        raise self._fail()
-
-    def checkpoint(self, plan: str) -> None:
-        raise self._fail()
-
-    def compact(self, compression: str | None, keys: Sequence[bytes]) -> bool:
-        raise self._fail()
-
-    def committed(self, client: bytes, connection: int, sequence: int) -> bool:
-        raise self._fail()
+    commit_bulk = delegate = checkpoint = compact = committed = _refuse

@@ -13,6 +13,7 @@ from structable.backends.ordered.engine import (
     BulkCommit,
     Engine,
     EngineSnapshot,
+    EngineTraits,
     Pair,
     StagedRun,
     Upcalls,
@@ -38,13 +39,15 @@ _UNSTARTED = NoRoute("the storage was not started")
 class RoutedEngine(Engine):
     """The common base of all engines of a database folder."""
 
-    bulk_application = BulkApplication.IN_ORDER
-    plans_hold_everything = True
-    shares_snapshots = True
-    takes_operands = True
-    keeps_versions = True
-    describes_merges = True
-    times_ascend = True
+    traits = EngineTraits(
+        BulkApplication.IN_ORDER,
+        table_types=True,
+        plans_hold_everything=True,
+        takes_operands=True,
+        keeps_versions=True,
+        describes_merges=True,
+        times_ascend=True,
+    )
     closed = False
     # The route's own functions, called most often: they are spared a call that only passes them on.
     get: Callable[[bytes], bytes | None] = _UNSTARTED.get  # type: ignore[assignment]  # its parameter has no name

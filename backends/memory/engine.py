@@ -15,6 +15,7 @@ from structable.backends.ordered import (
     BulkCommit,
     Engine,
     EngineSnapshot,
+    EngineTraits,
     Pair,
     SharedSplits,
     SplitPlan,
@@ -77,13 +78,16 @@ class MemorySnapshot(EngineSnapshot):
 class MemoryEngine(Engine):
     """One connection to a map in this process; the map outlives the connection if it is named."""
 
-    bulk_application = BulkApplication.AT_ONCE
-    plans_hold_everything = True
-    shares_snapshots = True
-    takes_operands = True
-    keeps_versions = True
-    times_ascend = True
-    describes_merges = True
+    traits = EngineTraits(
+        BulkApplication.AT_ONCE,
+        process_local=True,
+        table_types=True,
+        plans_hold_everything=True,
+        takes_operands=True,
+        keeps_versions=True,
+        times_ascend=True,
+        describes_merges=True,
+    )
 
     def __init__(self, stored: VersionedMap) -> None:
         self._stored = stored
@@ -93,10 +97,6 @@ class MemoryEngine(Engine):
     @property
     def epoch(self) -> int:
         return self._stored.epoch
-
-    @property
-    def process_local(self) -> bool:
-        return True
 
     @property
     def closed(self) -> bool:
@@ -112,9 +112,6 @@ class MemoryEngine(Engine):
     def get(self, key: bytes) -> bytes | None:
         self.require_open()
         return self._stored.newest(key)
-
-    def exclude_older_software(self, *, feeds: bool = False) -> None:
-        """Do nothing: the map ends with this process."""
 
     def begin(self, read_only: bool) -> MemorySnapshot:
         self.require_open()

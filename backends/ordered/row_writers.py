@@ -127,9 +127,7 @@ PLAIN = RowWriter()
 
 def given_row(binding: TableBinding, row: Row) -> tuple[bytes, bytes]:
     """Return key and row of exactly the named fields, the others null; in a table without a key under a new key."""
-    encoded = binding.encode_full(row)
-    if encoded is None and row.__class__ is dict:
-        encoded = binding.encode_full({**binding.null_fields, **row})
+    encoded = binding.encode_full(row) or binding.encode_given(row)
     if encoded is None:
         checked = check_row(binding.write_spec, row)
         raw_key = binding.checked_raw_key(checked)
@@ -255,6 +253,8 @@ def _all_dicts(rows: Sequence[object]) -> bool:
 def merged_rows(table: TableOverlay, changes: Sequence[tuple[RowKind, Row]]) -> Written:
     """Return what changes write, one after the other: they are merged with one another, too."""
     binding = table.binding
+    if len(changes) == 1:
+        return _merged_row(table, *changes[0])
     checked = [(kind, *_checked(binding, row)) for kind, row in changes]
     rows: dict[bytes, Values | None] = {}
     unread: set[bytes] = set()
@@ -282,10 +282,21 @@ def merged_rows(table: TableOverlay, changes: Sequence[tuple[RowKind, Row]]) -> 
     ], ()
 
 
+def _merged_row(table: TableOverlay, kind: RowKind, row: Row) -> Written:
+    binding = table.binding
+    raw_key, row = _checked(binding, row)
+    raw = None if _replaces(binding, kind, row) else table.raw_value(raw_key)
+    old = None if raw is None else binding.rows.decode_values(raw)
+    new = binding.merger.apply(old, kind, row)
+    if new is IGNORED or new is old is None:
+        return _NOTHING
+    return [(raw_key, None if new is None else binding.encoded(raw_key, new))], ()
+
+
 def _checked(binding: TableBinding, row: Row) -> tuple[bytes, Row]:
-    raw_key = binding.patches.checked_key(row)
-    if raw_key is not None:
-        return raw_key, row
+    encoded = binding.encode_given(row)
+    if encoded is not None:
+        return encoded[0], row
     checked = check_row(binding.write_spec, row)
     return binding.checked_raw_key(checked), checked
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from structable.backends.base.admin_rules import require_unretired
 from structable.backends.base.shared_snapshot import HeldSnapshot
 from structable.spi import ScanPlan, SnapshotHold, TableNotFoundError, TransactionConflictError
 from structable.spi.operations import PlanScan
@@ -68,6 +69,8 @@ class OrderedSharedSnapshot(HeldSnapshot):
         then, now = self._table(snapshot, name), self._engine.look(lambda newest: self._current(newest, name))
         if then is None and now is None:
             raise TableNotFoundError(name)
+        if then is not None:
+            require_unretired(then.spec)
         # A table that was overwritten has its rows elsewhere, and is the same.
         if then is None or now is None or _state_of(then) != _state_of(now):
             change = "created" if then is None else "dropped" if now is None else "changed"

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from structable.backends.base.arrow_libraries import require_arrow
 from structable.backends.base.feed_upkeep import FeedUpkeep
 from structable.spi import (
+    Capabilities,
     ChangeFeed,
     CommitResult,
     CompactionProgress,
     Finding,
     Isolation,
-    Key,
     Range,
-    Row,
-    RowIterator,
     ScanPlan,
     ScanSplit,
     SharedSnapshot,
@@ -31,29 +28,19 @@ from structable.spi import (
     TableAdmin,
     TableStatistics,
     Traffic,
-    Transaction,
-    TransactionConflictError,
-    UnsupportedOperationError,
-    Value,
     WriteJob,
-    retry,
 )
-from structable.spi.autocommit import AutoCommitTable
 from structable.spi.operations import BeginWrite, PlanScan
 from structable.spi.rules.jobs import requested_job
-from structable.spi.rules.transaction_size import may_be_too_large
 
-from .codec.row_patching import RowPatch
-from .codec.source import NewerLayoutError
-from .engine import Engine, SchemaChangedError, Spaces, Step, Upcalls, WriteSet, renewed
+from .autocommit import AutoCommitOrderedTable
+from .engine import Engine, SchemaChangedError, Spaces, Step, Upcalls, renewed
 from .feeds.feed import OrderedFeed
 from .feeds.splits import read_change_split, reads_changes
 from .jobs.jobs import WriteJobs
-from .scan.execution import ScanRows
 from .scan.splits import plan_table_scan, read_table_split
 from .scan.statistics import table_statistics
 from .schema.admin import OrderedAdmin
-from .schema.binding import TableBinding
 from .schema.catalog import Catalog
 from .schema.garbage import GarbageCollector
 from .schema.spaces import read_spaces
@@ -123,12 +110,20 @@ class OrderedStorage(Storage):
         return self._admin
 
     @property
-    def process_local(self) -> bool:
-        return self.engine.process_local
-
-    @property
-    def aggregates(self) -> bool:
-        return True
+    def capabilities(self) -> Capabilities:
+        traits = self.engine.traits
+        return Capabilities(
+            multi_process=not traits.process_local,
+            durable_after_kill=not traits.process_local,
+            writes_never_wait=True,
+            table_types=traits.table_types,
+            change_feeds=traits.keeps_versions,
+            streams=True,
+            statistics=True,
+            shared_snapshots=True,
+            aggregates=True,
+            field_rules=True,
+        )
 
     @property
     def closed(self) -> bool:
@@ -148,7 +143,7 @@ class OrderedStorage(Storage):
         return OrderedTransaction(self.engine, self._catalog, isolation, read_only, self._feed_used)
 
     def table(self, name: str) -> StructuredTable:
-        return _AutoCommitOrderedTable(self, self.engine, self._catalog, name)
+        return AutoCommitOrderedTable(self, self.engine, name)
 
     def _plan_scan(self, request: PlanScan) -> ScanPlan:
         self._require_open()
@@ -169,8 +164,6 @@ class OrderedStorage(Storage):
 
     def share_snapshot(self) -> SharedSnapshot:
         self._require_open()
-        if not self.engine.shares_snapshots:
-            raise UnsupportedOperationError(f"plans of {self._url} cannot share a snapshot")
         return OrderedSharedSnapshot(self.engine, self._catalog, self._plans.add, self._require_open)
 
     def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
@@ -260,93 +253,3 @@ def _expiry(reference: weakref.ref[OrderedStorage]) -> Callable[[str], None]:
 
 def _ignore(table: str) -> None:
     """Do nothing: a store that is only read drops no changes."""
-
-
-class _AutoCommitOrderedTable(AutoCommitTable):
-    """The auto-commit view, with a read that needs no snapshot, and an upsert that needs no transaction's objects."""
-
-    def __init__(self, storage: OrderedStorage, engine: Engine, catalog: Catalog, name: str) -> None:
-        super().__init__(storage, name)
-        self._engine = engine
-        self._catalog = catalog
-        self._state = self._refreshed()
-
-    def _refreshed(self) -> tuple[int, TableBinding]:
-        while True:
-            try:
-                with self._storage.transaction(Isolation.SNAPSHOT, True) as transaction:
-                    assert isinstance(transaction, OrderedTransaction)
-                    binding = transaction.table(self._name).binding
-                    self._state = (transaction.snapshot.epoch, binding)
-                return self._state
-            except TransactionConflictError:
-                continue  # the process that held the snapshot has ended: a new one is held elsewhere, or cannot be had
-
-    def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
-        assert isinstance(transaction, OrderedTransaction)
-        assert isinstance(rows, ScanRows)
-        rows.own(transaction)
-        return rows
-
-    def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
-        engine = self._engine
-        epoch, binding = self._state
-        if columns is not None:
-            return super().read(key, columns)
-        try:
-            if engine.epoch != epoch:
-                epoch, binding = self._refreshed()
-            raw_key = binding.encode_tuple(key)
-            if raw_key is None:
-                return super().read(key)
-            raw = engine.get(raw_key)
-            if raw is None or engine.epoch_lags:
-                # The table may have moved, and its old rows been deleted meanwhile. A row that was found is still
-                # valid, unless the cached schema was out of date before the call.
-                if engine.epoch != epoch:
-                    return super().read(key)
-                if raw is None:
-                    return None
-            return binding.row_of(raw, key)
-        except (SchemaChangedError, NewerLayoutError, StorageUnavailableError):
-            # The slow path reads the catalog again, retries and reports.
-            return super().read(key)
-
-    def upsert(self, row: Mapping[str, Value]) -> None:
-        engine = self._engine
-        epoch, binding = self._state
-        raw_key = raw = patch = None
-        if binding.plain and not (engine.closed or engine.epoch_lags or may_be_too_large(1)):
-            encoded = binding.encode_full(row)
-            if encoded is not None:
-                raw_key, raw = encoded
-            elif (patch := binding.patches.of(row)) is not None:
-                raw_key = patch.key(row)
-        if raw_key is None or not retry(
-            self._storage, partial(self._put, epoch, binding, raw_key, raw, patch, row), writes=True
-        ):
-            super().upsert(row)
-
-    def _put(
-        self,
-        epoch: int,
-        binding: TableBinding,
-        raw_key: bytes,
-        raw: bytes | None,
-        patch: RowPatch | None,
-        row: Mapping[str, Value],
-    ) -> bool:
-        """Put a row, or change it by a patch; False if the table is another one by now."""
-        engine = self._engine
-        snapshot = engine.begin(False)
-        try:
-            if snapshot.epoch != epoch:
-                self._state = self._refreshed()
-                return False
-            new = binding.patched(patch, raw_key, row, snapshot.get(raw_key)) if raw is None else raw
-            engine.commit(snapshot, WriteSet({raw_key: new}, {}, {}, None, {binding.schema.space}, set(), {}))
-        except SchemaChangedError:
-            return False
-        finally:
-            snapshot.close()
-        return True

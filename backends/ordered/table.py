@@ -65,8 +65,9 @@ class OrderedTable(TableOverlay, StructuredTable):
     def _lookup(self, lookup: Lookup) -> list[Row]:
         if not self.transaction.usable:
             self.transaction.refuse()
-        binding = self.binding
-        raw_keys = sorted({binding.raw_key(key) for key in check_many(binding.spec, "keys", lookup.keys)})
+        binding, encode = self.binding, self.binding.encode_tuple
+        keys = check_many(binding.spec, "keys", lookup.keys)
+        raw_keys = sorted({encode(key) or binding.raw_key(key) for key in keys})
         decode = binding.row_decoder(binding.row_columns(lookup.columns))
         found = zip(raw_keys, self.raw_values(raw_keys), strict=True)
         return [decode(raw_key, raw) for raw_key, raw in found if raw is not None]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from structable.spi import DataCorruptionError, Field, TableSpecification
 from structable.spi.documents import (
@@ -12,11 +13,17 @@ from structable.spi.documents import (
     specification_from_catalog,
     specification_to_document,
 )
+from structable.spi.rules.schema_changes import NOTHING_TAKEN
 
-__all__ = ["HIDDEN_KEY", "FeedSchema", "TableSchema"]
+__all__ = ["HIDDEN_KEY", "FeedSchema", "TableSchema", "dropped_name"]
 
 HIDDEN_KEY = Field.bytes("_id")
 """The key of the rows of a table without one; no field of a user can have this name."""
+
+
+def dropped_name(name: str) -> str:
+    """Return the name that a dropped field has in the layouts of older rows; no field of a user can have it."""
+    return f"{name} (dropped)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,8 @@ class TableSchema:
     layouts: dict[int, tuple[Field, ...]]
     """Every layout that stored rows may have: the fields outside the key, in stored order.
 
-    Later layouts only append fields and widen types: a row is read by its own layout and padded with nulls.
+    Later layouts append fields, widen types, or lack a dropped field, whose name is changed in earlier ones: a row is
+    read by its own layout and padded with nulls.
     """
     indexes: dict[str, int]
     """By field, the numbers (0 to 65535, never reused in this space) of the indexes that scans may use."""
@@ -55,6 +63,12 @@ class TableSchema:
     """
 
     feed: FeedSchema | None = None
+    taken: Mapping[str, int] = field(default_factory=lambda: NOTHING_TAKEN)
+    """What revisions of migrations took away, see `SchemaChange.taken`."""
+
+    def taking(self, what: str, revision: int | None) -> TableSchema:
+        """Return a table that remembers what a revision took away."""
+        return self if revision is None else replace(self, taken={**self.taken, what: revision})
 
     @property
     def spaces(self) -> tuple[bytes, ...]:
@@ -80,8 +94,17 @@ class TableSchema:
     def maintained(self) -> dict[str, int]:
         return {**self.indexes, **self.building}
 
+    def without(self, name: str, spec: TableSpecification) -> TableSchema:
+        """Return the table without a field; `spec` lacks it. No later field of the name reads the values."""
+        layouts = {
+            version: tuple(replace(one, name=dropped_name(name)) if one.name == name else one for one in fields)
+            for version, fields in self.layouts.items()
+        }
+        layouts[self.version + 1] = tuple(one for one in self.value_fields if one.name != name)
+        return replace(self, spec=spec, version=self.version + 1, layouts=layouts)
+
     def encode(self) -> bytes:
-        document = {
+        document: dict[str, object] = {
             "specification": specification_to_document(self.spec),
             "space": self.space.hex(),
             "version": self.version,
@@ -96,6 +119,8 @@ class TableSchema:
             document["identity"] = self.identity.hex()
         if self.feed:
             document["feed"] = {"space": self.feed.space.hex(), "token": self.feed.token}
+        if self.taken:
+            document["taken"] = dict(self.taken)
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
@@ -117,6 +142,7 @@ class TableSchema:
                 document["next_index"],
                 bytes.fromhex(document.get("identity", "")),
                 None if feed is None else FeedSchema(bytes.fromhex(feed["space"]), feed["token"]),
+                document.get("taken", {}),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DataCorruptionError(f"the catalog holds a table that cannot be decoded: {error!r}") from error

@@ -19,12 +19,13 @@ from structable.spi import (
 from structable.spi.rules.transaction_size import check_transaction_size, may_be_too_large
 
 from .engine import EngineSnapshot, OrderedMap, ReadSet, SchemaChangedError, WriteSet
+from .ruled import RuledOrderedTable
 from .schema.binding import TableBinding
 from .schema.catalog import Catalog
 from .table import OrderedTable, TypedOrderedTable
 from .typed_writers import writer_of
 
-__all__ = ["OrderedTransaction"]
+__all__ = ["OrderedTransaction", "bound_table"]
 
 _SERIALIZABLE = Isolation.SERIALIZABLE
 _ENTRY_BYTES = 16
@@ -54,14 +55,14 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         self._engine = engine
         self._catalog = catalog
         self._feed_used = feed_used
-        self._tables: dict[str, OrderedTable] = {}
+        self._tables: dict[str, OrderedTable | RuledOrderedTable] = {}
         self.writable = not read_only
         # Commits happen in the order of their validation, and a snapshot is a prefix of that order: a transaction
         # without writes reads nothing that another could contradict.
         if isolation is _SERIALIZABLE and not read_only:
             self.reads = ReadSet()
 
-    def table(self, name: str) -> OrderedTable:
+    def table(self, name: str) -> OrderedTable | RuledOrderedTable:
         if not self.usable:
             self.refuse()
         tables = self._tables
@@ -69,12 +70,8 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         if table is None:
             binding = self._bound(name)
             assert self._snapshot is not None
-            if binding.has_type:
-                writer = writer_of(binding, takes_operands=self._engine.takes_operands)
-                table = TypedOrderedTable(self, self.reads, binding, self._snapshot, writer)
-            else:
-                table = OrderedTable(self, self.reads, binding, self._snapshot)
-            tables[name] = table
+            plain = bound_table(self, self.reads, binding, self._snapshot, self._engine)
+            table = tables[name] = plain if binding.rules is None else RuledOrderedTable(plain, binding.rules)
         return table
 
     def position(self, table: str) -> FeedPosition:
@@ -173,6 +170,20 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None:
             snapshot.close()
+
+
+def bound_table(
+    transaction: TransactionLifecycle,
+    reads: ReadSet | None,
+    binding: TableBinding,
+    snapshot: EngineSnapshot,
+    engine: OrderedMap,
+) -> OrderedTable:
+    """Return a table in a transaction."""
+    if not binding.has_type:
+        return OrderedTable(transaction, reads, binding, snapshot)
+    writer = writer_of(binding, takes_operands=engine.traits.takes_operands)
+    return TypedOrderedTable(transaction, reads, binding, snapshot, writer)
 
 
 def _check_write_size(changes: WriteSet) -> None:

@@ -19,7 +19,7 @@ from structable.spi import (
     Transaction,
 )
 from structable.spi.autocommit import AutoCommitTable
-from structable.spi.operations import Answer, Effect, RangeWrite, RowWrites, Scan, consumed
+from structable.spi.operations import Answer, Effect, RangeWrite, RowWrites, Scan, Verb, consumed
 from structable.spi.rules.scans import ScanRequest
 from structable.spi.runner import retry
 
@@ -38,31 +38,12 @@ from .sql.queries import MOST_FEW, few_rows, scan_query
 from .transaction import PostgreSQLTransaction
 from .txn.cursor_scan import ReadRows, ScanRows
 from .txn.merges import SnapshotNeededError
-from .txn.single_writes import (
-    SingleWriter,
-    commit_alone,
-    single_delete,
-    single_increment,
-    single_insert,
-    single_replace,
-    single_update,
-    single_upsert,
-)
+from .txn.one_row import PLANS, commit_alone
 from .txn.store_parts import StoreParts
 
 __all__ = ["AutoCommitPostgreSQLTable"]
 
 Result = TypeVar("Result")
-
-_SINGLE: dict[str, SingleWriter] = {
-    "upsert": single_upsert,
-    "replace": single_replace,
-    "insert": single_insert,
-    "update": single_update,
-    "increment": single_increment,
-    "delete": single_delete,
-}
-"""Of verbs of one row."""
 
 
 class AutoCommitPostgreSQLTable(AutoCommitTable):
@@ -92,8 +73,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
 
     def _write(self, writes: RowWrites) -> Answer | None:
         verb = writes.verb
-        make = _SINGLE.get(verb.name) if writes.default is None else None
-        if make is not None and self._alone(make, writes.rows[0]):
+        if writes.default is None and verb.name in PLANS and self._alone(verb, writes.rows[0]):
             return None
         known = self._catalog.known(self._name)
         if verb.effect is Effect.MERGE and known is not None and known.merges:
@@ -114,31 +94,33 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
         ) as transaction:
             return body(transaction.table(self._name))
 
-    def _alone(self, make: SingleWriter, given: object) -> bool:
+    def _alone(self, verb: Verb, given: object) -> bool:
         """Commit a write of one row, as `commit_alone` does; False if a transaction must try."""
         binding = self._catalog.known(self._name)
         if binding is None or binding.spec.keyless or binding.takes_input:
             return False
         try:
-            write = make(binding, given)
+            known = given if binding.rules is None else binding.rules.alone(verb, given)
+            plan = None if known is None else PLANS[verb.name](binding, known)
         except InvalidFieldError:
             return False  # the table may have changed
-        if write is None:
+        if plan is None:
             return False
-        done = retry(self._storage, lambda: commit_alone(self._parts, self._name, write), writes=True)
+        done = retry(self._storage, lambda: commit_alone(self._parts, self._name, plan), writes=True)
         if done and binding.version.feed is not None:
             self._parts.feeds.used(self._name)
         return done
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
-        assert isinstance(rows, ScanRows)
+        if not isinstance(rows, ScanRows):  # a rule computes them
+            return super()._owning(transaction, rows)
         rows.own()
         return rows
 
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         names = consumed(columns)
         binding = self._catalog.known(self._name)
-        if binding is None or binding.spec.keyless:
+        if binding is None or binding.spec.keyless or binding.computes:
             return super().read(key, names)
         try:
             shape = binding.shape_of(names)
@@ -153,7 +135,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
     def _scan(self, scan: Scan) -> RowIterator:
         binding, limit = self._catalog.known(self._name), scan.limit
         alone = scan.indexed is None and scan.limit_per_range is None and scan.ranges.__class__ is tuple
-        if binding is not None and alone and limit.__class__ is int and 0 < limit <= MOST_FEW:
+        if binding is not None and not binding.computes and alone and limit.__class__ is int and 0 < limit <= MOST_FEW:
             try:
                 request = ScanRequest.checked(binding.spec, scan)
             except InvalidFieldError:

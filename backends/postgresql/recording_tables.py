@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from structable.spi import RowKind, Value
 from structable.spi.operations import (
     APPLY_CHANGES,
@@ -19,11 +21,17 @@ from structable.spi.operations import (
 from structable.spi.rules.changes import check_increments, check_row_changes
 from structable.spi.rules.rows import check_row
 
+from .driver.statement import Call
+from .driver.type_oids import CHAR
+from .feeds.layout import record_kind
+from .feeds.record_statements import GIVEN, RECORDED, record_given, record_rows_of_keys
 from .sql.binding import TableBinding
-from .sql.row_codec import Pieces
+from .sql.row_codec import Pieces, at_most
+from .sql.types import array
 from .table import PostgreSQLTable
-from .txn.bound_table import on_current_schema
-from .txn.input_records import InputRecords
+from .txn.bound_table import BoundTable, on_current_schema
+from .txn.one_row import OneRow
+from .txn.row_statements import portions
 from .txn.server_transaction import ServerTransaction
 from .txn.update_many import checked_updates, rounds_of, update_batch
 
@@ -35,7 +43,7 @@ class RecordingTable(PostgreSQLTable):
 
     def __init__(self, transaction: ServerTransaction, binding: TableBinding) -> None:
         super().__init__(transaction, binding)
-        self._records = InputRecords(transaction, self)
+        self._records = _InputRecords(transaction, self)
 
     def _write(self, writes: RowWrites) -> Answer | None:
         verb, records = writes.verb, self._records
@@ -76,7 +84,7 @@ class RecordingTable(PostgreSQLTable):
     def _keys_written(self, writes: RowWrites) -> list[Pieces]:
         binding, rows = self.binding, writes.rows
         if writes.verb is UPDATE:
-            return [self._key_of(check_row(binding.write_spec, rows[0]))]
+            return [OneRow.of(binding, rows[0]).key]
         if writes.verb is INCREMENT_MANY:
             return [binding.key_pieces(key) for key, _, _ in check_increments(binding.spec, rows)]
         return [binding.encoded_key(rows[0][0])[1]]
@@ -86,3 +94,57 @@ class RecordingTable(PostgreSQLTable):
             self._admit(write.name)
         self._records.leave_to_triggers()
         return super()._write_range(write)
+
+
+class _InputRecords:
+    """What a transaction records of the writes to one table: deferred as these are, in their order.
+
+    Records do not count for the size of the transaction: the writes that they record are deferred already.
+    """
+
+    def __init__(self, tx: ServerTransaction, table: BoundTable) -> None:
+        self._tx = tx
+        self._table = table
+
+    def begin(self) -> None:
+        """Let the triggers record nothing from now on; to be called before each write."""
+        if not self._tx.writes.gives_input:
+            self._tx.require_writable()
+            self._tx.precede(self._table, lambda _: GIVEN)
+            self._tx.writes.gives_input = True
+
+    def leave_to_triggers(self) -> None:
+        """Let the triggers record the writes that come next, until `begin`."""
+        if self._tx.writes.gives_input:
+            self._tx.precede(self._table, lambda _: RECORDED)
+            self._tx.writes.gives_input = False
+
+    def add(self, changes: Iterable[tuple[RowKind, Mapping[str, Value]]]) -> None:
+        """Record given rows that the table has accepted."""
+        binding = self._table.binding
+        rows = [(kind, row, _encoded(binding, row)) for kind, row in changes]
+        for portion in portions(rows, lambda one: at_most(one[2])):
+            self._add(binding, portion)
+
+    def _add(self, first: TableBinding, rows: list[tuple[RowKind, Mapping[str, Value], Pieces]]) -> None:
+        kinds = array(CHAR, [record_kind(kind).encode() for kind, _, _ in rows])
+
+        def build(binding: TableBinding) -> Call:
+            given = [pieces if binding is first else _encoded(binding, row) for _, row, pieces in rows]
+            return Call(record_given(binding), [kinds, *binding.arrays(binding.shape.columns, given)])
+
+        self._tx.precede(self._table, build, counts=False)
+
+    def add_rows_of(self, keys: Iterable[Pieces]) -> None:
+        """Record the rows of some keys as they are after the writes so far."""
+        for portion in portions(dict.fromkeys(keys), at_most):
+
+            def build(binding: TableBinding, portion: list[Pieces] = portion) -> Call:
+                return Call(record_rows_of_keys(binding), binding.arrays(binding.spec.primary_key, portion))
+
+            self._tx.precede(self._table, build, counts=False)
+
+
+def _encoded(binding: TableBinding, row: Mapping[str, Value]) -> Pieces:
+    names = binding.shape.columns
+    return binding.encoder(names).pieces({**dict.fromkeys(names), **check_row(binding.write_spec, row)})

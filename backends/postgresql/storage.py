@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from structable.backends.base.feed_upkeep import FeedUpkeep
 from structable.spi import (
+    Capabilities,
     ChangeFeed,
     CommitResult,
+    Finding,
     Isolation,
     Range,
     ScanPlan,
@@ -43,8 +45,10 @@ from .driver.connection_factory import ConnectionFactory
 from .driver.errors import PostgreSQLError, translated
 from .driver.pool import ServerPool
 from .feeds.gate import StoreFeeds, VersionGate
+from .ruled import RuledPostgreSQLTable
 from .schema.admin import PostgreSQLAdmin
 from .schema.catalog import Catalog, prepare
+from .schema.diagnosis import diagnose
 from .table import PostgreSQLTable
 from .transaction import PostgreSQLTransaction
 from .txn.receipts import Receipts
@@ -119,8 +123,16 @@ class PostgreSQLStorage(Storage):
             )
 
     @property
-    def aggregates(self) -> bool:
-        return True
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            table_types=True,
+            change_feeds=True,
+            streams=True,
+            statistics=True,
+            shared_snapshots=True,
+            aggregates=True,
+            field_rules=True,
+        )
 
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> PostgreSQLTransaction:
         if isolation.__class__ is not Isolation:
@@ -148,10 +160,16 @@ class PostgreSQLStorage(Storage):
 
         def found(transaction: Transaction) -> TableStatistics:
             bound = transaction.table(table)
-            assert isinstance(bound, PostgreSQLTable)
+            assert isinstance(bound, PostgreSQLTable | RuledPostgreSQLTable)
             return bound.statistics(range)
 
         return self.run(found, read_only=True)
+
+    def diagnose(self) -> Iterator[Finding]:
+        self._require_open()
+        with self.pool.connection() as connection:
+            found = [*diagnose(connection.ask, self._catalog.schema)]
+        yield from found
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         self._require_open()

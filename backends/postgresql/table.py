@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from structable.spi import (
-    FieldSizeLimitError,
     Range,
     RecordExistsError,
     RecordNotFoundError,
@@ -35,28 +34,24 @@ from structable.spi.statistics import COUNTED_ROWS
 from structable.spi.values import MAX_ROW_SIZE
 
 from .driver.statement import Call
-from .sql import statements
 from .sql.binding import TableBinding
-from .sql.key_lookups import build_rows, decode_row, lookup_call, lookup_many_call
-from .sql.row_codec import Pieces, at_most
+from .sql.key_lookups import build_rows, decode_row, look_at_size, look_at_swap, lookup_call, lookup_many_call
+from .sql.row_codec import Pieces
+from .sql.row_limit import ABSENT, require_size
 from .sql.templates import EncodedPrefixes, prefix_template
+from .sql.types import encode_value
 from .txn.bound_table import BoundTable, on_current_schema
 from .txn.cursor_scan import ScanRows
 from .txn.explain import explain_scan
-from .txn.increments import defer_increment, defer_increments
-from .txn.inserts import insert_batch
-from .txn.key_deletes import delete_keys
 from .txn.keyless_writes import apply_to_bag, insert_keyless
-from .txn.merges import apply_plain_changes, merge_changes, merge_one
+from .txn.many_rows import delete_keys, increment_batch, insert_batch, upsert_batch
+from .txn.merges import apply_plain_changes, merge_changes
+from .txn.one_row import OneRow, Plan
 from .txn.range_writes import count_matching, delete_matching, update_matching
-from .txn.refusals import CHECKED_SIZE, refusal_of_sizes
-from .txn.row_calls import most_bytes, row_call, surely_fits
-from .txn.row_probes import find_row, find_size, find_swap
+from .txn.row_statements import Given, defer, pieces_for
 from .txn.sampling import sampled_size
-from .txn.seen_rows import ABSENT
 from .txn.server_transaction import ServerTransaction
 from .txn.update_many import Update, checked_updates, update_batch
-from .txn.upsert_many import upsert_batch
 
 __all__ = ["PostgreSQLTable"]
 
@@ -163,115 +158,80 @@ class PostgreSQLTable(BoundTable, StructuredTable):
 
     # Writing one row: sent with the next statement that may see it, at the latest with the commit
 
-    def _encoded(self, row: Mapping[str, Value]) -> tuple[tuple[str, ...], Pieces]:
-        """Check a row; return its fields, in the order of statements, and their values in binary."""
-        binding = self.binding
-        names = tuple(row) if row.__class__ is dict else ()
-        ordered = binding.known_names(names)
-        if ordered is None:
-            row = check_row(binding.write_spec, row)  # raises, unless the row is another kind of mapping
-            names = tuple(row)
-            ordered = binding.ordered(names)
-        return ordered, binding.encoder(names).pieces(row)
+    def _defer(self, plan: Plan) -> None:
+        defer(self._tx, self, plan.statement)
+        self.seen.put(plan.one.key, plan.most)
 
-    def _put(
-        self,
-        first: TableBinding,
-        names: tuple[str, ...],
-        row: dict[str, Value],
-        key: Pieces,
-        size: int | None,
-        *,
-        there: bool,
-        pieces: Pieces | None = None,
-        whole: bool = False,
-        checked: bool = False,
-    ) -> None:
-        """Defer what `row_call` makes; `size` is what is known of the row afterwards."""
-        build = row_call(first, names, row, pieces, there=there, whole=whole, checked=checked)
-        self._tx.defer(self, build, key, refusal_of_sizes(self.binding) if checked else None)
-        self.seen.put(key, size)
+    def _upsert(self, row: Given) -> None:
+        one = OneRow.of(self.binding, row)
+        if not self.binding.merges:
+            self._put(one)
+            return
+        # The only call has no later write that asks what is known of the row.
+        seen = None if self._tx.has_one_call else self.seen.get(one.key)
+        self._defer(one.merge(seen, waits=self._tx.waits))
 
-    def _upsert_or_merge(self, row: Mapping[str, Value]) -> None:
-        if self.binding.merges:
-            names, pieces = self._encoded(row)
-            merge_one(self._tx, self, dict(row), names, pieces)
-        else:
-            self._upsert(row)
-
-    def _upsert(self, row: Mapping[str, Value], *, whole: bool = False) -> None:
-        binding = self.binding  # a look-up may find another version of the table
-        names, pieces = self._encoded(row)
-        given = dict(row)
-        size = at_most(pieces)
-        key = pieces[: len(binding.key_fields)]
-        seen = self.seen.get(key)
-        others = binding.width_without(names)
-        if others == 0 and self._tx.writes.supersede(self, key):
+    def _put(self, one: OneRow, *, whole: bool = False) -> None:
+        seen = self.seen.get(one.key)
+        if self.binding.width_without(one.names) == 0 and self._tx.writes.supersede(self, one.key):
             seen = None  # one of them may have made the row
-        there = seen not in (None, ABSENT)
-        most = most_bytes(others, size, seen)
-        if surely_fits(most, size):
-            self._put(binding, names, given, key, most, there=there, pieces=pieces, whole=whole)
-        elif size <= CHECKED_SIZE:
-            self._put(binding, names, given, key, most, there=there, pieces=pieces, checked=True)
-        else:
+        plan = one.put(seen, whole=whole)
+        if plan is None:
             # The new size depends on the existing row, and this call rejects a row that becomes too large.
-            found = self._found_size(check_row(binding.write_spec, given), names)
-            self._put(binding, names, given, key, found or size, there=found is not None, pieces=pieces)
+            size = self._size_with(one)
+            plan = one.put_of(size or one.encoded.size, there=size is not None)
+        self._defer(plan)
 
-    def _found_size(self, row: Mapping[str, Value], names: tuple[str, ...]) -> int | None:
-        size = find_size(self._tx, self, row, names)
-        if size is not None and size > MAX_ROW_SIZE:
-            raise FieldSizeLimitError(self.binding.spec.name, "row", size, MAX_ROW_SIZE)
+    def _size_with(self, one: OneRow) -> int | None:
+        """Return the size of the existing row with changes; None if there is no row."""
+
+        def look(binding: TableBinding) -> Call:
+            return Call(look_at_size(binding, one.names), pieces_for(binding, *one))
+
+        rows = self._tx.rows_of(self._tx.ask(self, look, one.key))
+        if not rows:
+            return None
+        size = int(str(rows[0][0]))
+        require_size(self.binding.spec.name, size)
         return size
 
-    def _replace(self, row: Mapping[str, Value]) -> None:
-        checked = check_row(self.binding.write_spec, row)
-        self._upsert({**dict.fromkeys(self.binding.spec.field_names), **checked}, whole=True)
+    def _replace(self, row: Given) -> None:
+        self._put(OneRow.whole(self.binding, row), whole=True)
 
-    def _insert(self, row: Mapping[str, Value]) -> None:
-        names, pieces = self._encoded(row)
-        key = pieces[: len(self.binding.key_fields)]
-        given = dict(row)
-        seen = self.seen.get(key)
-        if seen != ABSENT and (seen is not None or find_row(self._tx, self, given)):
-            spec = self.binding.write_spec
-            checked = check_row(spec, given)
-            raise RecordExistsError(spec.name, tuple(checked[name] for name in spec.primary_key))
-        self._put(self.binding, names, given, key, at_most(pieces), there=False)
+    def _insert(self, row: Given) -> None:
+        one = OneRow.of(self.binding, row)
+        seen = self.seen.get(one.key)
+        if seen != ABSENT and (seen is not None or self._is_there(one.key)):
+            raise RecordExistsError(self.binding.spec.name, one.key_values)
+        self._defer(one.insert())
 
-    def _update(self, row: Mapping[str, Value], default: Mapping[str, Value] | None) -> None:
-        binding = self.binding  # a look-up may find another version of the table
-        names, pieces = self._encoded(row)
-        spec = binding.write_spec
-        given = dict(row)
-        start = None if default is None else check_default(spec, check_row(spec, given), default)
-        key = pieces[: len(binding.key_fields)]
-        most = at_most(pieces)
-        seen = self.seen.get(key)
-        if self._tx.begins and most <= CHECKED_SIZE:
+    def _is_there(self, key: Pieces) -> bool:
+        def look(binding: TableBinding) -> Call:
+            return lookup_call(binding, key, binding.shape_of(binding.spec.primary_key))
+
+        return bool(self._tx.ask(self, look, key).ntuples)
+
+    def _update(self, row: Given, default: Given | None) -> None:
+        one = OneRow.of(self.binding, row)  # a look may find another version of the table
+        spec, encoded = one.binding.write_spec, one.encoded
+        start = None if default is None else check_default(spec, check_row(spec, encoded.row), default)
+        plan, seen = one.update(), self.seen.get(one.key)
+        if self._tx.begins and plan is not None:
             # The only call: no later one of the transaction asks what is known of the row.
-            build = row_call(binding, names, given, pieces, there=True, checked=True)
-            if self._tx.change(self, build, key, refusal_of_sizes(binding)):
+            if self._tx.change(self, plan.statement.call, one.key, plan.statement.refusal):
                 return
             size = None
-        elif seen is None or seen + most > MAX_ROW_SIZE:
-            size = self._found_size(check_row(spec, given), names)
+        elif seen is None or seen + encoded.size > MAX_ROW_SIZE:
+            size = self._size_with(one)
         else:
-            size = None if seen == ABSENT else seen + most
+            size = None if seen == ABSENT else seen + encoded.size
         if size is not None:
-            self._put(binding, names, given, key, size, there=True, pieces=pieces)
+            self._defer(one.put_of(size, there=True))
             return
-        checked = check_row(spec, given)
         if start is None:
-            raise RecordNotFoundError(spec.name, tuple(checked[name] for name in spec.primary_key))
-        merged = {**start, **checked}
-        self._put(binding, binding.ordered(merged), merged, key, MAX_ROW_SIZE, there=False)
-
-    def _key_of(self, row: Mapping[str, Value]) -> Pieces:
-        binding = self.binding
-        return binding.key_pieces(tuple([row[name] for name in binding.spec.primary_key]))
+            raise RecordNotFoundError(spec.name, one.key_values)
+        merged = OneRow.of(one.binding, {**start, **check_row(spec, encoded.row)})
+        self._defer(merged.put_of(MAX_ROW_SIZE, there=False))
 
     def _swap(self, key: object, field: str, expected: Value, value: Value) -> Answer | None:
         spec = self.binding.write_spec
@@ -279,38 +239,47 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         wanted, new = check_swap(spec, field, expected, value)
         row = {**dict(zip(spec.primary_key, checked, strict=True)), field: new}
         check_row_size(spec, row)
-        found = find_swap(self._tx, self, row, field, wanted)
-        if not (found.values[0] if found.row else wanted is None):
+        one = OneRow.of(self.binding, row)
+
+        def look(binding: TableBinding) -> Call:
+            old = () if wanted is None else (encode_value(binding.spec.field(field), wanted),)
+            statement = look_at_swap(binding, one.names, is_null=wanted is None)
+            return Call(statement, (*pieces_for(binding, *one), *old))
+
+        rows = self._tx.rows_of(self._tx.ask(self, look, one.key))
+        if not (rows[0][0] if rows else wanted is None):
             return [checked]
-        size = int(str(found.values[1])) if found.row else MAX_ROW_SIZE
-        if size > MAX_ROW_SIZE:
-            raise FieldSizeLimitError(spec.name, "row", size, MAX_ROW_SIZE)
-        self._put(self.binding, self.binding.ordered(row), row, self._key_of(row), size, there=found.row)
+        size = int(str(rows[0][1])) if rows else MAX_ROW_SIZE
+        require_size(spec.name, size)
+        self._defer(one.put_of(size, there=bool(rows)))
         return None
 
+    def _increment(self, key: object, field: object, amount: object) -> None:
+        one = OneRow.raised(self.binding, key, field, amount)
+        self._defer(one.increment(self.seen.get(one.key)))
+
     def _delete(self, key: object) -> None:
-        _, pieces = self.binding.encoded_key(key)
-        self._tx.writes.supersede(self, pieces)
-        self._tx.defer(self, lambda binding: Call(statements.delete_row(binding), pieces), pieces)
-        self.seen.put(pieces, ABSENT)
+        one = OneRow.keyed(self.binding, key)
+        self._tx.writes.supersede(self, one.key)
+        self._defer(one.delete())
 
     # Writing many rows, each by few statements
 
-    def _upsert_many(self, rows: list[Mapping[str, Value]]) -> None:
+    def _upsert_many(self, rows: list[Given]) -> None:
         if self.binding.merges:
             spec = self.binding.write_spec
             merge_changes(self._tx, self, [(RowKind.INSERT, check_row(spec, row)) for row in rows])
         else:
             upsert_batch(self._tx, self, rows)
 
-    def _replace_many(self, rows: list[Mapping[str, Value]]) -> None:
+    def _replace_many(self, rows: list[Given]) -> None:
         nulls = dict.fromkeys(self.binding.spec.field_names)
         checked = [{**nulls, **check_row(self.binding.write_spec, row)} for row in rows]
         if not self.binding.merges:
-            upsert_batch(self._tx, self, list[Mapping[str, Value]](checked))
+            upsert_batch(self._tx, self, checked)
             return
         for row in checked:
-            self._upsert(row, whole=True)
+            self._put(OneRow.of(self.binding, row), whole=True)
 
     def _apply_changes(self, changes: object) -> None:
         checked = check_row_changes(self.binding.write_spec, changes)
@@ -318,10 +287,10 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         apply = apply_to_bag if binding.spec.keyless else merge_changes if binding.merges else apply_plain_changes
         apply(self._tx, self, checked)
 
-    def _insert_keyless(self, rows: Sequence[Mapping[str, Value]]) -> None:
+    def _insert_keyless(self, rows: Sequence[Given]) -> None:
         insert_keyless(self._tx, self, [check_row(self.binding.write_spec, row) for row in rows])
 
-    def _update_many(self, updates: list[Mapping[str, Value]], default: Mapping[str, Value] | None) -> Answer:
+    def _update_many(self, updates: list[Given], default: Given | None) -> Answer:
         binding = self.binding
         return self._keys_of(update_batch(self._tx, self, binding, checked_updates(binding, updates, default)))
 
@@ -329,7 +298,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         key = self.binding.spec.primary_key
         return [check_key(self.binding.spec, tuple([one.row[name] for name in key])) for one in updates]
 
-    def _many(self, writes: RowWrites, argument: str = "rows") -> list[Mapping[str, Value]]:
+    def _many(self, writes: RowWrites, argument: str = "rows") -> list[Given]:
         return check_many(self.binding.spec, argument, writes.rows)
 
     @on_current_schema
@@ -363,19 +332,19 @@ class PostgreSQLTable(BoundTable, StructuredTable):
 
 _Writer = Callable[[PostgreSQLTable, RowWrites], Answer | None]
 _KEYED: dict[str, _Writer] = {
-    "upsert": lambda table, writes: table._upsert_or_merge(writes.rows[0]),
+    "upsert": lambda table, writes: table._upsert(writes.rows[0]),
     "replace": lambda table, writes: table._replace(writes.rows[0]),
     "insert": lambda table, writes: table._insert(writes.rows[0]),
     "update": lambda table, writes: table._update(writes.rows[0], writes.default),
     "compare_and_swap": lambda table, writes: table._swap(*writes.rows[0]),
-    "increment": lambda table, writes: defer_increment(table._tx, table, *writes.rows[0]),
+    "increment": lambda table, writes: table._increment(*writes.rows[0]),
     "delete": lambda table, writes: table._delete(writes.rows[0]),
     "upsert_many": lambda table, writes: table._upsert_many(table._many(writes)),
     "replace_many": lambda table, writes: table._replace_many(table._many(writes)),
     "insert_many": lambda table, writes: insert_batch(table._tx, table, table._many(writes)),
     "apply_changes": lambda table, writes: table._apply_changes(writes.rows),
     "update_many": lambda table, writes: table._update_many(table._many(writes, "updates"), writes.default),
-    "increment_many": lambda table, writes: defer_increments(
+    "increment_many": lambda table, writes: increment_batch(
         table._tx, table, check_increments(table.binding.spec, writes.rows)
     ),
     "delete_many": lambda table, writes: delete_keys(

@@ -7,6 +7,7 @@ from types import TracebackType
 from structable.spi import FeedPosition, Isolation, Transaction, UnsupportedOperationError
 
 from .recording_tables import RecordingTable
+from .ruled import RuledPostgreSQLTable
 from .table import PostgreSQLTable
 from .txn.feed_positions import feed_position
 from .txn.merges import SnapshotNeededError
@@ -34,9 +35,9 @@ class PostgreSQLTransaction(Transaction):
         self._tx = ServerTransaction(store, isolation, read_only, has_one_call=has_one_call, waits=waits)
         self._store = store
         self._isolation = isolation
-        self._tables: dict[str, PostgreSQLTable] = {}
+        self._tables: dict[str, PostgreSQLTable | RuledPostgreSQLTable] = {}
 
-    def table(self, name: str) -> PostgreSQLTable:
+    def table(self, name: str) -> PostgreSQLTable | RuledPostgreSQLTable:
         tx = self._tx
         if not tx.usable:
             tx.refuse()
@@ -46,8 +47,10 @@ class PostgreSQLTransaction(Transaction):
             if tx.waits and not binding.merges:
                 raise SnapshotNeededError
             made = RecordingTable if binding.takes_input else PostgreSQLTable
-            table = self._tables[name] = made(tx, binding)
-            tx.join(name, table)
+            plain = made(tx, binding)
+            tx.join(name, plain)
+            table = plain if binding.rules is None else RuledPostgreSQLTable(plain, binding.rules)
+            self._tables[name] = table
         return table
 
     def position(self, table: str) -> FeedPosition:

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import enum
 import json
-from typing import Annotated
 
 import typer
 
 from structable.datasets import SchemaMissingError, SystemData
-from structable.spi import Storage, connect, mask_url
+from structable.datasets.upgrade import system_migrator
+from structable.spi import mask_url
+
+from .arguments import Form, Format, Prefix, Url, connected
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Make, check and count the system datasets of a store.", no_args_is_help=True)
-
-
-class Format(enum.StrEnum):
-    """The form of the output."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-Url = Annotated[str, typer.Argument(envvar="STRUCTABLE_URL", help="The store.", show_default=False)]
-Prefix = Annotated[str, typer.Option(help="What the tables' names begin with.")]
-Form = Annotated[Format, typer.Option("--format", help="The form of the output.")]
-
-
-def _connected(url: str, **options: object) -> Storage:
-    try:
-        return connect(url, **options)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 @app.callback()
@@ -43,7 +25,7 @@ def system() -> None:
 @app.command()
 def init(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Make or extend every table, and the namespaces `system` and `default`; a second time nothing changes."""
-    with _connected(url) as storage:
+    with connected(url) as storage:
         before = set(storage.admin.list())
         SystemData.create(storage, prefix)
         made = sorted(set(storage.admin.list()) - before)
@@ -54,12 +36,27 @@ def init(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
 
 
 @app.command()
+def upgrade(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
+    """Take the tables of an earlier release to this one, while programs of both run; a second time nothing changes."""
+    with connected(url, create=False) as storage:
+        migrator = system_migrator(storage, prefix)
+        migrator.up()
+        SystemData.create(storage, prefix)
+        found = migrator.status()
+    if form is Format.JSON:
+        typer.echo(json.dumps([one.to_document() for one in found]))
+    else:
+        for one in found:
+            typer.echo(f"{one.number:04} {one.name} {one.progress}")
+
+
+@app.command()
 def check(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Check that the store has every table, field and index; more of them are accepted. Exit code 1 if it has not."""
     tables: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     try:
-        with _connected(url, create=False, read_only=True) as storage:
+        with connected(url, create=False, read_only=True) as storage:
             SystemData.open(storage, prefix=prefix)
     except SchemaMissingError as error:
         tables, fields = error.tables, error.fields
@@ -79,7 +76,7 @@ def check(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
 @app.command()
 def counts(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Count the rows of each table, all in one snapshot."""
-    with _connected(url, create=False, read_only=True) as storage:
+    with connected(url, create=False, read_only=True) as storage:
         system = SystemData.open(storage, prefix=prefix)
         with system.transaction(read_only=True) as s:
             found = {name: s.tx.table(name).count() for name in sorted(system.table_names)}

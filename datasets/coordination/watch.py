@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 __all__ = ["Watch", "check_ttl"]
 
@@ -44,6 +44,12 @@ class Watch:
         """Forget what was seen of a row that is free, or this process's."""
         with self._lock:
             self._seen.pop(key, None)
+
+    def keep(self, keys: Iterable[tuple[object, ...]]) -> None:
+        """Forget what was seen of all rows but these."""
+        kept = set(keys)
+        with self._lock:
+            self._seen = {key: seen for key, seen in self._seen.items() if key in kept}
 
 
 def check_ttl(ttl: int) -> int:

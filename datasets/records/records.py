@@ -95,16 +95,18 @@ class Records(Generic[R]):
 
     def scan(
         self,
-        range: Range = _ALL,
+        range: Range | Iterable[Range] = _ALL,
         *,
         where: Filter | None = None,
         order_by: str | None = None,
         reverse: bool = False,
         limit: int | None = None,
     ) -> RecordIterator[R]:
-        """Return the records of a key range, as `StructuredTable.scan` orders and limits them."""
-        within, kept = self._range(range), self._filter(where)
-        rows = self._read(lambda: self.table.scan(within, where=kept, order_by=order_by, reverse=reverse, limit=limit))
+        """Return the records of a key range, or the union of several, as `StructuredTable.scan` orders and limits."""
+        within, kept = self._ranges(range), self._filter(where)
+        rows = self._read(
+            lambda: self.table.multi_scan(within, where=kept, order_by=order_by, reverse=reverse, limit=limit)
+        )
         return RecordIterator(rows, self._definition.decode)
 
     def find(
@@ -130,9 +132,9 @@ class Records(Generic[R]):
         )
         return RecordIterator(rows, self._definition.decode)
 
-    def count(self, ranges: Iterable[Range] | None = None, where: Filter | None = None) -> int:
-        """Return the number of records in the union of the ranges: all, if none is given."""
-        within, kept = None if ranges is None else [self._range(one) for one in ranges], self._filter(where)
+    def count(self, ranges: Range | Iterable[Range] | None = None, where: Filter | None = None) -> int:
+        """Return the number of records of a key range, or in the union of several: all, if none is given."""
+        within, kept = None if ranges is None else self._ranges(ranges), self._filter(where)
         return self._read(lambda: self.table.count(within, kept))
 
     def page(
@@ -333,6 +335,9 @@ class Records(Generic[R]):
         if len(encoded) != len(names):
             raise InvalidFieldError(self._definition.name, "key", f"{key!r} must have the fields {', '.join(names)}")
         return dict(zip(names, encoded, strict=True))
+
+    def _ranges(self, ranges: Range | Iterable[Range]) -> list[Range]:
+        return [self._range(one) for one in ranges] if isinstance(ranges, Iterable) else [self._range(ranges)]
 
     def _range(self, range: Range) -> Range:
         return translated_range(self._codec, range)

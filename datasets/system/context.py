@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from structable.datasets.coordination import fences
+from structable.datasets.coordination.watch import Watch
 from structable.datasets.errors import NotFoundError, SecretError
 from structable.datasets.records import Record, Records, RecordTable
 from structable.datasets.tables.namespaces import NAMESPACES
@@ -48,6 +49,8 @@ class Context:
         Returns the time, an aware datetime.
     keys : KeyProvider or None
         The master keys of sealed values.
+    job_beats : Watch
+        What this process saw of the beats of jobs.
     """
 
     def __init__(
@@ -55,10 +58,12 @@ class Context:
         tx: Transaction,
         tables: PrefixedTables,
         clock: Callable[[], dt.datetime],
-        keys: KeyProvider | None = None,
+        keys: KeyProvider | None,
+        job_beats: Watch,
     ) -> None:
         self.tx = tx
         self.keys = keys
+        self.job_beats = job_beats
         self._tables = tables
         self._clock = clock
         self._records: dict[str, Records[Any]] = {}

@@ -28,6 +28,8 @@ class SideChanges:
     ----------
     rows : dict of tuple to Row or None
         By key, the row as it is at the end of the range; None if there is none any more.
+    before : dict of tuple to Row or None
+        By key, the row as it was ahead of the first of these changes; None if there was none.
     oldest : datetime.datetime, optional
         When the first change of the range was committed; None if there was no change.
     complete : bool
@@ -35,6 +37,7 @@ class SideChanges:
     """
 
     rows: dict[Values, Row | None] = field(default_factory=dict)
+    before: dict[Values, Row | None] = field(default_factory=dict)
     oldest: dt.datetime | None = None
     complete: bool = True
 
@@ -52,7 +55,8 @@ def changed_rows(
     """Return the rows of one table with a change in (since, until] that may change the result; at most so many.
 
     An update that leaves equal what the join takes of a row is left out. Each change is judged by itself, never the net
-    change: after a step that was interrupted the result may stand between. With `keys_only` None stands for every row.
+    change: after a step that was interrupted the result may stand between. With `keys_only` None stands for every row,
+    and `before` stays empty.
 
     Raises
     ------
@@ -74,9 +78,13 @@ def changed_rows(
             if change.kind is RowKind.UPDATE_BEFORE:
                 before = row
                 continue
-            updates = change.kind is RowKind.UPDATE_AFTER
-            if updates and before is not None and before.key == row.key and not kernel.matters(side, before, row):
-                continue
+            was = row if change.kind is RowKind.DELETE else None
+            if change.kind is RowKind.UPDATE_AFTER and before is not None and before.key == row.key:
+                was = before
+                if not kernel.matters(side, before, row):
+                    continue
+            if not keys_only:
+                found.before.setdefault(row.key, was)
             found.rows[row.key] = None if keys_only or change.kind is RowKind.DELETE else row
             if len(found.rows) > most:
                 found.complete = False

@@ -13,7 +13,7 @@ from structable.spi import (
     UnsupportedOperationError,
     plan_schema_change,
 )
-from structable.spi.rules.schema_changes import widens
+from structable.spi.fields import widens
 from structable.spi.table_options import ChangelogProducer
 
 from .definition import ForeignKeyJoin, Side, parse_source

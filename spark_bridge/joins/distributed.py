@@ -8,7 +8,7 @@ the differences. No task reads a table as it is "now".
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
 from functools import reduce
@@ -34,12 +34,13 @@ from structable.spi import (
 )
 from structable.spi.changes import CHANGE_TYPE
 
-from .affected import changed_rows, left_rows_of
-from .joining import Counts
+from .affected import SideChanges, changed_rows, left_rows_of
+from .few_changes import RightImages, SnapshotRows, keys_are
+from .joining import Counts, differences
 from .kernel import Kernel
 from .progress import Positions
-from .rebuild import MergePass, reading
-from .spark_tasks import ChangedKeys, JoinedRows, Report, SplitRows, Staging
+from .rebuild import MergePass, difference_batches, reading
+from .spark_tasks import ChangedKeys, JoinedRows, ReferringRows, Report, SplitRows, Staging
 from .step import Staged
 from .stores import JoinStores
 
@@ -50,6 +51,10 @@ _BROADCAST_BYTES = 10 << 20
 _BROADCAST_CHANGES = 100_000
 _SCANNED_PER_READ = 20
 """A read by key costs about as much as so many rows of a scan that Spark spreads, joins included."""
+_FILTERED_PER_READ = 100
+"""And as so many of a scan that needs no join."""
+FEW = 1_000
+"""With at most so many changes of each table the driver knows them, and no table is read whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,7 @@ class _State:
     left: ScanPlan
     right: ScanPlan
     result: ScanPlan
+    snapshots: Mapping[Storage, SharedSnapshot]
 
     @property
     def positions(self) -> Positions:
@@ -110,6 +116,12 @@ class SparkSteps:
             now = state.positions
             if not since.same_feeds(now) or not now.reach(since):
                 return Staged([], now, Counts())
+            if kernel.bound.select is not None:
+                most = min(FEW, self._large)
+                lefts = changed_rows(stores.left, kernel, "left", since.left, now.left, most)
+                rights = changed_rows(stores.right, kernel, "right", since.right, now.right, most)
+                if lefts.complete and rights.complete:
+                    return self._stage_few(stores, kernel, job, state, lefts, rights)
             feeds = (
                 _Feed(stores.left, stores.join.left.store, kernel.bound.left, since.left, now.left),
                 _Feed(stores.right, stores.join.right.store, kernel.bound.right, since.right, now.right),
@@ -143,6 +155,8 @@ class SparkSteps:
             right = changed_rows(stores.right, kernel, "right", since.right, now.right, most, keys_only=True)
             if not right.complete:
                 return False
+            if kernel.bound.select is not None and max(len(left.rows), len(right.rows)) <= FEW:
+                most = min(rows // _FILTERED_PER_READ, self._large)
             affected = len(left.rows)
             for _ in left_rows_of(kernel, view.left, right.rows):
                 affected += 1
@@ -165,7 +179,37 @@ class SparkSteps:
             result = planned(stores.result, join.result.name, kernel.columns)  # before the tables
             left = planned(stores.left, join.left.name, bound.left_columns)
             right = planned(stores.right, join.right.name, bound.right_columns)
-            yield _State(left, right, result)
+            yield _State(left, right, result, snapshots)
+
+    def _stage_few(
+        self,
+        stores: JoinStores,
+        kernel: Kernel,
+        job: WriteJob,
+        state: _State,
+        left: SideChanges,
+        right: SideChanges,
+    ) -> Staged:
+        """Stage the differences of changes that the driver knows: the changed left rows are joined here."""
+        join, bound, splits = stores.join, kernel.bound, self._spark.sparkContext.defaultParallelism
+        staged = Staged([], state.positions, Counts())
+        images = RightImages.of(kernel, left.rows, right)
+        if images.keys:
+            where = keys_are(bound.foreign_key, images.keys)
+            snapshot = state.snapshots[stores.left]
+            with snapshot.plan_scan(join.left.name, where=where, columns=bound.left_columns, splits=splits) as plan:
+                splits = len(plan.splits)
+                referring = ReferringRows(join.left.store, plan.splits, images)
+                staging = Staging(join.result.store, bound, job, referring=referring)
+                staged = self._staged(self._of_splits(plan.splits), staging, state.positions)
+        if left.rows:
+            rights = SnapshotRows(state.snapshots[stores.right], stores.right, bound.right)
+            results = SnapshotRows(state.snapshots[stores.result], stores.result, bound.result)
+            found = differences(kernel, rights, results, left.rows, right.rows)
+            batches = difference_batches(kernel, found, staged.counts)
+            staged.writes.append(stores.result.stage(job, splits, 0, batches))  # no task has this number
+            staged.counts.affected += len(left.rows)
+        return staged
 
     def _table(self, store: StoreClient, plan: ScanPlan, spec: TableSpecification, letter: str) -> _Side:
         names = {name: f"{letter}{place}" for place, name in enumerate(plan.columns)}
@@ -254,12 +298,15 @@ class SparkSteps:
             rows = _differences(kernel, rows, left, right, old)
             if how == "full":
                 rows = rows.where(sf.col(CHANGE_TYPE).isNotNull())
-        reports = self._run(rows, Staging(join.result.store, bound, job, joined))
+        return self._staged(rows, Staging(join.result.store, bound, job, joined), state.positions)
+
+    def _staged(self, rows: DataFrame, staging: Staging, positions: Positions) -> Staged:
+        reports = self._run(rows, staging)
         for report in reports:
             if report.refusal is not None:
                 raise report.refusal
         counts = Counts(*(sum(one) for one in zip(*(astuple(report.counts) for report in reports), strict=True)))
-        return Staged([one.staged for one in reports if one.staged is not None], state.positions, counts)
+        return Staged([one.staged for one in reports if one.staged is not None], positions, counts)
 
     def _run(self, rows: DataFrame, staging: Staging) -> list[Report]:
         if str(self._spark.conf.get("spark.sql.adaptive.enabled")).lower() != "true":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from structable.spi import Row, RowKind, StructuredTable
+from structable.spi import Row, RowKind
 
 from .kernel import Difference, Kernel, Values
 from .progress import JoinProgress, Positions
 
-__all__ = ["BATCH_ROWS", "Counts", "batches", "differences"]
+__all__ = ["BATCH_ROWS", "Counts", "KeyedRows", "batches", "differences"]
 
 BATCH_ROWS = 10_000
 """The rows of the left table that are in memory together, with their rows of the right table and of the result."""
@@ -46,10 +47,17 @@ class Counts:
                 self.updated += 1
 
 
+class KeyedRows(Protocol):
+    """Rows of a table at one state, such as a `StructuredTable` in a transaction has them."""
+
+    def multi_read(self, keys: Iterable[Values], columns: Iterable[str] | None = None) -> list[Row]:
+        """Return the rows of these keys."""
+
+
 def differences(
     kernel: Kernel,
-    right: StructuredTable,
-    result: StructuredTable,
+    right: KeyedRows,
+    result: KeyedRows,
     left_rows: Mapping[Values, Row | None],
     right_rows: Mapping[Values, Row | None],
 ) -> Iterator[Difference]:
@@ -59,7 +67,7 @@ def differences(
     ----------
     kernel : Kernel
         The join.
-    right, result : StructuredTable
+    right, result : KeyedRows
         The tables, at the state of the rows.
     left_rows : mapping of tuple to Row or None
         The rows of the left table by their keys; None where there is none.
@@ -78,7 +86,7 @@ def differences(
 
 def joined_rows(
     kernel: Kernel,
-    right: StructuredTable,
+    right: KeyedRows,
     left_rows: Mapping[Values, Row | None],
     right_rows: Mapping[Values, Row | None],
 ) -> Iterator[tuple[Values, Values | None]]:

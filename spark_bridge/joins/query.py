@@ -139,7 +139,8 @@ def open_join(
     safe for threads.
 
     A large step takes one snapshot of each store and reads the tables and the result in Spark's tasks, which stage the
-    differences. If it affects at most one in twenty left rows, it reads these rows by their keys in the driver instead.
+    differences. If it affects at most one in twenty left rows, it reads these rows by their keys in the driver instead;
+    with few changes, which affect many, the tasks read the left rows that refer to changed ones, and nothing else.
 
     Parameters
     ----------
@@ -176,7 +177,7 @@ class _SparkWorker(JoinWorker):
             (join.right, self._stores.right),
             (join.result, self._stores.result),
         ):
-            if storage.process_local:
+            if not storage.capabilities.multi_process:
                 self.close()
                 raise UnsupportedOperationError(
                     f"join {join.name!r}: table {ref.name!r} is in {mask_url(ref.url)}, which Spark's tasks cannot "

@@ -34,6 +34,7 @@ from structable.spi import (
 from structable.spi.changes import CHANGE_TYPE
 
 from .binding import BoundJoin
+from .few_changes import RightImages
 from .joining import Counts
 from .kernel import Difference, Kernel, Values
 from .rebuild import difference_batches
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     Flags: TypeAlias = npt.NDArray[np.bool_]
 
-__all__ = ["ChangedKeys", "JoinedRows", "Report", "SplitRows", "Staging"]
+__all__ = ["ChangedKeys", "JoinedRows", "ReferringRows", "Report", "SplitRows", "Staging"]
 
 # Another attempt of the task would end the same.
 _REFUSALS = (FieldSizeLimitError, InvalidFieldError, TableNotFoundError, UnsupportedOperationError)
@@ -63,6 +64,19 @@ class SplitRows:
         with quiet_when_abandoned():
             for _, batch in _read(self.store, self.splits, batches):
                 yield pa.RecordBatch.from_arrays(batch.columns, names=list(self.names))
+
+
+@dataclass(frozen=True, slots=True)
+class ReferringRows:
+    """Yields the differences of left rows that refer to changed rows, from splits, whose numbers it is given."""
+
+    store: StoreClient
+    splits: tuple[ScanSplit, ...]
+    images: RightImages
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _, batch in _read(self.store, self.splits, batches):
+            yield self.images.differences(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +234,14 @@ class Staging:
     """Stages the differences among the rows of a task, for `mapInArrow`; yields a pickled `Report`.
 
     Without `joined`, the rows are those of the result, with the kind of difference, which is null where there is none.
+    With `referring`, they are what that makes of the numbers of splits.
     """
 
     store: StoreClient
     bound: BoundJoin
     job: WriteJob
-    joined: JoinedRows | None
+    joined: JoinedRows | None = None
+    referring: ReferringRows | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
@@ -240,7 +256,8 @@ class Staging:
         task = TaskContext.get()
         assert task is not None
         counts = Counts()
-        filled = (batch for batch in batches if batch.num_rows)
+        given = batches if self.referring is None else self.referring(batches)
+        filled = (batch for batch in given if batch.num_rows)
         rows = self._different(filled, counts) if self.joined is None else self._joined(self.joined, filled, counts)
         first = next(rows, None)
         if first is None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from structable.spi.module_names import named_module
 
 from .api import Pipeline
 from .plan import Plan
@@ -58,21 +57,12 @@ def _text(found: Plan, *, json: bool, dot: bool, mermaid: bool) -> str:
 
 
 def _pipeline(target: str) -> Pipeline:
-    module, _, name = target.partition(":")
-    if not module or not name:
-        raise typer.BadParameter(f"{target!r} must be MODULE:PIPELINE, as in app.streams:pipeline")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # where python -m looks, too
     try:
-        found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
-        raise typer.BadParameter(
-            f"there is no module {module!r} in the working directory or on Python's path"
-        ) from error
+        found, name = named_module(target, "MODULE:PIPELINE, as in app.streams:pipeline")
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     pipeline = getattr(found, name, None)
     if not isinstance(pipeline, Pipeline):
         names = sorted(key for key, value in vars(found).items() if isinstance(value, Pipeline))
-        raise typer.BadParameter(f"{module} has no Pipeline {name!r}; it has {', '.join(names) or 'none'}")
+        raise typer.BadParameter(f"{found.__name__} has no Pipeline {name!r}; it has {', '.join(names) or 'none'}")
     return pipeline

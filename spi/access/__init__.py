@@ -21,6 +21,7 @@ from .functions import FunctionTable, TableReadFunction, TableWriteFunction
 from .limiting import RateLimit
 from .opening import open_table
 from .retrying import Retry
+from .running import run_async
 from .sending import send_to, send_update_to
 from .table import AsyncTable
 
@@ -36,6 +37,7 @@ __all__ = [
     "TableWriteFunction",
     "blocking",
     "open_table",
+    "run_async",
     "send_to",
     "send_update_to",
 ]

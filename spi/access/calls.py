@@ -76,16 +76,11 @@ class Calls:
         source = self.source
         if len(pairs) > 1 and not source.has_bulk(kind):
             return all_of([_awaited(self.write(kind, (pair,))) for pair in pairs])
-        if len(pairs) == 1:
-            ((key, payload),) = pairs
-            if kind == "delete":
-                return self._call(kind, pairs, lambda: source.delete(key))
-            single = source.put if kind == "put" else source.upsert
-            return self._call(kind, pairs, lambda: single(key, payload))
-        if kind == "delete":
-            return self._call(kind, pairs, lambda: source.delete_many([key for key, _ in pairs]))
-        bulk = source.put_many if kind == "put" else source.upsert_many
-        return self._call(kind, pairs, lambda: bulk(list(pairs)))
+        return self._call(kind, pairs, lambda: source.write(kind, pairs))
+
+    def alone(self, key: Hashable, attempt: Callable[[], Awaitable[Result]]) -> Awaitable[Result]:
+        """Make a write that is not of the kinds that functions have; it counts as an update."""
+        return self._call("update", ((key, None),), attempt)
 
     async def update(self, pairs: Sequence[tuple[Hashable, Update]]) -> dict[Hashable, Exception]:
         """Update, putting defaults where there is no value; by the single function if there is one key.

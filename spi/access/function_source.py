@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from structable.spi.errors import UnsupportedOperationError
@@ -150,17 +150,14 @@ class FunctionSource(Source):
             raise TypeError(f"table {self.name!r}: get_many returned {shown(rows)}; it must return a mapping by key")
         return rows
 
-    def put(self, key: Hashable, payload: object) -> Awaitable[object]:
-        return self._call(self._write.put, key, payload)
-
-    def put_many(self, pairs: list[tuple[Hashable, object]]) -> Awaitable[object]:
-        return self._call(self._write.put_many, pairs)
-
-    def upsert(self, key: Hashable, payload: object) -> Awaitable[object]:
-        raise UnsupportedOperationError(f"table {self.name!r} is one of functions: it has no upsert")
-
-    def upsert_many(self, pairs: list[tuple[Hashable, object]]) -> Awaitable[object]:
-        raise UnsupportedOperationError(f"table {self.name!r} is one of functions: it has no upsert")
+    def write(self, kind: Kind, pairs: Sequence[tuple[Hashable, object]]) -> Awaitable[object]:
+        write = self._write
+        if len(pairs) > 1:
+            if kind == "delete":
+                return self._call(write.delete_many, [key for key, _ in pairs])
+            return self._call(write.put_many, list(pairs))
+        ((key, payload),) = pairs
+        return self._call(write.delete, key) if kind == "delete" else self._call(write.put, key, payload)
 
     def update(self, key: Hashable, update: Update) -> Awaitable[object]:
         return self._call(self._write.update, key, update.changes)
@@ -180,9 +177,3 @@ class FunctionSource(Source):
     def put_default(self, key: Hashable, default: object) -> Awaitable[object]:
         insert = getattr(self._write, "insert_if_absent", None)
         return self._call(self._write.put if insert is None else insert, key, default)
-
-    def delete(self, key: Hashable) -> Awaitable[object]:
-        return self._call(self._write.delete, key)
-
-    def delete_many(self, keys: list[Hashable]) -> Awaitable[object]:
-        return self._call(self._write.delete_many, list(keys))

@@ -191,6 +191,12 @@ class Layers:
         for error in (await self._calls.update(((key, update),))).values():
             raise error
 
+    def call(self, key: Hashable, attempt: Callable[[], Awaitable[object]]) -> asyncio.Future[Any]:
+        """Make one write of a key that is in no batch."""
+        caller = self._write_caller("update", [(key, Checked(None, True))])
+        self._work((key,), lambda: self._calls.alone(key, attempt), caller, fits=True)
+        return caller.future
+
     def write_many(self, kind: Kind, pairs: Pairs, deleted: Iterable[Hashable] = ()) -> asyncio.Future[Any]:
         """Put, upsert or delete by one bulk call, and then delete by another one."""
         gone = list(deleted)

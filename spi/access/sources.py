@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 __all__ = ["Checked", "Kind", "Source", "Update"]
@@ -32,8 +32,8 @@ class Source(ABC):
     """What a table's calls come to.
 
     Keys are those that `key_of` returned, payloads those of `checked`. The methods that do I/O raise nothing: their
-    awaitables do. None of the lists is empty or has a key twice, but those of `update_many` and `upsert_many` where
-    `repeats_keys` is true.
+    awaitables do. None of the lists is empty or has a key twice, but those of updates and upserts where `repeats_keys`
+    is true.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Source(ABC):
     readable: bool
     writable: bool
     upserts: bool
-    """Whether there are `upsert` and `upsert_many`."""
+    """Whether `write` upserts."""
     repeats_keys: bool
     """Whether a bulk write may have a key more than once, and keeps the order."""
     puts_defaults: bool
@@ -104,20 +104,8 @@ class Source(ABC):
         """Return the values of the keys that have one."""
 
     @abstractmethod
-    def put(self, key: Hashable, payload: object) -> Awaitable[object]:
-        """Set a value."""
-
-    @abstractmethod
-    def put_many(self, pairs: list[tuple[Hashable, object]]) -> Awaitable[object]:
-        """Set values; all or none."""
-
-    @abstractmethod
-    def upsert(self, key: Hashable, payload: object) -> Awaitable[object]:
-        """Merge a value."""
-
-    @abstractmethod
-    def upsert_many(self, pairs: list[tuple[Hashable, object]]) -> Awaitable[object]:
-        """Merge values; all or none."""
+    def write(self, kind: Kind, pairs: Sequence[tuple[Hashable, object]]) -> Awaitable[object]:
+        """Put, upsert or delete; all or none. By the bulk call, unless there is one pair."""
 
     @abstractmethod
     def update(self, key: Hashable, update: Update) -> Awaitable[object]:
@@ -130,11 +118,3 @@ class Source(ABC):
     @abstractmethod
     def put_default(self, key: Hashable, default: object) -> Awaitable[object]:
         """Set a value where there is none; where `puts_defaults` is false."""
-
-    @abstractmethod
-    def delete(self, key: Hashable) -> Awaitable[object]:
-        """Remove a value."""
-
-    @abstractmethod
-    def delete_many(self, keys: list[Hashable]) -> Awaitable[object]:
-        """Remove values; all or none."""

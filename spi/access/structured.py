@@ -209,17 +209,12 @@ class StructuredSource(Source):
             found.update({key: by_name[key] for key in keys if isinstance(key, _NamedKey) and key in by_name})
         return found
 
-    def put(self, key: Hashable, payload: object) -> Awaitable[object]:
-        return self._threads.call(self._table.replace, payload)
-
-    def put_many(self, pairs: list[tuple[Hashable, object]]) -> Awaitable[object]:
-        return self._threads.call(self._table.replace_many, [row for _, row in pairs])
-
-    def upsert(self, key: Hashable, payload: object) -> Awaitable[object]:
-        return self._threads.call(self._table.upsert, payload)
-
-    def upsert_many(self, pairs: list[tuple[Hashable, object]]) -> Awaitable[object]:
-        return self._threads.call(self._table.upsert_many, [row for _, row in pairs])
+    def write(self, kind: Kind, pairs: Sequence[tuple[Hashable, object]]) -> Awaitable[object]:
+        name = "replace" if kind == "put" else kind
+        given = [_for_store(key) for key, _ in pairs] if kind == "delete" else [row for _, row in pairs]
+        if len(given) == 1:
+            return self._threads.call(getattr(self._table, name), given[0])
+        return self._threads.call(getattr(self._table, f"{name}_many"), given)
 
     def update(self, key: Hashable, update: Update) -> Awaitable[object]:
         return self._threads.call(self._table.update, update.changes, update.default)
@@ -231,11 +226,17 @@ class StructuredSource(Source):
     def put_default(self, key: Hashable, default: object) -> Awaitable[object]:
         raise NotImplementedError("an update puts its default itself")
 
-    def delete(self, key: Hashable) -> Awaitable[object]:
-        return self._threads.call(self._table.delete, _for_store(key))
+    def for_store(self, key: Hashable) -> Key | dict[str, Value]:
+        """Return a checked key as the store takes it."""
+        return _for_store(key)
 
-    def delete_many(self, keys: list[Hashable]) -> Awaitable[object]:
-        return self._threads.call(self._table.delete_many, [_for_store(key) for key in keys])
+    def call(self, verb: str, *arguments: object, **options: object) -> Awaitable[Any]:
+        """Call a method of the table."""
+        return self._threads.call(lambda: getattr(self._table, verb)(*arguments, **options))
+
+    def run(self, function: Callable[[], Result]) -> Awaitable[Result]:
+        """Run a function in a thread of the table."""
+        return self._threads.call(function)
 
     def look(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -15,6 +15,7 @@ from structable.spi.values import Value
 
 from .layers import Layers
 from .sources import Checked, Source
+from .verbs import TableVerbs
 
 __all__ = ["AsyncTable"]
 
@@ -25,7 +26,7 @@ _NO_VALUE = Checked(None, True)
 _log = logging.getLogger("structable.access")
 
 
-class AsyncTable(Generic[K, V]):
+class AsyncTable(TableVerbs[K], Generic[K, V]):
     """A table whose calls an asyncio program awaits; made by `open_table`.
 
     Order. Every method takes its place when it is called, and returns a future, which may be awaited later or never.

@@ -1,25 +1,23 @@
 """The conformance suite: subclass `BackendConformance`, give it the URL of a fresh store, and run pytest.
 
-    from structable.spi.conformance import BackendConformance, Capabilities
+    from structable.spi.conformance import BackendConformance
 
     class TestMyBackend(BackendConformance):
-        capabilities = Capabilities(multi_process=False, durable_after_kill=False)
-
         @pytest.fixture
         def storage_url(self, tmp_path):
             return f"mybackend://{tmp_path}/store"
 
 Every rule of the contract is one test with the rule in its docstring. A test that is skipped names the
-capability that the backend does not declare. `run` does the same for a URL pattern, without a class.
+capability that the store does not declare; a class attribute `capabilities` takes the place of what it declares.
+`run` does the same for a URL pattern, without a class.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from structable.spi import Capabilities
 from structable.spi.needs import needing
-
-from .capabilities import Capabilities
 
 if TYPE_CHECKING:
     from .runner import run

@@ -11,11 +11,13 @@ from structable.spi import (
     Field,
     InvalidFieldError,
     InvalidSpecificationError,
+    Renamed,
     Storage,
     TableAlreadyExistsError,
     TableNotFoundError,
     TableSpecification,
     TransactionConflictError,
+    UnsupportedOperationError,
     col,
 )
 
@@ -218,3 +220,20 @@ class AdminRules(ConformanceCase):
         except TransactionConflictError:
             storage.table("noted").upsert({"id": "1", "n": 1})
         assert keys(storage.table("noted").scan()) == [("1",)]
+
+    def test_store_without_rules_refuses_them(self, storage: Storage) -> None:
+        """A store without rules of fields refuses them, and `drop_field`; it makes and changes nothing."""
+        if self.capabilities.field_rules:
+            pytest.skip("the store has rules of fields")
+        spec = NOTED.evolve(fields=[*NOTED.fields, Field.string("remark")])
+        rules = [Renamed("note", "remark", ready=True)]
+        for create in (storage.admin.create, storage.admin.create_or_update):
+            with pytest.raises(UnsupportedOperationError):
+                create(spec.evolve(rules=rules))
+        assert storage.admin.list() == []
+        storage.admin.create(spec)
+        with pytest.raises(UnsupportedOperationError):
+            storage.admin.set_rules("noted", rules)
+        with pytest.raises(UnsupportedOperationError):
+            storage.admin.drop_field("noted", "n")
+        assert storage.admin.get_specification("noted") == spec

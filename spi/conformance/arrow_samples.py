@@ -22,6 +22,8 @@ REFUSED = object()
 
 _INTEGERS = (FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG)
 _FLOATS = (FieldType.FLOAT, FieldType.DOUBLE)
+_NUMBERS = (*_INTEGERS, *_FLOATS, FieldType.DECIMAL)
+_NAIVE = (FieldType.TIMESTAMP_NTZ, FieldType.DATE)
 _WIDE = Context(prec=100)
 _DAY = 86_400_000
 _SECONDS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -59,25 +61,41 @@ class ArrowSample:
         if self.name == "arrow.uuid":
             return value if kind is FieldType.BYTES else str(uuid.UUID(bytes=value))
         if kind.integer_bits:
-            return value if -(1 << kind.integer_bits - 1) <= value < 1 << kind.integer_bits - 1 else REFUSED
+            return self._whole(kind, value)
         if kind in _FLOATS:
             return _float(kind, value)
         if kind is FieldType.DECIMAL:
-            return _decimal(field, Decimal(value))
-        if kind is FieldType.DATE:
-            return _date(value if self.name == "date32" else value / _DAY)
-        if kind in (FieldType.TIMESTAMP, FieldType.TIMESTAMP_NTZ):
-            assert isinstance(self.kind, pa.TimestampType)
-            return _time(value * 1_000_000_000 // _SECONDS[self.kind.unit], kind is FieldType.TIMESTAMP)
+            return _decimal(field, Decimal(value)) if math.isfinite(value) else REFUSED
+        if kind in (FieldType.DATE, FieldType.TIMESTAMP, FieldType.TIMESTAMP_NTZ):
+            return self._time(kind, value)
         return value
 
+    def _whole(self, kind: FieldType, value: Any) -> object:  # noqa: ANN401
+        bound = 1 << kind.integer_bits - 1
+        if not math.isfinite(value) or value != int(value) or not -bound <= value < bound:
+            return REFUSED
+        most = 2**53 if self.name == "double" else 2**24
+        return REFUSED if isinstance(value, float) and abs(value) > most else int(value)
 
-def _float(kind: FieldType, value: float) -> object:
+    def _time(self, kind: FieldType, value: int) -> object:
+        if isinstance(self.kind, pa.TimestampType):
+            nanoseconds = value * 1_000_000_000 // _SECONDS[self.kind.unit]
+        else:
+            nanoseconds = value * 1_000_000 * (_DAY if self.name == "date32" else 1)
+            if nanoseconds % (1_000_000 * _DAY):
+                return REFUSED
+        if kind is FieldType.DATE:
+            return _date(nanoseconds, 1_000_000 * _DAY)
+        return _time(nanoseconds, kind is FieldType.TIMESTAMP)
+
+
+def _float(kind: FieldType, value: float | Decimal) -> object:
     try:
         kept = struct.unpack("<f", struct.pack("<f", value))[0] if kind is FieldType.FLOAT else float(value)
     except OverflowError:
         return REFUSED
-    return REFUSED if isinstance(value, int) and kept != value else kept
+    whole = not isinstance(value, float) and value == int(value)
+    return REFUSED if whole and kept != value else kept
 
 
 def _decimal(field: Field, value: Decimal) -> object:
@@ -88,9 +106,9 @@ def _decimal(field: Field, value: Decimal) -> object:
     return kept if kept == value and abs(unscaled) < 10**field.precision else REFUSED
 
 
-def _date(days: float) -> object:
+def _date(nanoseconds: int, a_day: int) -> object:
     try:
-        return dt.date.fromordinal(719_163 + int(days)) if days == int(days) else REFUSED
+        return REFUSED if nanoseconds % a_day else dt.date.fromordinal(719_163 + nanoseconds // a_day)
     except (ValueError, OverflowError):
         return REFUSED
 
@@ -105,14 +123,14 @@ def _time(nanoseconds: int, aware: bool) -> object:
 
 def _timestamps(unit: Any) -> list[ArrowSample]:  # noqa: ANN401 - pyarrow's stubs name four literals
     second = _SECONDS[unit]
-    values = [0, second, -second, None]
+    values = [0, second, -second, 86_400 * second, None]
     if unit == "ns":
         values += [1_000, -1_000, -1, 1_001, 2**63 - 1, -(2**63) + 1]
     else:
         values += [253_402_300_799 * second, -62_135_596_800 * second, 253_402_300_800 * second, 2**63 - 1, -(2**63)]
     zoned = [pa.timestamp(unit, zone) for zone in ("UTC", "Europe/Berlin", "+05:30")]
     return [
-        ArrowSample("timestamp without zone", pa.timestamp(unit), (FieldType.TIMESTAMP_NTZ,), tuple(values)),
+        ArrowSample("timestamp without zone", pa.timestamp(unit), _NAIVE, tuple(values)),
         *(ArrowSample("timestamp with zone", kind, (FieldType.TIMESTAMP,), tuple(values)) for kind in zoned),
     ]
 
@@ -124,8 +142,7 @@ def _integers(name: str) -> ArrowSample:
         sign * (2**power + more) for power in (7, 15, 24, 31, 53, 60, 63) for sign in (1, -1) for more in (-1, 0, 1)
     ]
     values = sorted({least, 0, most, *(edge for edge in edges if least <= edge <= most)})
-    fields = (*_INTEGERS, *_FLOATS, FieldType.DECIMAL)
-    return ArrowSample(name, getattr(pa, name)(), fields, (*values, None))
+    return ArrowSample(name, getattr(pa, name)(), _NUMBERS, (*values, None))
 
 
 _TEXTS = ("", "a", "\u00e9\U0001f600", None, "longer than the twelve bytes of a view")
@@ -136,14 +153,24 @@ ARROW_SAMPLES: list[ArrowSample] = [
     ArrowSample("bool", pa.bool_(), (FieldType.BOOLEAN,), (True, False, None)),
     ArrowSample("arrow.bool8", pa.bool8(), (FieldType.BOOLEAN,), (1, 0, None, -1)),
     *map(_integers, ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")),
-    ArrowSample("halffloat", pa.float16(), _FLOATS, (1.5, -0.0, 65504.0, 2.0**-24, math.inf, math.nan, None)),
-    ArrowSample("float", pa.float32(), _FLOATS, (0.5, 1.401298464324817e-45, 3.4028234663852886e38, -math.inf, None)),
-    ArrowSample("double", pa.float64(), _FLOATS, (0.1, 5e-324, 1e39, -1e300, math.inf, math.nan, None)),
-    ArrowSample("decimal32", pa.decimal32(9, 2), (FieldType.DECIMAL,), (Decimal("1.50"), Decimal("-9999999.99"), None)),
-    ArrowSample("decimal64", pa.decimal64(18, 12), (FieldType.DECIMAL,), (Decimal("1.5"), Decimal("1.0E-11"), None)),
-    ArrowSample("decimal128", pa.decimal128(38, 0), (FieldType.DECIMAL,), (Decimal(10**28 - 1), Decimal(10**28), None)),
-    ArrowSample("decimal128", pa.decimal128(9, -3), (FieldType.DECIMAL,), (Decimal("1E+5"), None)),
-    ArrowSample("decimal256", pa.decimal256(76, 20), (FieldType.DECIMAL,), (Decimal("-0.5"), Decimal(10**50), None)),
+    ArrowSample("halffloat", pa.float16(), _NUMBERS, (1.5, 181.0, -0.0, 65504.0, 2.0**-24, math.inf, math.nan, None)),
+    ArrowSample(
+        "float",
+        pa.float32(),
+        _NUMBERS,
+        (0.5, 2.0**24, 2.0**25, 1.401298464324817e-45, 3.4028234663852886e38, -math.inf, None),
+    ),
+    ArrowSample(
+        "double",
+        pa.float64(),
+        _NUMBERS,
+        (0.1, 181.0, 2.0**53, 2.0**54, -(2.0**63), 5e-324, 1e39, -1e300, math.inf, math.nan, None),
+    ),
+    ArrowSample("decimal32", pa.decimal32(9, 2), _NUMBERS, (Decimal("1.50"), Decimal("-9999999.99"), None)),
+    ArrowSample("decimal64", pa.decimal64(18, 12), _NUMBERS, (Decimal("1.5"), Decimal("1.0E-11"), None)),
+    ArrowSample("decimal128", pa.decimal128(38, 0), _NUMBERS, (Decimal(10**28 - 1), Decimal(10**28), None)),
+    ArrowSample("decimal128", pa.decimal128(9, -3), _NUMBERS, (Decimal("1E+5"), None)),
+    ArrowSample("decimal256", pa.decimal256(76, 20), _NUMBERS, (Decimal("-0.5"), Decimal(10**50), None)),
     *(
         ArrowSample(name, getattr(pa, name)(), (FieldType.STRING,), _TEXTS)
         for name in ("string", "large_string", "string_view")
@@ -158,8 +185,8 @@ ARROW_SAMPLES: list[ArrowSample] = [
     ),
     ArrowSample("fixed_size_binary", pa.binary(2), (FieldType.BYTES,), (b"a\xff", b"\0\0", None)),
     ArrowSample("arrow.uuid", pa.uuid(), (FieldType.BYTES, FieldType.STRING), (_UUID.bytes, None)),
-    ArrowSample("date32", pa.date32(), (FieldType.DATE,), (0, -719_162, 2_932_896, None)),
-    ArrowSample("date64", pa.date64(), (FieldType.DATE,), (0, -_DAY, 1, None, 2**62 // _DAY * _DAY)),
+    ArrowSample("date32", pa.date32(), _NAIVE, (0, -719_162, 2_932_896, None)),
+    ArrowSample("date64", pa.date64(), _NAIVE, (0, -_DAY, 1, None, 2**62 // _DAY * _DAY)),
     *(sample for unit in _SECONDS for sample in _timestamps(unit)),
     *(ArrowSample("time32", pa.time32(unit)) for unit in ("s", "ms")),
     *(ArrowSample("time64", pa.time64(unit)) for unit in ("us", "ns")),

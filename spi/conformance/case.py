@@ -9,9 +9,8 @@ from typing import ClassVar, Protocol
 
 import pytest
 
-from structable.spi import Isolation, Storage, StructuredTable, TableSpecification, Transaction, connect
+from structable.spi import Capabilities, Isolation, Storage, StructuredTable, TableSpecification, Transaction, connect
 
-from .capabilities import Capabilities, meaning
 from .clients import Client
 from .interleaving import PATIENCE, Session
 
@@ -22,6 +21,9 @@ ONE_TRANSACTION = "one transaction"
 
 OpenTable = Callable[[TableSpecification], StructuredTable]
 """Creates a table and returns it as one of the views that an operation can be called on."""
+
+
+_DECLARED: dict[type, Capabilities] = {}
 
 
 class OpenSession(Protocol):
@@ -41,8 +43,6 @@ class ConformanceCase:
 
     Attributes
     ----------
-    capabilities : Capabilities
-        The abilities of the store beyond the mandatory ones.
     max_examples : int
         The number of examples of each Hypothesis property.
     max_steps : int
@@ -54,11 +54,23 @@ class ConformanceCase:
         of the store that does not wait for one.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities()
     max_examples: ClassVar[int] = 60
     max_steps: ClassVar[int] = 40
     stress_rounds: ClassVar[int] = 60
     patience: ClassVar[float] = PATIENCE
+
+    @pytest.fixture(autouse=True)
+    def _any_fixture(self, request: pytest.FixtureRequest) -> None:
+        self._request = request
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The capabilities that the store declares; the first test of a class that needs them connects to it."""
+        found = _DECLARED.get(type(self))
+        if found is None:
+            with connect(self._request.getfixturevalue("storage_url")) as storage:
+                found = _DECLARED[type(self)] = storage.capabilities
+        return found
 
     @pytest.fixture
     def storage_url(self) -> str:
@@ -137,7 +149,7 @@ class ConformanceCase:
     def require(self, capability: str) -> None:
         """Skip the test, with the capability in the reason, if the store does not declare it."""
         if not getattr(self.capabilities, capability):
-            pytest.skip(f"capability {capability} is not declared: {meaning(capability)}")
+            pytest.skip(f"capability {capability} is not declared")
 
     @staticmethod
     def fresh_id() -> str:

@@ -12,10 +12,7 @@ from structable.spi import (
     FieldSizeLimitError,
     FieldType,
     InvalidFieldError,
-    RecordExistsError,
-    RecordNotFoundError,
     Storage,
-    StructableError,
     StructuredTable,
     TableSpecification,
     WriteMode,
@@ -32,40 +29,6 @@ __all__ = ["JobModeRules"]
 class JobModeRules(JobCase):
     """Each mode has the effect of the operation of the same name."""
 
-    def test_job_upsert(self, storage: Storage, target: StructuredTable) -> None:
-        """Mode upsert inserts rows, or changes the columns of the batch and keeps the others; null is null."""
-        self.run_job(storage, WriteMode.UPSERT, [{"id": 1, "n": 10, "tag": None}, {"id": 3, "n": 30, "tag": "a"}])
-        assert plain(target.scan()) == [item(1, n=10, note="x"), item(2, n=2, tag="a"), item(3, n=30, tag="a")]
-        assert keys(target.scan_index("tag", "a")) == [(2,), (3,)]
-
-    def test_job_replace(self, storage: Storage, target: StructuredTable) -> None:
-        """Mode replace makes rows exactly as in the batch: columns that it lacks become null."""
-        self.run_job(storage, WriteMode.REPLACE, [{"id": 1, "n": 10}, {"id": 3, "n": 30}])
-        assert plain(target.scan()) == [item(1, n=10), item(2, n=2, tag="a"), item(3, n=30)]
-        assert keys(target.scan_index("tag", "a")) == [(2,)]
-
-    def test_job_insert(self, storage: Storage, target: StructuredTable) -> None:
-        """Mode insert puts new rows."""
-        self.run_job(storage, WriteMode.INSERT, [{"id": 4, "tag": "a"}, {"id": 3, "tag": "b"}])
-        assert plain(target.scan()) == [*BEFORE, item(3, tag="b"), item(4, tag="a")]
-        assert keys(target.scan_index("tag", "a")) == [(1,), (2,), (4,)]
-
-    def test_job_insert_of_an_existing_key(self, storage: Storage, target: StructuredTable) -> None:
-        """Mode insert rejects a job with a key that exists: `RecordExistsError`, and nothing is written."""
-        with pytest.raises(RecordExistsError):
-            self.run_job(storage, WriteMode.INSERT, [{"id": 3, "n": 3}, {"id": 2, "n": 3}, {"id": 4, "n": 3}])
-        assert plain(target.scan()) == BEFORE
-
-    def test_job_insert_of_one_key_twice(self, storage: Storage, target: StructuredTable) -> None:
-        """Mode insert rejects a repeated key in a job, in one batch or in two partitions, and nothing is written."""
-        with pytest.raises(StructableError):
-            self.run_job(storage, WriteMode.INSERT, [{"id": 3, "n": 1}, {"id": 3, "n": 1}])
-        job = self.job(storage, WriteMode.INSERT)
-        staged = [storage.stage(job, partition, 0, [batch([{"id": 3, "n": 1}])]) for partition in range(2)]
-        with pytest.raises(StructableError):
-            storage.commit_write(job, staged)
-        assert plain(target.scan()) == BEFORE
-
     @pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.REPLACE, WriteMode.OVERWRITE, WriteMode.UPDATE])
     def test_job_one_key_twice(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
         """One key twice in a job: the last of the last partition wins, in mode update any, once, in table and index."""
@@ -81,21 +44,6 @@ class JobModeRules(JobCase):
         tags = [tag for tag in "apqr" if (1,) in keys(target.scan_index("tag", tag))]
         assert tags == [row["tag"]]
         assert keys(target.scan()) == ([(1,)] if mode is WriteMode.OVERWRITE else [(1,), (2,)])
-
-    def test_job_update(self, storage: Storage, target: StructuredTable) -> None:
-        """Mode update changes rows that exist; a key that does not is `RecordNotFoundError`, and nothing is written."""
-        self.run_job(storage, WriteMode.UPDATE, [{"id": 2, "n": 20}, {"id": 1, "n": 10}])
-        after = [item(1, n=10, tag="a", note="x"), item(2, n=20, tag="a")]
-        assert plain(target.scan()) == after
-        with pytest.raises(RecordNotFoundError):
-            self.run_job(storage, WriteMode.UPDATE, [{"id": 2, "n": 0}, {"id": 3, "n": 0}])
-        assert plain(target.scan()) == after
-
-    def test_job_delete(self, storage: Storage, target: StructuredTable) -> None:
-        """Mode delete accepts batches of key columns; an absent key is no error."""
-        self.run_job(storage, WriteMode.DELETE, [{"id": 1}, {"id": 9}])
-        assert plain(target.scan()) == BEFORE[1:]
-        assert keys(target.scan_index("tag", "a")) == [(2,)]
 
     def test_job_overwrite(self, storage: Storage, target: StructuredTable) -> None:
         """Mode overwrite replaces the whole table: rows, columns and index entries not in the job are gone."""

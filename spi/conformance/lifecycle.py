@@ -201,10 +201,6 @@ class LifecycleRules(ConformanceCase):
             for text in (storage.url, repr(storage), str(storage)):
                 assert given.password not in text
 
-    def test_process_local_is_declared(self, storage: Storage) -> None:
-        """`process_local` is whether other processes cannot reach the data: the opposite of `multi_process`."""
-        assert storage.process_local is not self.capabilities.multi_process
-
     @pytest.mark.parametrize(
         "error",
         [

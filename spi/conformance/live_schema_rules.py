@@ -122,6 +122,19 @@ class LiveSchemaRules(ConformanceCase):
         added = {"added": None} if changed else {}
         assert plain(found) == [{"id": "a", "note": "x", "n": expected, **added}]
 
+    def test_view_meets_another_schema(self, hasty: Storage) -> None:
+        """A view that was used before its table is changed checks each write again, by the schema that it meets."""
+        hasty.admin.create(NARROW)
+        views = {write: hasty.table("noted") for write in WRITES}
+        for view in views.values():
+            view.upsert({"id": "a", "note": "x", "n": 1})
+        hasty.admin.create_or_update(WIDEST)
+        for write, view in views.items():
+            hasty.table("noted").replace({"id": "a", "note": "x", "n": 1})
+            WRITES[write](view)
+            found = hasty.table("noted").scan(where=col("note") == "x")
+            assert plain(found) == [{"id": "a", "note": "x", "n": 2, "added": None}], write
+
     @pytest.mark.parametrize("write", ["upsert", "delete", "increment"])
     def test_writes_do_not_reach_a_table_made_again(self, hasty: Storage, write: str) -> None:
         """Writes of a transaction to a table dropped meanwhile never appear in a new table of its name."""

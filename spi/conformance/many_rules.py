@@ -76,28 +76,6 @@ class ManyRules(ConformanceCase):
             REFUSED[name](table)
         assert plain(table.scan()) == [item(1, n=1)]
 
-    def test_replace_many(self, open_table: OpenTable) -> None:
-        """`replace_many` makes rows exactly as given, of a repeated key as given last; other fields become null."""
-        table = open_table(ITEMS)
-        table.upsert_many([item(1, n=5, tag="a", rank=1), item(2, tag="b")])
-        rows: list[Record] = [{"id": 1, "n": 6}, {"id": 3, "tag": "c"}, {"id": 1, "rank": 7}]
-        table.replace_many(iter(rows))
-        assert plain(table.scan()) == [item(1, rank=7), item(2, tag="b"), item(3, tag="c")]
-        assert keys(table.scan_index("tag", "a")) == []
-        table.replace_many([])
-        assert table.count() == 3
-
-    def test_delete_many(self, open_table: OpenTable) -> None:
-        """`delete_many` deletes rows and index entries; absent and repeated keys are no error."""
-        table = open_table(ITEMS)
-        table.upsert_many([item(number, tag="a") for number in range(5)])
-        wanted: list[Key] = [(3,), {"id": 1}, (99,), (1,)]
-        table.delete_many(iter(wanted))
-        assert keys(table.scan()) == [(0,), (2,), (4,)]
-        assert keys(table.scan_index("tag", "a")) == [(0,), (2,), (4,)]
-        table.delete_many([])
-        assert table.count() == 3
-
     def test_delete_many_of_an_oversized_key(self, open_table: OpenTable) -> None:
         """A key over the limit is `FieldSizeLimitError`, and no other row is deleted."""
         table = open_table(GRID)

@@ -14,7 +14,6 @@ from structable.spi import (
     Change,
     FieldSizeLimitError,
     InvalidFieldError,
-    RecordExistsError,
     RowKind,
     Storage,
     TransactionClosedError,
@@ -23,7 +22,7 @@ from structable.spi import (
 
 from .case import OpenTable
 from .merge_case import MergeCase
-from .samples import GRID, ITEMS, Record, grid_rows, item, keys, plain
+from .samples import ITEMS, Record, item, keys, plain
 
 __all__ = ["RowKindRules"]
 
@@ -159,29 +158,6 @@ class RowKindRules(MergeCase):
         table.apply_changes(("-D" if number % 3 else "+U", {"id": number, "n": 1}) for number in range(3000))
         assert keys(table.scan_index("tag", "a")) == [(number,) for number in range(0, 3000, 3)]
         assert table.count() == 1000
-
-    def test_insert_many(self, open_table: OpenTable) -> None:
-        """`insert_many` puts new rows, from any iterable."""
-        self.require("table_types")
-        table = open_table(GRID)
-        rows = grid_rows()
-        table.insert_many(iter(rows[::-1]))
-        assert plain(table.scan()) == rows
-        assert keys(table.scan_index("v", 4)) == [(row["k1"], row["k2"], row["k3"]) for row in rows if row["v"] == 4]
-        table.insert_many([])
-        assert table.count() == len(rows)
-
-    def test_insert_many_of_an_existing_key(self, open_table: OpenTable) -> None:
-        """A key that exists, or comes twice, is `RecordExistsError`, and no row is put."""
-        self.require("table_types")
-        table = open_table(ITEMS)
-        table.upsert({"id": 1, "n": 1})
-        for rows in ([{"id": 2}, {"id": 1}], [{"id": 1, "n": 1}], [{"id": 2}, {"id": 3}, {"id": 2}]):
-            with pytest.raises(RecordExistsError):
-                table.insert_many(rows)
-            assert plain(table.scan()) == [item(1, n=1)]
-        table.insert_many([{"id": 2}])
-        assert table.count() == 2
 
     @pytest.mark.parametrize("name", NO_ROWS)
     def test_insert_many_of_bad_rows(self, open_table: OpenTable, name: str) -> None:

@@ -29,7 +29,10 @@ from .samples import ITEMS, NOTED, item, keys, plain
 
 __all__ = ["StoreRules"]
 
-READS = {"auto_commit", "count", "explain", "multi_read", "multi_scan", "read", "scan", "scan_index", "specification"}
+READS = {
+    *("auto_commit", "count", "explain", "multi_read", "multi_scan", "read", "scan", "scan_index", "specification"),
+    *("to_arrow", "to_pandas", "to_polars"),
+}
 
 
 def writes_of(table: StructuredTable) -> dict[str, Callable[[], object]]:
@@ -139,7 +142,7 @@ class StoreRules(ConformanceCase):
             with reader.plan_scan("items", columns=["id"], splits=3) as plan:
                 storage.table("items").delete_all(Range.all())
                 batches = [batch for split in plan.splits for batch in reader.read_split(split)]
-                if not reader.process_local:
+                if reader.capabilities.multi_process:
                     split = plan.splits[0]
                     again = sum(batch.num_rows for batch in read_split(storage_url, split, read_only=True))
                     assert again == sum(batch.num_rows for batch in reader.read_split(split))

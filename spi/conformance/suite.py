@@ -11,6 +11,7 @@ from .bulk_scans import BulkScanRules
 from .concurrency import ThreadCases
 from .conflict_rules import ConflictRules
 from .decimal_rules import DecimalRules
+from .derived_field_rules import DerivedFieldRules
 from .feed_concurrency import FeedConcurrency
 from .feed_job_rules import FeedJobRules
 from .feed_keyless_rules import FeedKeylessRules
@@ -21,6 +22,7 @@ from .feed_rules import FeedRules
 from .feed_schema_rules import FeedSchemaRules
 from .feed_snapshot_rules import FeedSnapshotRules
 from .filter_rules import FilterRules
+from .frame_rules import FrameRules
 from .histories import Histories
 from .index_rules import IndexRules
 from .interruption_rules import InterruptionRules
@@ -46,10 +48,14 @@ from .processes import ForkCases, ProcessCases
 from .random_feeds import RandomFeeds
 from .random_merges import RandomMerges
 from .random_patches import RandomPatches
+from .random_ruled_rows import RandomRuledRows
 from .range_rules import RangeRules
 from .read_rules import ReadRules
+from .renamed_field_rules import RenamedFieldRules
 from .rolling_upgrade_rules import RollingUpgradeRules
 from .row_kind_rules import RowKindRules
+from .rule_change_rules import RuleChangeRules
+from .ruled_job_rules import RuledJobRules
 from .runner_rules import RunnerRules
 from .scan_aggregate_rules import ScanAggregateRules
 from .scan_rules import ScanRules
@@ -86,6 +92,11 @@ class BackendConformance(
     SchemaChangeRules,
     LiveSchemaRules,
     RollingUpgradeRules,
+    RuleChangeRules,
+    DerivedFieldRules,
+    RenamedFieldRules,
+    RuledJobRules,
+    RandomRuledRows,
     WriteRules,
     ReadRules,
     AtomicRules,
@@ -117,6 +128,7 @@ class BackendConformance(
     SharedPlanRules,
     JobModeRules,
     ArrowRules,
+    FrameRules,
     JobIdRules,
     JobRaceRules,
     JobRules,
@@ -148,4 +160,4 @@ class BackendConformance(
     RandomFeeds,
     StateMachineCase,
 ):
-    """The whole suite. Override the fixture `storage_url`, and declare `capabilities`; nothing else is needed."""
+    """The whole suite. Override the fixture `storage_url`; nothing else is needed."""

@@ -1,54 +1,134 @@
-"""Rules of `upsert`, `upsert_many`, `replace`, `insert`, `update` and `delete`."""
+"""Rules of `upsert`, `replace`, `insert`, `update` and `delete`: by calls, by calls of many, and by jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import TypeVar
 
 import pytest
 
-from structable.spi import InvalidFieldError, RecordExistsError, RecordNotFoundError, Storage, Value
+from structable.spi import (
+    InvalidFieldError,
+    RecordExistsError,
+    RecordNotFoundError,
+    Storage,
+    StructableError,
+    StructuredTable,
+    Value,
+)
 
 from .case import ConformanceCase, OpenTable
-from .samples import GRID, ITEMS, item, keys, plain
+from .samples import GRID, ITEMS, Record, item, keys, plain
+from .write_jobs import batch
 
 __all__ = ["WriteRules"]
 
+Refused = TypeVar("Refused", bound=StructableError)
 FULL = item(1, n=5, tag="a", note="x", rank=7, cost=1.5)
+
+
+class Writing:
+    """Writes rows to a table in one of the ways."""
+
+    def __init__(self, way: str, storage: Storage, table: StructuredTable) -> None:
+        self.way = way
+        self.table = table
+        self._storage = storage
+
+    def __call__(self, verb: str, *rows: Record) -> None:
+        """Write rows by a verb, or by a job of its mode whose partitions have one row each."""
+        if self.way == "jobs":
+            job = self._storage.begin_write("items", mode=verb, job_id=ConformanceCase.fresh_id())
+            staged = [self._storage.stage(job, place, 0, [batch([row])]) for place, row in enumerate(rows)]
+            self._storage.commit_write(job, staged)
+        elif "many" in self.way:
+            getattr(self.table, f"{verb}_many")(iter(rows))
+        else:
+            for row in rows:
+                getattr(self.table, verb)(row)
+
+    def refuse(self, error: type[Refused], verb: str, refused: Record, other: Record) -> Refused:
+        """Write a row that is refused, after another one where both are written together."""
+        together = "many" in self.way or self.way == "jobs"
+        with pytest.raises(error) as refusal:
+            self(verb, *([other, refused] if together else [refused]))
+        return refusal.value
 
 
 class WriteRules(ConformanceCase):
     """Each operation's rule, in the auto-commit view and in a transaction."""
 
-    def test_upsert_inserts_an_absent_row(self, open_table: OpenTable) -> None:
-        """`upsert` inserts the row; fields that it does not name are null."""
-        table = open_table(ITEMS)
-        table.upsert({"id": 1, "n": 5})
-        assert plain(table.scan()) == [item(1, n=5)]
+    @pytest.fixture(
+        params=["calls", "calls of a transaction", "calls of many", "calls of many in a transaction", "jobs"]
+    )
+    def writing(self, request: pytest.FixtureRequest, storage: Storage) -> Iterator[Writing]:
+        """Write rows in each way in which they reach a table: what a write does to a row is the same."""
+        storage.admin.create(ITEMS)
+        with ExitStack() as stack:
+            table = storage.table("items")
+            if "transaction" in request.param:
+                table = stack.enter_context(storage.transaction()).table("items")
+            yield Writing(request.param, storage, table)
 
-    def test_upsert_changes_named_fields_and_keeps_the_others(self, open_table: OpenTable) -> None:
-        """`upsert` changes the named fields of a row that exists and keeps the others."""
-        table = open_table(ITEMS)
-        table.upsert(FULL)
-        table.upsert({"id": 1, "n": 6, "tag": "b"})
-        assert table.read((1,)) == {**FULL, "n": 6, "tag": "b"}
+    def test_upsert(self, writing: Writing) -> None:
+        """`upsert` inserts an absent row, and changes the named fields of others; unnamed ones are null, or stay."""
+        writing.table.upsert(FULL)
+        writing(
+            "upsert", {"id": 3, "n": 3}, {"id": 1, "n": 6, "tag": None}, {"id": 2, "tag": "b"}, {"id": 1, "note": "y"}
+        )
+        changed = {**FULL, "n": 6, "tag": None, "note": "y"}
+        assert plain(writing.table.scan()) == [changed, item(2, tag="b"), item(3, n=3)]
+        assert [keys(writing.table.scan_index("tag", tag)) for tag in ("a", "b", None)] == [[], [(2,)], [(1,), (3,)]]
 
-    def test_upsert_of_none_sets_null(self, open_table: OpenTable) -> None:
-        """A field named with None becomes null, indexed or not."""
-        table = open_table(ITEMS)
-        table.upsert(FULL)
-        table.upsert({"id": 1, "n": None, "tag": None})
-        assert table.read((1,)) == {**FULL, "n": None, "tag": None}
-        assert keys(table.scan_index("tag", "a")) == []
-        assert keys(table.scan_index("tag", None)) == [(1,)]
-
-    def test_upsert_of_the_key_alone(self, open_table: OpenTable) -> None:
+    def test_upsert_of_the_key_alone(self, writing: Writing) -> None:
         """`upsert` that names only the key makes a row of nulls, and changes nothing in a row that exists."""
-        table = open_table(ITEMS)
-        table.upsert({"id": 1})
-        assert table.read((1,)) == item(1)
-        table.upsert(FULL)
-        table.upsert({"id": 1})
-        assert table.read((1,)) == FULL
+        writing.table.upsert(FULL)
+        writing("upsert", {"id": 1}, {"id": 2})
+        assert plain(writing.table.scan()) == [FULL, item(2)]
+
+    def test_replace(self, writing: Writing) -> None:
+        """`replace` makes rows exactly as given, of a repeated key as given last; unnamed fields become null."""
+        writing.table.upsert_many([FULL, item(2, tag="b")])
+        writing("replace", {"id": 1, "n": 6}, {"id": 3, "tag": "c"}, {"id": 1, "note": "y"})
+        assert plain(writing.table.scan()) == [item(1, note="y"), item(2, tag="b"), item(3, tag="c")]
+        assert keys(writing.table.scan_index("tag", "a")) == []
+        assert keys(writing.table.scan_index("rank", None)) == [(1,), (2,), (3,)]
+
+    def test_insert(self, writing: Writing) -> None:
+        """`insert` puts new rows; `RecordExistsError` if the key of one exists, and none is put."""
+        table = writing.table
+        table.insert({"id": 1, "n": 1})
+        writing("insert", {"id": 4, "tag": "a"}, {"id": 3, "n": 3})
+        rows = [item(1, n=1), item(3, n=3), item(4, tag="a")]
+        assert plain(table.scan()) == rows
+        refusal = writing.refuse(RecordExistsError, "insert", {"id": 1, "n": 2, "tag": "b"}, {"id": 7})
+        assert (refusal.table, refusal.key) == ("items", (1,))
+        if "many" in writing.way or writing.way == "jobs":
+            writing.refuse(StructableError, "insert", {"id": 7}, {"id": 7})
+        assert plain(table.scan()) == rows
+        assert [keys(table.scan_index("tag", tag)) for tag in "ab"] == [[(4,)], []]
+
+    def test_update(self, writing: Writing) -> None:
+        """`update` changes named fields of rows that exist; an absent one is `RecordNotFoundError`, but in many."""
+        table = writing.table
+        table.insert_many([FULL, item(2, n=2)])
+        writing("update", {"id": 2, "n": 20, "tag": "c"}, {"id": 1, "n": None, "tag": "b"})
+        rows = [{**FULL, "n": None, "tag": "b"}, item(2, n=20, tag="c")]
+        assert plain(table.scan()) == rows
+        assert [keys(table.scan_index("tag", tag)) for tag in "ab"] == [[], [(1,)]]
+        if "many" not in writing.way:
+            refusal = writing.refuse(RecordNotFoundError, "update", {"id": 3, "n": 0}, {"id": 2, "n": 0})
+            assert (refusal.table, refusal.key) == ("items", (3,))
+            assert plain(table.scan()) == rows
+
+    def test_delete(self, writing: Writing) -> None:
+        """`delete` removes rows and their index entries; absent and repeated keys are no error."""
+        writing.table.upsert_many([FULL, item(2, tag="a"), item(3, tag="a")])
+        writing("delete", {"id": 3}, {"id": 1}, {"id": 99}, {"id": 1})
+        assert plain(writing.table.scan()) == [item(2, tag="a")]
+        assert keys(writing.table.scan_index("tag", "a")) == [(2,)]
+        assert keys(writing.table.scan_index("rank", 7)) == []
 
     def test_upsert_takes_any_mapping(self, open_table: OpenTable) -> None:
         """A row is a mapping; a `Row` that was read is one."""
@@ -68,22 +148,6 @@ class WriteRules(ConformanceCase):
         row["n"] = 2
         row["id"] = 3
         assert plain(table.scan()) == [item(1, n=1)]
-
-    def test_upsert_many(self, open_table: OpenTable) -> None:
-        """`upsert_many` does the same in bulk: each row is inserted, or merged with the existing one."""
-        table = open_table(ITEMS)
-        table.upsert(FULL)
-        table.upsert_many([{"id": 3, "n": 3}, {"id": 1, "n": 1}, {"id": 2, "tag": "b"}])
-        assert plain(table.scan()) == [{**FULL, "n": 1}, item(2, tag="b"), item(3, n=3)]
-        table.upsert_many([])
-        assert table.count() == 3
-
-    def test_upsert_many_applies_rows_in_their_order(self, open_table: OpenTable) -> None:
-        """Of two rows of one key in `upsert_many`, the later is applied to the result of the earlier."""
-        table = open_table(ITEMS)
-        table.upsert_many([{"id": 1, "n": 1, "note": "x"}, {"id": 2}, {"id": 1, "n": 2, "tag": "b"}])
-        assert plain(table.scan()) == [item(1, n=2, note="x", tag="b"), item(2)]
-        assert keys(table.scan_index("tag", "b")) == [(1,)]
 
     def test_upsert_many_writes_none_if_one_is_refused(self, open_table: OpenTable) -> None:
         """A call that raises has no effect: one bad row, and none of `upsert_many` is written."""
@@ -123,26 +187,6 @@ class WriteRules(ConformanceCase):
         assert table.count() == 3000
         assert len(list(table.scan_index("v", 3))) == len([row for row in rows if row["v"] == 3])
 
-    def test_replace_makes_the_row_exactly_this(self, open_table: OpenTable) -> None:
-        """`replace`: the row is exactly this, unnamed fields become null."""
-        table = open_table(ITEMS)
-        table.upsert(FULL)
-        table.replace({"id": 1, "note": "y"})
-        table.replace({"id": 2, "n": 2})
-        assert plain(table.scan()) == [item(1, note="y"), item(2, n=2)]
-        assert keys(table.scan_index("tag", "a")) == []
-        assert keys(table.scan_index("rank", None)) == [(1,), (2,)]
-
-    def test_insert(self, open_table: OpenTable) -> None:
-        """`insert` puts a new row, and is `RecordExistsError` if the key exists; the existing row stays."""
-        table = open_table(ITEMS)
-        table.insert({"id": 1, "n": 1})
-        with pytest.raises(RecordExistsError) as refusal:
-            table.insert({"id": 1, "n": 2, "tag": "b"})
-        assert (refusal.value.table, refusal.value.key) == ("items", (1,))
-        assert plain(table.scan()) == [item(1, n=1)]
-        assert keys(table.scan_index("tag", "b")) == []
-
     def test_insert_after_delete(self, open_table: OpenTable) -> None:
         """A deleted key does not exist: it can be inserted again, and nothing of the old row comes back."""
         table = open_table(ITEMS)
@@ -150,23 +194,6 @@ class WriteRules(ConformanceCase):
         table.delete((1,))
         table.insert({"id": 1, "rank": 2})
         assert table.read((1,)) == item(1, rank=2)
-
-    def test_update_changes_named_fields(self, open_table: OpenTable) -> None:
-        """`update` changes the named fields of an existing row and keeps the others."""
-        table = open_table(ITEMS)
-        table.insert(FULL)
-        table.update({"id": 1, "n": None, "tag": "b"})
-        assert table.read((1,)) == {**FULL, "n": None, "tag": "b"}
-        assert keys(table.scan_index("tag", "a")) == []
-        assert keys(table.scan_index("tag", "b")) == [(1,)]
-
-    def test_update_of_an_absent_row(self, open_table: OpenTable) -> None:
-        """`update` of an absent row without a default is `RecordNotFoundError`, and makes no row."""
-        table = open_table(ITEMS)
-        with pytest.raises(RecordNotFoundError) as refusal:
-            table.update({"id": 1, "n": 1})
-        assert (refusal.value.table, refusal.value.key) == ("items", (1,))
-        assert table.count() == 0
 
     def test_update_with_a_default(self, open_table: OpenTable) -> None:
         """`update` of an absent row puts the default and then applies the change; a row that exists ignores it."""
@@ -187,17 +214,6 @@ class WriteRules(ConformanceCase):
         with pytest.raises(InvalidFieldError):
             table.update({"id": 3, "n": 3}, default={"id": 4})
         assert table.count() == 2
-
-    def test_delete(self, open_table: OpenTable) -> None:
-        """`delete` removes the row and its index entries; an absent one is no error."""
-        table = open_table(ITEMS)
-        table.upsert_many([FULL, item(2, tag="a")])
-        table.delete((1,))
-        table.delete((1,))
-        table.delete((99,))
-        assert plain(table.scan()) == [item(2, tag="a")]
-        assert keys(table.scan_index("tag", "a")) == [(2,)]
-        assert keys(table.scan_index("rank", 7)) == []
 
     def test_write_after_write_in_one_transaction(self, storage: Storage) -> None:
         """Writes of one row in one transaction build on one another, and the last state is committed."""

@@ -24,10 +24,10 @@ from structable.spi.filters import (
 )
 from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
+from structable.spi.value_checks import check_value
 from structable.spi.values import NAN, Value, is_nan
 
 from .fields import check_field
-from .values import check_value
 
 __all__ = ["bind_filter"]
 

@@ -8,10 +8,10 @@ from structable.spi.errors import InvalidFieldError
 from structable.spi.ranges import Range
 from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
+from structable.spi.value_checks import check_value
 from structable.spi.values import Value
 
 from .arguments import check_flag
-from .values import check_value
 
 __all__ = ["check_range"]
 

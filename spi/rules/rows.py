@@ -8,10 +8,10 @@ from structable.spi.errors import FieldSizeLimitError, InvalidFieldError
 from structable.spi.fields import Field
 from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
+from structable.spi.value_checks import check_value
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Value, value_size
 
 from .fields import check_field
-from .values import check_value
 
 __all__ = ["check_index_sizes", "check_key", "check_row", "check_row_size"]
 

@@ -13,13 +13,13 @@ from structable.spi.operations import Scan
 from structable.spi.ranges import Range
 from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
+from structable.spi.value_checks import check_value
 from structable.spi.values import Value
 
 from .arguments import check_flag, check_many
 from .fields import check_columns, check_indexed_field
 from .filters import bind_filter
 from .ranges import check_range
-from .values import check_value
 
 __all__ = ["ScanRequest", "check_limit", "check_order", "check_splits", "row_columns"]
 

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
-from structable.spi.errors import SchemaIncompatibleError
-from structable.spi.fields import Field, FieldType
+from structable.spi.errors import InvalidFieldError, InvalidSpecificationError, SchemaIncompatibleError
+from structable.spi.field_rules import FieldRule, Retired, named_fields, retired_since
+from structable.spi.fields import Field, widens
+from structable.spi.showing import not_a_field
 from structable.spi.specification import MeaninglessOptions, TableSpecification
 from structable.spi.table_options import FEED_OPTIONS, TableOptions
 
-__all__ = ["SchemaChange", "holds_values_of", "plan_schema_change", "widens"]
+__all__ = [
+    "NOTHING_TAKEN",
+    "TAKEN_TABLE",
+    "SchemaChange",
+    "holds_values_of",
+    "plan_schema_change",
+    "taken_field",
+    "taken_index",
+    "without_field",
+]
 
-_WIDENINGS = (
-    (FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG),
-    (FieldType.FLOAT, FieldType.DOUBLE),
-)
+NOTHING_TAKEN: Final[Mapping[str, int]] = MappingProxyType({})
+TAKEN_TABLE = "table"
+"""The key of a retired table among what revisions took away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,8 @@ class SchemaChange:
         Indexed fields that the specification does not index.
     changed_options : bool
         Whether the options become others.
+    taken : mapping of str to int
+        What revisions took away and what the table still lacks, by `taken_field`, `taken_index` and `TAKEN_TABLE`.
     """
 
     before: TableSpecification
@@ -46,6 +61,7 @@ class SchemaChange:
     kept_fields: tuple[Field, ...] = ()
     kept_indexes: tuple[str, ...] = ()
     changed_options: bool = False
+    taken: Mapping[str, int] = dataclasses.field(default_factory=lambda: NOTHING_TAKEN)
 
     @property
     def empty(self) -> bool:
@@ -53,18 +69,45 @@ class SchemaChange:
         return not (self.added_fields or self.widened_fields or self.added_indexes or self.changed_options)
 
 
-def plan_schema_change(before: TableSpecification, wanted: TableSpecification) -> SchemaChange:
+def taken_field(name: str) -> str:
+    """Return the key of a field among what revisions took away."""
+    return f"field {name}"
+
+
+def taken_index(name: str) -> str:
+    """Return the key of an index among what revisions took away."""
+    return f"index {name}"
+
+
+def plan_schema_change(
+    before: TableSpecification,
+    wanted: TableSpecification,
+    *,
+    taken: Mapping[str, int] = NOTHING_TAKEN,
+    revision: int | None = None,
+) -> SchemaChange:
     """Compare a table with a specification of it.
 
     The table keeps what it has beyond the specification. It has the order of the specification's fields and indexes if
     these are all, otherwise its own, with the new ones at the end.
+
+    Parameters
+    ----------
+    before, wanted : TableSpecification
+        The table, and what it must have.
+    taken : mapping of str to int
+        What revisions took away: it may only be brought back on behalf of a revision.
+    revision : int, optional
+        That revision.
 
     Raises
     ------
     SchemaIncompatibleError
         With every difference that is not allowed.
     """
-    differences: list[str] = []
+    differences = _of_rules(before, wanted, taken)
+    if revision is None:
+        differences += _taken_away(before, wanted, taken)
     future = {field.name: field for field in before.fields}
     widened: list[Field] = []
     kept: list[Field] = []
@@ -99,20 +142,84 @@ def plan_schema_change(before: TableSpecification, wanted: TableSpecification) -
     future |= {field.name: field for field in (*widened, *added)}
     options = _merged_options(before, wanted)
     has_type = before.has_type or wanted.has_type  # an older program may not name the options that have a meaning
+    indexes = _united(before.indexes, wanted.indexes)
+    try:
+        after = before.evolve(
+            fields=[future[name] for name in _united(before.field_names, wanted.field_names)],
+            indexes=indexes,
+            options=options if has_type else MeaninglessOptions(options),
+        )
+    except InvalidSpecificationError as error:  # a rule does not allow a wider field
+        raise SchemaIncompatibleError(before.name, [str(error)]) from None
+    back = {*(taken_field(field.name) for field in added), *map(taken_index, indexes)}
     return SchemaChange(
         before,
-        before.evolve(
-            fields=[future[name] for name in _united(before.field_names, wanted.field_names)],
-            indexes=_united(before.indexes, wanted.indexes),
-            options=options if has_type else MeaninglessOptions(options),
-        ),
+        after,
         added,
         tuple(widened),
         tuple(name for name in wanted.indexes if name not in before.indexes),
         tuple(kept),
         tuple(name for name in before.indexes if name not in wanted.indexes),
         dict(before.options) != options,
+        {what: number for what, number in taken.items() if what not in back},
     )
+
+
+def _of_rules(before: TableSpecification, wanted: TableSpecification, taken: Mapping[str, int]) -> list[str]:
+    since = retired_since(before.rules)
+    if since is not None:
+        by = f" by revision {taken[TAKEN_TABLE]}" if TAKEN_TABLE in taken else ""
+        return [f"it is retired{by} since {since.isoformat(sep=' ')}; restore it by rules without Retired"]
+    if wanted.rules and set(map(_of_any_state, wanted.rules)) != set(map(_of_any_state, before.rules)):
+        return [f"the rules are {[*before.rules]!r} and cannot become {[*wanted.rules]!r}; set_rules changes them"]
+    return []
+
+
+def _of_any_state(rule: FieldRule) -> FieldRule:
+    return rule if isinstance(rule, Retired) else replace(rule, ready=True)
+
+
+def _taken_away(before: TableSpecification, wanted: TableSpecification, taken: Mapping[str, int]) -> list[str]:
+    fields = [name for name in wanted.field_names if name not in before and taken_field(name) in taken]
+    indexes = [
+        name
+        for name in wanted.indexes
+        if name not in fields and name not in before.indexes and taken_index(name) in taken
+    ]
+    return [
+        *(f"revision {taken[taken_field(name)]} took the field {name!r} away" for name in fields),
+        *(f"revision {taken[taken_index(name)]} took the index of {name!r} away" for name in indexes),
+    ]
+
+
+def without_field(spec: TableSpecification, name: str, building: Collection[str] = ()) -> TableSpecification:
+    """Return a table without a field; `building` are fields whose index is under construction.
+
+    Raises
+    ------
+    InvalidFieldError
+        If there is no such field.
+    SchemaIncompatibleError
+        If the field is of the key, is indexed, or a rule or an option names it.
+    """
+    if name not in spec:
+        raise InvalidFieldError(spec.name, str(name), not_a_field(spec.field_names))
+    reasons = []
+    if name in spec.primary_key:
+        reasons.append("it is part of the primary key")
+    if name in spec.indexes or name in building:
+        reasons.append("it has an index; drop_index removes that")
+    if name in named_fields(spec.rules):
+        reasons.append("a rule names it; set_rules removes that")
+    if spec.keyless and not spec.table_options.append_only:
+        reasons.append("rows of a table without a key are found by all their fields")
+    problem = f"cannot lose the field {name!r}"
+    if reasons:
+        raise SchemaIncompatibleError(spec.name, reasons, problem)
+    try:
+        return spec.evolve(fields=[field for field in spec.fields if field.name != name])
+    except InvalidSpecificationError as error:
+        raise SchemaIncompatibleError(spec.name, [str(error)], problem) from None
 
 
 def _united(ours: Sequence[str], wanted: Sequence[str]) -> Sequence[str]:
@@ -160,11 +267,3 @@ def holds_values_of(after: TableSpecification, before: TableSpecification) -> bo
         if field != earlier and (field.name in after.primary_key or not widened):
             return False
     return True
-
-
-def widens(narrow: Field, wide: Field) -> bool:
-    """Tell whether a number becomes another type that has all its values."""
-    return any(
-        narrow.type in family and wide.type in family and family.index(narrow.type) < family.index(wide.type)
-        for family in _WIDENINGS
-    )

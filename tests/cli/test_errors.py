@@ -228,7 +228,7 @@ def test_help_and_version(structable: Command) -> None:
         outcome = structable(*args)
         assert (outcome.code, outcome.err) == (0, "")
         assert "Usage: structable" in outcome.out
-    assert "[URL] {TABLE} {FILE}" in structable("import", "--help").out
+    assert "[URL] [TABLE] [FILE]" in structable("import", "--help").out
     assert "{URL1} {URL2} [TABLE]..." in structable("copy", "--help").out
     text = structable("copy", "--help").out
     assert "or not at all. A table that is missing" in " ".join(text.split())

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structable.cli.json_rows import row_from_json, row_to_json
-from structable.cli.literals import LiteralError, format_value, parse_value, value_from_json, value_to_json
 from structable.cli.text_columns import column_from_text, column_to_text
 from structable.spi import Field, Value
 from structable.spi.arrow_columns import CastError, arrow_type
-from structable.spi.rules.values import check_value
+from structable.spi.literals import LiteralError, format_value, parse_value, value_from_json, value_to_json
+from structable.spi.value_checks import check_value
 from tests.cli.support.samples import EVERYTHING, ROWS
 
 VALUES: dict[str, st.SearchStrategy[object]] = {
@@ -104,7 +104,9 @@ def test_texts_are_the_documented_ones(name: str, value: Value, text: str) -> No
     [
         ("truth", "FALSE", False),
         ("i", "+7", 7),
+        ("i", "181.0", 181),
         ("d", ".5", 0.5),
+        ("day", "2024-05-31 00:00:00.000", dt.date(2024, 5, 31)),
         ("d", "-Infinity", -math.inf),
         ("money", "1e2", Decimal("100.0000")),
         ("raw", "0XAb", b"\xab"),
@@ -125,7 +127,10 @@ def test_other_spellings_are_read(name: str, text: str, value: Value) -> None:
         ("i", " 1", "whole number"),
         ("i", "1_000", "whole number"),
         ("i", "٣", "whole number"),
-        ("i", "1.0", "whole number"),
+        ("i", "1.5", "whole number"),
+        ("i", "1e3", "whole number"),
+        ("day", "2024-05-31T08:30:00", "not midnight"),
+        ("day", "2024-05-31T00:00:00Z", "not midnight"),
         ("i", "9" * 5000, "whole number"),
         ("b", "128", "-128 to 127"),
         ("f", "1e39", "32-bit"),

@@ -83,3 +83,20 @@ def test_mistyped_urls_are_misuse(structable: Command) -> None:
     failed = structable("system", "check", "memory://x?unknown=1")
     assert failed.code == 2
     assert "unknown" in failed.err
+
+
+def test_upgrade_makes_the_same_tables_as_init(structable: Command, url: str, tmp_path: Path) -> None:
+    other = f"leveldb://{tmp_path}/other"
+    assert structable("system", "upgrade", url).code == 3
+    connect(url).close()
+    upgraded = structable("system", "upgrade", url, "--prefix", "p_")
+    assert (upgraded.code, upgraded.err) == (0, "")
+    structable("system", "init", other, "--prefix", "p_")
+    with connect(url) as one, connect(other) as two:
+        names = two.admin.list()
+        assert {name: one.admin.get_specification(name) for name in names} == {
+            name: two.admin.get_specification(name) for name in names
+        }
+        assert {"structable_p_revisions", "structable_p_tasks"} <= set(one.admin.list())
+    assert structable("system", "upgrade", other, "--prefix", "p_").out == upgraded.out
+    assert structable("system", "check", other, "--prefix", "p_").code == 0

@@ -409,9 +409,9 @@ HEAD = b"app,started,attempt,status\n"
     [
         ("x.csv", b"", "is empty"),
         ("x.csv", b"\n" + HEAD + b"a,1,1,x\n", "its first line is blank; it must name the columns"),
-        ("x.csv", b"x" * 200_000 + b"\n", "xxx' of its first line is not a field; the fields are app,"),
+        ("x.csv", b"x" * 200_000 + b"\n", "xxx' is not a field; the fields are app,"),
         ("x.csv", b'app",started\n' + b"a,1,1,x\n" * 300_000, "line 1: a quote is not closed"),
-        ("x.csv", b"app,nope\n", "the column 'nope' of its first line is not a field; the fields are app,"),
+        ("x.csv", b"app,nope\n", "the column 'nope' is not a field; the fields are app,"),
         ("x.csv", b"app,app\n", "the column 'app' appears twice"),
         ("x.csv", HEAD + b"a,1,1,x\na,2\n", "line 3: there are 2 cells; the first line has 4"),
         ("x.csv", HEAD + b'a,1,1,"x\ny"\n\na,2,3,4,5\n', "line 5: there are 5 cells"),
@@ -431,11 +431,6 @@ HEAD = b"app,started,attempt,status\n"
         ("x.jsonl", b'{"app": "a",\n', "line 1: "),
         ("x.jsonl", b'{"app": "\xff"}\n', "line 1: the text is not UTF-8"),
         ("x.jsonl", b'{}\n{"app": "a", "started": 1, "attempt": 1}\n', "line 1: the object names no field"),
-        (
-            "x.jsonl",
-            b'{"app": "a", "started": 1, "attempt": 1, "cost": 1}\n{"app": "a", "started": 2, "attempt": 1}\n',
-            "line 2: every line must name the fields of the first, app, started, attempt, cost (null writes a null)",
-        ),
         ("x.parquet", b"nothing of the kind", "is not a Parquet file"),
         ("x.arrow", b"nothing of the kind", "is not Arrow's IPC format"),
         ("x.arrow", b"", "is not Arrow's IPC format"),
@@ -548,7 +543,7 @@ def test_parquet_of_others_is_cast_where_no_value_changes(
     ("name", "column", "message"),
     [
         ("b", pa.array([300], pa.int64()), "300"),
-        ("b", pa.array([1.0]), "double"),
+        ("b", pa.array([1.5]), "row 1, field 'b': 1.5 is not a whole number"),
         ("f", pa.array([1e300]), "beyond a 32-bit float"),
         ("l", pa.array(["1"]), "string"),
         ("at", pa.array([dt.datetime(2024, 1, 1)], pa.timestamp("us")), "timestamp"),

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from structable.backends.ordered import OrderedStorage
-from structable.spi import UnsupportedOperationError, WriteJob, WriteMode
-from structable.spi.conformance import Capabilities
+from structable.spi import Capabilities, UnsupportedOperationError, WriteJob, WriteMode
 from structable.spi.conformance.job_modes import JobModeRules
 
 

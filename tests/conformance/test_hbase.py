@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 
@@ -11,14 +10,12 @@ from structable.spi.conformance import BackendConformance
 from structable.spi.conformance.case import OpenSession
 from structable.spi.conformance.interleaving import Session
 from structable.spi.conformance.isolation import IsolationCases
-from tests.conformance.support.our_capabilities import OURS
 from tests.conformance.support.sizes import examples, share_of
 from tests.hbase.support.internals import hold_finaliser
 from tests.hbase.support.remote_transactions import OtherProcess
 
 
 class TestHBase(BackendConformance):
-    capabilities = replace(OURS, writes_never_wait=True)
     # Each makes its tables in some tenths of a second.
     max_examples = examples(8)
     stress_rounds = share_of(30)
@@ -36,8 +33,6 @@ class TestHBase(BackendConformance):
 class TestHBaseWithValuesInIntents(IsolationCases):
     """Nothing is finalised: every reader finds committed values in intents."""
 
-    capabilities = replace(OURS, writes_never_wait=True)
-
     @pytest.fixture
     def storage_url(self, hbase_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
         hold_finaliser(monkeypatch)
@@ -46,8 +41,6 @@ class TestHBaseWithValuesInIntents(IsolationCases):
 
 class TestHBaseByLists(IsolationCases):
     """Small transactions, too, find one another by the lists of recent writes."""
-
-    capabilities = replace(OURS, writes_never_wait=True)
 
     @pytest.fixture
     def storage_url(self, hbase_url: str) -> str:

@@ -4,20 +4,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from structable.spi.conformance import BackendConformance
-from tests.conformance.support.our_capabilities import OURS
 from tests.conformance.support.sizes import examples, share_of
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 class TestLevelDB(BackendConformance):
-    capabilities = replace(OURS, writes_never_wait=True)
     max_examples = examples(BackendConformance.max_examples)
     stress_rounds = share_of(BackendConformance.stress_rounds)
 
@@ -38,7 +35,6 @@ def owner() -> Iterator[subprocess.Popen[str]]:
 class TestLevelDBOfAnotherProcess(BackendConformance):
     """Another process owns the database: every connection of a test is a client's."""
 
-    capabilities = replace(OURS, writes_never_wait=True)
     max_examples = examples(30)  # the class above tries more
     stress_rounds = share_of(BackendConformance.stress_rounds)
 

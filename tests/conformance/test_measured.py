@@ -1,7 +1,6 @@
 """A measured storage keeps the contract: the suite in a program with an OpenTelemetry SDK."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from structable.spi.conformance.stream_job_rules import StreamJobRules
 from structable.spi.conformance.traffic_rules import TrafficRules
 from structable.spi.conformance.transaction_rules import TransactionRules
 from structable.spi.measuring import MeasuringStorage
-from tests.conformance.support.our_capabilities import OURS
 from tests.conformance.test_memory import TestMemory as MemoryRules
 from tests.metering.sdk import Metrics, measured
 
@@ -42,7 +40,6 @@ class TestMeasuredLevelDB(
 ):
     """What a storage passes on that a store in memory does not have: other processes, splits, durable jobs."""
 
-    capabilities = replace(OURS, writes_never_wait=True)
     max_examples = 3
     stress_rounds = 10
 

@@ -3,12 +3,10 @@
 import pytest
 
 from structable.spi.conformance import BackendConformance
-from tests.conformance.support.our_capabilities import OURS
 from tests.conformance.support.sizes import examples, share_of
 
 
 class TestPostgreSQL(BackendConformance):
-    capabilities = OURS
     max_examples = examples(15)  # each makes its tables in a second or so
     stress_rounds = share_of(BackendConformance.stress_rounds)
 

@@ -36,9 +36,15 @@ def test_every_topic_belongs_to_the_suite() -> None:
         for module in folder.glob("*.py")
         for node in ast.parse(module.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef)
-        and not {"ConformanceCase", "FeedCase", "JobCase", "MergeCase", "PatchCase", "SharedCase"}.isdisjoint(
-            map(ast.unparse, node.bases)
-        )
+        and not {
+            "ConformanceCase",
+            "FeedCase",
+            "FieldRuleCase",
+            "JobCase",
+            "MergeCase",
+            "PatchCase",
+            "SharedCase",
+        }.isdisjoint(map(ast.unparse, node.bases))
     }
     assert found == {topic.__name__ for topic in TOPICS} - {"BackendConformance", "ConformanceCase"}
 
@@ -116,9 +122,8 @@ SECRETS = ["pa%20ss%27w0rd", "pa ss'w0rd", "t%2Fk3n", "t/k3n"]
 PLANTED_RUN = """
 import sys
 import tests.conformance.support.planted
-from structable.spi.conformance import Capabilities, run
-capabilities = Capabilities(multi_process=False, durable_after_kill=False)
-sys.exit(run(sys.argv[1], sys.argv[2:], capabilities))
+from structable.spi.conformance import run
+sys.exit(run(sys.argv[1], sys.argv[2:]))
 """
 
 

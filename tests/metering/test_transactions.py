@@ -179,7 +179,7 @@ def test_write_job(storage: Storage, metrics: Metrics, counted: dict[str, int]) 
     staged = storage.stage(job, 0, 0, [pa.RecordBatch.from_pydict({"id": [5, 6], "n": [1, 1]})])
     assert storage.commit_write(job, [staged])
     assert not storage.commit_write(job, [staged])
-    plan = storage.plan_scan("items") if not storage.process_local else None
+    plan = storage.plan_scan("items") if storage.capabilities.multi_process else None
     if plan is not None:
         with plan:
             assert sum(batch.num_rows for split in plan.splits for batch in storage.read_split(split)) == 3

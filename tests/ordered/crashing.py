@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import replace
 
 from structable.backends.memory.engine import MemoryEngine
 from structable.backends.memory.versions import VersionedMap
@@ -23,13 +24,13 @@ class Crash(BaseException):
 class UnorderedEngine(MemoryEngine):
     """Promises nothing about which chunks survive a crash."""
 
-    bulk_application = BulkApplication.UNORDERED
+    traits = replace(MemoryEngine.traits, bulk_application=BulkApplication.UNORDERED)
 
 
 class CrashingEngine(MemoryEngine):
     """Applies bulk commits in order, after a decision that reserves their version, and crashes after some writes."""
 
-    bulk_application = BulkApplication.IN_ORDER
+    traits = replace(MemoryEngine.traits, bulk_application=BulkApplication.IN_ORDER)
 
     def __init__(self, stored: VersionedMap, writes: int = -1) -> None:
         super().__init__(stored)

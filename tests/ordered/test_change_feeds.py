@@ -8,6 +8,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -314,7 +315,7 @@ def test_an_empty_range_has_one_empty_split() -> None:
 class BackwardEngine(MemoryEngine):
     """Its clock goes back."""
 
-    times_ascend = False
+    traits = replace(MemoryEngine.traits, times_ascend=False)
 
 
 def test_a_clock_that_goes_back_delivers_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ def bag(**options: str) -> TableSpecification:
 class ReadingEngine(MemoryEngine):
     """Describes no merges, so that the rows of tables with images are read and put."""
 
-    describes_merges = False
+    traits = replace(MemoryEngine.traits, describes_merges=False)
 
 
 def made(table: TableSpecification, engine: type[MemoryEngine] = MemoryEngine) -> Storage:

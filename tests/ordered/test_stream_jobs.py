@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -196,7 +197,7 @@ class LateEngine(MemoryEngine):
     def meanwhile(self) -> None:
         return None
 
-    bulk_application = BulkApplication.IN_ORDER
+    traits = replace(MemoryEngine.traits, bulk_application=BulkApplication.IN_ORDER)
     fails = True
 
     def commit_bulk(self, bulk: BulkCommit) -> None:
@@ -345,7 +346,7 @@ def test_stream_whose_record_cannot_be_decoded(raw: bytes, monkeypatch: pytest.M
 class UnorderedEngine(CrashingEngine):
     """Promises nothing about which chunks survive a crash."""
 
-    bulk_application = BulkApplication.UNORDERED
+    traits = replace(MemoryEngine.traits, bulk_application=BulkApplication.UNORDERED)
 
 
 def test_engine_without_progress_takes_batches_and_no_patches() -> None:

@@ -1,7 +1,7 @@
 """`lookup_join`: what Spark's own join gives, by reading the rows of the keys alone."""
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from structable.spark_bridge import TableRef, lookup_join
-from structable.spark_bridge.lookup_rows import Lookup, RememberedRows, StoreRows
+from structable.spark_bridge.found_rows import CachedRows, Found, KeyValues, Matches
+from structable.spark_bridge.lookup_rows import Lookup, StoreRows
 from structable.spi import (
     Field,
     InvalidFieldError,
-    Row,
     Storage,
     TableNotFoundError,
     TableSpecification,
@@ -176,55 +176,22 @@ def test_a_table_that_is_dropped_fails_the_query(spark: SparkSession, storage: S
         found.collect()
 
 
-class Reads:
-    """Reads rows of a table of numbers and notes for which keys."""
-
-    def __init__(self) -> None:
-        self.keys: list[list[Value]] = []
-        with connect("memory://") as storage:
-            storage.admin.create(TableSpecification("t", [Field.int("k"), Field.int("v")], ["k"]))
-            storage.table("t").insert_many({"k": number, "v": -number} for number in range(0, 20, 2))
-            self._rows = {row.key: row for row in storage.table("t").scan()}
-
-    def __call__(self, keys: list[tuple[Value, ...]]) -> Iterable[Row]:
-        self.keys.append([key[0] for key in keys])
-        return [self._rows[key] for key in keys if key in self._rows]
-
-
-def test_the_least_recently_used_rows_and_absences_are_forgotten() -> None:
-    reads = Reads()
-    rows = RememberedRows(reads, ("v",), capacity=3)
-    assert rows.of([(0,), (1,), (2,)]) == {(0,): (0,), (2,): (-2,)}
-    assert rows.of([(1,), (0,)]) == {(0,): (0,)}
-    assert reads.keys == [[0, 1, 2]]
-    rows.of([(4,)])  # 2 goes
-    rows.of([(0,), (1,), (4,)])
-    assert reads.keys == [[0, 1, 2], [4]]
-    assert rows.of([(2,)]) == {(2,): (-2,)}
-    assert rows.of([(number,) for number in range(20)]).keys() == {(number,) for number in range(0, 20, 2)}
-    assert len(reads.keys) == 4
-    none = RememberedRows(reads, ("v",), capacity=0)
-    assert none.of([(2,)]) == none.of([(2,)]) == {(2,): (-2,)}
-    assert reads.keys[4:] == [[2], [2]]
-
-
 def test_a_batch_is_one_read_of_its_distinct_keys(storage: Storage, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.admin.create(RUNS)
     read: list[int] = []
-    own = RememberedRows.of
+    own = CachedRows.of
 
-    def noted(self: RememberedRows, keys: Iterable[tuple[Value, ...]]) -> dict[tuple[Value, ...], tuple[Value, ...]]:
-        given = list(keys)
-        read.append(len(given))
-        return own(self, given)
+    def noted(self: CachedRows, keys: Sequence[KeyValues | None], reads: Callable[[list[KeyValues]], Found]) -> Matches:
+        read.append(len(set(keys)))
+        return own(self, keys, reads)
 
-    monkeypatch.setattr(RememberedRows, "of", noted)
+    monkeypatch.setattr(CachedRows, "of", noted)
     batches = [
         pa.RecordBatch.from_pydict({"a": pa.array(["etl"] * rows, pa.string()), "b": pa.array(range(rows), pa.int64())})
         for rows in (4, 0, 1, 9, 2)
     ]
     ref = TableRef(url, "runs")
-    lookup = Lookup(StoreRows(ref.store, RUNS, (), 10), RUNS, (0, 1), (), ("a", "b"), "anti", 7)
+    lookup = Lookup(StoreRows(ref.store, RUNS, (), 10), RUNS, (0, 1), ("a", "b"), "anti", 7)
     assert [batch.num_rows for batch in lookup(batches)] == [4, 1, 2, 7, 2]
     assert read == [4, 7, 2]
 

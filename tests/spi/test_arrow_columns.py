@@ -44,6 +44,14 @@ _DAYS = 86_400_000
     ("field", "column", "reason"),
     [
         (Field.byte("f"), pa.array([300]), "300 is out of the range of byte, -128 to 127"),
+        (Field.int("f"), pa.array([181.0, 1.5]).slice(1), "1.5 is not a whole number"),
+        (Field.int("f"), pa.array([float("nan")]), "nan is not a whole number"),
+        (Field.int("f"), pa.array([2.0**40]), "1099511627776 is out of the range of int"),
+        (Field.long("f"), pa.array([2.0**54]), "is beyond 9007199254740992, up to which a 64-bit float has all whole"),
+        (Field.decimal("f", 4, 1), pa.array([0.1]), "0.1 does not fit decimal(4,1) exactly"),
+        (Field.byte("f"), pa.array([Decimal("1.5")]), "1.5 is not a whole number"),
+        (Field.double("f"), pa.array([Decimal(2**53 + 1)]), "has more digits than a 64-bit float keeps"),
+        (Field.date("f"), pa.array([1], pa.timestamp("us")), "1970-01-01 00:00:00.000001 is not a whole day"),
         (Field.long("f"), pa.array([2**63], pa.uint64()), "9223372036854775808 is out of the range of long"),
         (Field.float("f"), pa.array([1e39]), "1e+39 is beyond a 32-bit float"),
         (Field.float("f"), pa.array([16777217]), "16777217 has more digits than a 32-bit float keeps"),
@@ -86,7 +94,7 @@ def test_a_value_that_does_not_fit_is_named(field: Field, column: "pa.Array[Any]
         (Field.timestamp("f"), pa.timestamp("us"), "it has no time zone: give it one"),
         (Field.timestamp_ntz("f"), pa.timestamp("us", "UTC"), "its values are instants"),
         (Field.int("f"), pa.dictionary(pa.int8(), pa.time32("s")), "there is no time of day"),
-        (Field.int("f"), pa.run_end_encoded(pa.int32(), pa.float64()), "cast it before"),
+        (Field.int("f"), pa.run_end_encoded(pa.int32(), pa.bool_()), "cast it before"),
     ],
     ids=str,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from structable.spi import (
+    FeedPosition,
     Row,
     RowIterator,
     StructuredTable,
@@ -23,6 +24,9 @@ class Plain(Transaction):
         self.ended = ""
 
     def table(self, name: str) -> StructuredTable:
+        raise NotImplementedError
+
+    def position(self, table: str) -> FeedPosition:
         raise NotImplementedError
 
     def commit(self) -> None:

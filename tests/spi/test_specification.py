@@ -6,8 +6,10 @@ import pickle
 import pytest
 
 from structable.spi import (
+    Derived,
     Field,
     InvalidSpecificationError,
+    Lower,
     TableSpecification,
     specification_from_document,
     specification_to_document,
@@ -26,6 +28,7 @@ PARAMETERS = {
     "primary_key": ("started", "app"),
     "indexes": (),
     "options": {},
+    "rules": (Derived("status", "app", Lower()),),
 }
 """Another value of each parameter."""
 

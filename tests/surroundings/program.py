@@ -132,7 +132,7 @@ def use_merges(storage: Storage) -> object:
     thread.start()
     thread.join()
     tripled = Aggregation([AggregateExpression.sum(col("x") * 3)])
-    sums = read_plan(storage, "totals", aggregate=tripled) if storage.aggregates else []
+    sums = read_plan(storage, "totals", aggregate=tripled) if storage.capabilities.aggregates else []
     with storage.transaction() as tx:
         tx.table("totals").delete((1,))
         tx.table("types").update({"id": "b", "long": 7})

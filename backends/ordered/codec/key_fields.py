@@ -18,7 +18,7 @@ from collections.abc import Container, Sequence
 from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType
 
-from .scalars import from_number, to_number, wrong_class
+from .scalars import from_number, to_number, unusual, wrong_class
 from .source import Slot, Source
 
 __all__ = ["add_key_checks", "add_key_decoder", "key_expression", "key_width", "shortest_form"]
@@ -48,15 +48,7 @@ def add_key_checks(source: Source, indent: int, fields: Sequence[Field], names: 
     checks sizes.
     """
     for field, name in zip(fields, names, strict=True):
-        tests = [wrong_class(field, name)]
-        match field.type:
-            case FieldType.STRING:
-                tests.append(f'"\\0" in {name}')
-            case FieldType.TIMESTAMP:
-                tests.append(f"{name}.tzinfo is not UTC or {name}.fold")
-            case FieldType.TIMESTAMP_NTZ:
-                tests.append(f"{name}.tzinfo is not None or {name}.fold")
-        source.add(indent, f"if {' or '.join(tests)}: return None")
+        source.add(indent, f"if {' or '.join([wrong_class(field, name), *unusual(field, name)])}: return None")
 
 
 def key_expression(source: Source, head: bytes, fields: Sequence[Field], names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ LONG so that entries stay valid when the field is widened. The key field of a ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from structable.backends.ordered.engine import SPACE_BYTES, successor
@@ -67,6 +67,8 @@ class KeyCodec:
 
     encode_tuple: Callable[[object], bytes | None]
     """The raw key of a tuple, None for any that `check_key` would reject or change, and perhaps for others."""
+    encode_named: Callable[[Mapping[str, Value]], bytes | None]
+    """Likewise of a dict with all key fields."""
     encode_checked: Callable[[tuple[Value, ...]], bytes]
     """The raw key of a tuple that `check_key` returned."""
     decode: Callable[[bytes], tuple[Value, ...]]
@@ -79,7 +81,8 @@ class KeyCodec:
         self._value_codes: dict[FieldType, _IndexedValueCode] = {}
         self.rows_begin = schema.space + ROW_MARK
         self.rows_end = schema.space + _ENTRIES
-        self.encode_tuple = self._generate_checked_encoder()
+        self.encode_tuple = self._generate_checked_encoder(named=False)
+        self.encode_named = self._generate_checked_encoder(named=True)
         self._prefixes = [
             _generate_encoder(self.rows_begin, self._fields[:count]) for count in range(len(self._fields) + 1)
         ]
@@ -142,11 +145,15 @@ class KeyCodec:
     def _corrupt_key(self, raw: bytes, reason: object) -> DataCorruptionError:
         return corrupt(self._table, "row key", raw, reason)
 
-    def _generate_checked_encoder(self) -> Callable[[object], bytes | None]:
+    def _generate_checked_encoder(self, *, named: bool) -> Callable[[Any], bytes | None]:
         source, names = Source(), _names(self._fields)
-        source.add(0, "def encode_tuple(key):")
-        source.add(1, f"if key.__class__ is not tuple or len(key) != {len(names)}: return None")
-        source.add(1, f"{', '.join(names)}, = key")
+        source.add(0, "def encode(key):")
+        if named:
+            for field, name in zip(self._fields, names, strict=True):
+                source.add(1, f"{name} = key[{field.name!r}]")
+        else:
+            source.add(1, f"if key.__class__ is not tuple or len(key) != {len(names)}: return None")
+            source.add(1, f"{', '.join(names)}, = key")
         add_key_checks(source, 1, self._fields, names)
         source.add(1, "try:")
         source.add(2, f"raw = {key_expression(source, self.rows_begin, self._fields, names)}")
@@ -157,7 +164,7 @@ class KeyCodec:
             source.add(1, f"return raw if len(raw) <= {MAX_KEY_SIZE} else None")
         else:
             source.add(1, "return raw")
-        return source.function("encode_tuple")
+        return source.function("encode")
 
     def _generate_decoder(self) -> Callable[[bytes], tuple[Value, ...]]:
         source, names = Source(), _names(self._fields)

@@ -13,20 +13,15 @@ from structable.spi import Field, FieldType, InvalidFieldError
 from structable.spi.changes import RowKind
 from structable.spi.merging import Merger
 from structable.spi.table_options import AggregateFunction
-from structable.spi.values import MAX_KEY_SIZE, Value
+from structable.spi.values import Value
 
-from .key_fields import add_key_checks, key_expression, key_width
-from .row_encoding import add_field_encoder
 from .row_layout import RowLayout
-from .rows import RowCodec
+from .rows import Encoder, RowCodec, RowEncoders
 from .source import Slot, Source
 
 __all__ = ["OperandCodec"]
 
-_MOST_ENCODERS = 256
 _FLOATING = (FieldType.FLOAT, FieldType.DOUBLE)
-
-Encoder = Callable[[Mapping[str, Value]], tuple[bytes, bytes] | None]
 
 
 class OperandCodec:
@@ -36,23 +31,31 @@ class OperandCodec:
     for all others, on which `Merger` then decides; they never accept what it would reject or change.
     """
 
+    encode_added: Encoder
+    """Raw key and operand of an upsert of a usual row, None for any other."""
+
     def __init__(self, schema: TableSchema, merger: Merger, rows: RowCodec, rows_begin: bytes) -> None:
         self._schema = schema
         self._merger = merger
         self._rows = rows
-        self._rows_begin = rows_begin
         self._layout = RowLayout(schema.version, schema.value_fields)
         self._functions = [schema.spec.table_options.functions[field.name].function for field in schema.value_fields]
-        self._encoders: dict[tuple[str, ...], Encoder] = {}
+        counts = {
+            place: self._counting(place)
+            for place, function in enumerate(self._functions)
+            if function is AggregateFunction.COUNT
+        }
+        self.encode_added = RowEncoders(schema, rows_begin, counts).encode
         self._absorbed = self._generate_absorb()
 
-    def encode_added(self, row: Mapping[str, Value]) -> tuple[bytes, bytes] | None:
-        """Return raw key and operand of an upsert of a usual row, None for any other."""
-        if row.__class__ is not dict:
-            return None
-        names = tuple(row)
-        encoder = self._encoders.get(names) or self._generated(names)
-        return None if encoder is None else encoder(row)
+    def _counting(self, position: int) -> list[str]:
+        """Return the lines that make a checked value of a COUNT the 1 that it adds, or null."""
+        word, mask = self._layout.null_bit(position)
+        limit = 1 << (self._layout.fields[position].type.integer_bits - 1)
+        return [
+            f"if not {-limit} <= v{position} < {limit}: return None",
+            f"v{position} = 0 if w{word} & {mask} else 1",
+        ]
 
     def encode(self, kind: RowKind, row: Mapping[str, Value]) -> bytes | None:
         """Return the operand of a change with a checked row; None if the row of its key must be read.
@@ -102,49 +105,6 @@ class OperandCodec:
             if function in (AggregateFunction.SUM, AggregateFunction.COUNT)
         )
 
-    def _generated(self, names: tuple[str, ...]) -> Encoder | None:
-        spec = self._schema.spec
-        if not set(spec.primary_key) <= set(names) <= set(spec.field_names):
-            return None
-        if len(self._encoders) >= _MOST_ENCODERS:
-            self._encoders.clear()
-        encoder = self._encoders[names] = self._generate_encoder(frozenset(names))
-        return encoder
-
-    def _generate_encoder(self, named: frozenset[str]) -> Encoder:
-        source, layout, key_fields = Source(), self._layout, self._schema.spec.key_fields
-        keys = [f"k{position}" for position in range(len(key_fields))]
-        given = {position for position, field in enumerate(layout.fields) if field.name in named}
-        words = [layout.version if word == 0 else 0 for word in range(layout.words)]
-        for position in range(len(layout.fields)):
-            word, mask = layout.null_bit(position)
-            words[word] |= 0 if position in given else mask
-        source.add(0, "def encode(row):")
-        source.add(1, "try:")
-        for field, name in zip(key_fields, keys, strict=True):
-            source.add(2, f"{name} = row[{field.name!r}]")
-        add_key_checks(source, 2, key_fields, keys)
-        for word, value in enumerate(words):
-            source.add(2, f"w{word} = {value}")
-        for position, field in enumerate(layout.fields):
-            if position not in given:
-                source.add(2, f"v{position} = {_zero(field)}")
-                continue
-            word, mask = layout.null_bit(position)
-            source.add(2, f"v{position} = row[{field.name!r}]")
-            add_field_encoder(source, 2, field, f"v{position}", f"w{word} |= {mask}", checks=True)
-            if self._functions[position] is AggregateFunction.COUNT:
-                limit = 1 << (field.type.integer_bits - 1)
-                source.add(2, f"if not {-limit} <= v{position} < {limit}: return None")
-                source.add(2, f"v{position} = 0 if w{word} & {mask} else 1")
-        source.add(2, f"key = {key_expression(source, self._rows_begin, key_fields, keys)}")
-        if not all(key_width(field.type) for field in key_fields):
-            source.add(2, f"if len(key) > {MAX_KEY_SIZE}: return None")
-        source.add(2, f"return key, {source.packed('<', _slots(layout, 'w', 'v'))}")
-        source.add(1, "except FAILURES:")
-        source.add(2, "return None")
-        return source.function("encode")
-
     def _generate_absorb(self) -> Callable[[bytes | None, bytes], bytes | None]:
         source, layout = Source(), self._layout
         version = repr(layout.version.to_bytes(2, "little"))
@@ -191,12 +151,6 @@ def _slots(layout: RowLayout, words: str, values: str) -> list[Slot]:
     slots: list[Slot] = [(code, f"{words}{word}") for word, (code, _) in enumerate(layout.words_slots())]
     codes = [code for code, _ in layout.fixed_slots(())]
     return slots + [(code, f"{values}{position}") for position, code in enumerate(codes)]
-
-
-def _zero(field: Field) -> str:
-    if field.type is FieldType.DECIMAL:
-        return repr(bytes(16))
-    return "0.0" if field.type in _FLOATING else "0"
 
 
 def _combining(field: Field, function: AggregateFunction, old: str, given: str) -> list[str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
 
 from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType
 
 from .row_layout import RowLayout
-from .scalars import decimal_checker, decimal_encoder, to_number, wrong_class
+from .scalars import decimal_checker, decimal_encoder, to_number, unusual, wrong_class
 from .source import Source
 
 __all__ = ["add_field_encoder", "add_row_encoder"]
@@ -19,20 +20,38 @@ _JOINED = 4
 
 
 def add_row_encoder(
-    source: Source, indent: int, layout: RowLayout, names: Sequence[str], *, checks: bool
+    source: Source,
+    indent: int,
+    layout: RowLayout,
+    names: Sequence[str],
+    *,
+    checks: bool,
+    unset: Container[int] = (),
+    then: Mapping[int, Sequence[str]] = MappingProxyType({}),
 ) -> tuple[str, str | None]:
     """Add lines that encode the variables of a layout's fields, None as null. They assign to the variables.
+
+    Fields at the positions `unset` are null and have no variables yet; the lines `then` follow those of a field.
 
     With `checks`, the function returns None for values that differ from the results of `check_row`, except that packing
     checks the ranges of numbers (struct.error or OverflowError) and encoding rejects surrogates (ValueError).
 
     Returns the source of the value, and the variable that will hold its length, if the length is not constant.
     """
-    for word in range(layout.words):
-        source.add(indent, f"w{word} = {layout.version if word == 0 else 0}")
+    words = [layout.version] + [0] * (layout.words - 1)
+    for position in range(len(layout.fields)):
+        word, mask = layout.null_bit(position)
+        words[word] |= mask if position in unset else 0
+    for word, bits in enumerate(words):
+        source.add(indent, f"w{word} = {bits}")
     for position, (field, name) in enumerate(zip(layout.fields, names, strict=True)):
+        if position in unset:
+            source.add(indent, f"{name} = {_nothing(field.type)}")
+            continue
         word, mask = layout.null_bit(position)
         add_field_encoder(source, indent, field, name, f"w{word} |= {mask}", checks=checks)
+        for line in then.get(position, ()):
+            source.add(indent, line)
     end = str(layout.size)
     for position in layout.variable:
         source.add(indent, f"e{position} = {end} + len({names[position]})")
@@ -71,11 +90,9 @@ def _nothing(kind: FieldType) -> str:
 
 
 def _conversion(source: Source, field: Field, name: str, *, checks: bool) -> list[str]:
-    lines = []
+    lines = [f"if {test}: return None" for test in unusual(field, name)] if checks else []
     match field.type:
         case FieldType.STRING:
-            if checks:
-                lines.append(f'if "\\0" in {name}: return None')
             lines.append(f"{name} = {name}.encode()")
         case FieldType.FLOAT if checks:
             single = f"{source.constant('unpack', _SINGLE.unpack)}({source.constant('pack', _SINGLE.pack)}({name}))[0]"
@@ -83,10 +100,6 @@ def _conversion(source: Source, field: Field, name: str, *, checks: bool) -> lis
         case FieldType.DECIMAL:
             encode = decimal_checker(field) if checks else decimal_encoder(field)
             lines.append(f"{name} = {source.constant('decimal', encode)}({name})")
-        case FieldType.TIMESTAMP if checks:
-            lines.append(f"if {name}.tzinfo is not UTC or {name}.fold: return None")
-        case FieldType.TIMESTAMP_NTZ if checks:
-            lines.append(f"if {name}.tzinfo is not None or {name}.fold: return None")
     number = to_number(field.type, name)
     if number != name:
         lines.append(f"{name} = {number}")

@@ -10,17 +10,16 @@ import struct
 from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
+from structable.backends.base.bounded import Bounded
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Value
 
-from .key_fields import add_key_checks, key_expression, key_width
+from .keys import KeyCodec
 from .row_encoding import add_field_encoder
 from .row_layout import RowLayout
 from .source import Slot, Source
 
 __all__ = ["RowPatch", "RowPatches"]
-
-_MOST_PATCHES = 256
 
 
 class RowPatch(NamedTuple):
@@ -39,13 +38,11 @@ class RowPatch(NamedTuple):
 class RowPatches:
     """The patches of one table; safe to share between threads."""
 
-    def __init__(self, schema: TableSchema, rows_begin: bytes) -> None:
+    def __init__(self, schema: TableSchema, keys: KeyCodec) -> None:
         self._schema = schema
-        self._rows_begin = rows_begin
         self._layout = RowLayout(schema.version, schema.layouts[schema.version])
-        self._patches: dict[tuple[str, ...], RowPatch] = {}
-        self._checks: dict[tuple[str, ...], Callable[[Mapping[str, Value]], bytes | None]] = {}
-        self._key = self._generate_key()
+        self._patches: Bounded[tuple[str, ...], RowPatch] = Bounded()
+        self._key = keys.encode_named
 
     def of(self, row: Mapping[str, Value]) -> RowPatch | None:
         """Return the patch for a dict that names the whole key and some other fields; None for anything else."""
@@ -58,71 +55,8 @@ class RowPatches:
         spec = self._schema.spec
         if not (set(spec.primary_key) < set(names) <= set(spec.field_names)):
             return None
-        if len(self._patches) >= _MOST_PATCHES:
-            self._patches.clear()
         patch = self._patches[names] = RowPatch(self._key, self._generate_change(frozenset(names)))
         return patch
-
-    def checked_key(self, row: Mapping[str, Value]) -> bytes | None:
-        """Return the raw key of a dict that `check_row` would return as it is, up to the digits of decimals.
-
-        None for any other, and perhaps for one near a limit of sizes.
-        """
-        if row.__class__ is not dict:
-            return None
-        names = tuple(row)
-        check = self._checks.get(names) or self._generated_check(names)
-        return None if check is None else check(row)
-
-    def _generated_check(self, names: tuple[str, ...]) -> Callable[[Mapping[str, Value]], bytes | None] | None:
-        spec = self._schema.spec
-        if not (set(spec.primary_key) <= set(names) <= set(spec.field_names)):
-            return None
-        if len(self._checks) >= _MOST_PATCHES:
-            self._checks.clear()
-        check = self._checks[names] = self._generate_check(frozenset(names))
-        return check
-
-    def _generate_check(self, given: frozenset[str]) -> Callable[[Mapping[str, Value]], bytes | None]:
-        source, layout, key_fields = Source(), self._layout, self._schema.spec.key_fields
-        keys = [f"k{position}" for position in range(len(key_fields))]
-        named = [position for position, field in enumerate(layout.fields) if field.name in given]
-        source.add(0, "def check(row):")
-        source.add(1, "try:")
-        for field, name in zip(key_fields, keys, strict=True):
-            source.add(2, f"{name} = row[{field.name!r}]")
-        add_key_checks(source, 2, key_fields, keys)
-        source.add(2, f"key = {key_expression(source, self._rows_begin, key_fields, keys)}")
-        size = "len(key)"
-        for position in named:
-            field, name = layout.fields[position], f"v{position}"
-            source.add(2, f"{name} = row[{field.name!r}]")
-            add_field_encoder(source, 2, field, name, "pass", checks=True)
-            if position in layout.variable:
-                size += f" + len({name})"
-        if slots := [slot for slot in layout.fixed_slots(named) if slot[1] is not None]:
-            source.add(2, source.packed("<", slots))
-        source.add(2, f"return key if {size} <= {MAX_KEY_SIZE} else None")
-        source.add(1, "except FAILURES:")
-        source.add(2, "return None")
-        return source.function("check")
-
-    def _generate_key(self) -> Callable[[Mapping[str, Value]], bytes | None]:
-        source, fields = Source(), self._schema.spec.key_fields
-        names = [f"k{position}" for position in range(len(fields))]
-        source.add(0, "def key(row):")
-        for field, name in zip(fields, names, strict=True):
-            source.add(1, f"{name} = row[{field.name!r}]")
-        add_key_checks(source, 1, fields, names)
-        source.add(1, "try:")
-        source.add(2, f"raw = {key_expression(source, self._rows_begin, fields, names)}")
-        source.add(1, "except FAILURES:")
-        source.add(2, "return None")
-        if any(not key_width(field.type) for field in fields):
-            source.add(1, f"return raw if len(raw) <= {MAX_KEY_SIZE} else None")
-        else:
-            source.add(1, "return raw")
-        return source.function("key")
 
     def _generate_change(self, changed: frozenset[str]) -> Callable[[Mapping[str, Value], bytes, bytes], bytes | None]:
         source, layout, schema = Source(), self._layout, self._schema

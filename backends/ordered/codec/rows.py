@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from structable.backends.base.bounded import Bounded
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import DataCorruptionError, Row
 from structable.spi.rows import RowShape
@@ -19,7 +21,10 @@ from .row_encoding import add_row_encoder
 from .row_layout import RowLayout
 from .source import NewerLayoutError, Source, corrupt
 
-__all__ = ["Projection", "RowCodec", "RowDecoder"]
+__all__ = ["Encoder", "Projection", "RowCodec", "RowDecoder", "RowEncoders"]
+
+Encoder: TypeAlias = Callable[[Mapping[str, Value]], tuple[bytes, bytes] | None]
+"""A row to its raw key and raw value; None for rows that the encoder leaves to others."""
 
 Projection: TypeAlias = Callable[[bytes, bytes], tuple[Value, ...]]
 """Raw row key and raw value to the values of some columns."""
@@ -27,15 +32,89 @@ RowDecoder: TypeAlias = Callable[[bytes, bytes], Row]
 """Raw row key and raw value to a row of some columns."""
 
 
+class RowEncoders:
+    """Encoders of users' rows, generated for each order of the fields that a row names; the others are null.
+
+    They check what they encode, and return None for any unusual row, on which `check_row` then decides. Unusual: it is
+    not a dict of the key and other fields of the table, a value is not in its stored form, or a size may be over a
+    limit. They never accept a row that `check_row` rejects. The key of a table without one is new at each call.
+
+    Parameters
+    ----------
+    schema, rows_begin : TableSchema, bytes
+        The table, and the beginning of its raw keys.
+    then : mapping of int to sequence of str, optional
+        Lines that follow the encoding of the field at a position, see `add_row_encoder`.
+    """
+
+    def __init__(
+        self, schema: TableSchema, rows_begin: bytes, then: Mapping[int, Sequence[str]] = MappingProxyType({})
+    ) -> None:
+        self._schema = schema
+        self._rows_begin = rows_begin
+        self._then = then
+        self._layout = RowLayout(schema.version, schema.value_fields)
+        self._encoders: Bounded[tuple[str, ...], Encoder] = Bounded()
+
+    def encode(self, row: Mapping[str, Value]) -> tuple[bytes, bytes] | None:
+        """Return raw key and raw value of a usual row, None for any other."""
+        if row.__class__ is not dict:
+            return None
+        names = tuple(row)
+        encoder = self._encoders.get(names) or self._generated(names)
+        return None if encoder is None else encoder(row)
+
+    def _generated(self, names: tuple[str, ...]) -> Encoder | None:
+        spec = self._schema.spec
+        if not set(spec.primary_key) <= set(names) <= set(spec.field_names):
+            return None
+        encoder = self._encoders[names] = self.generate(frozenset(names))
+        return encoder
+
+    def generate(self, named: frozenset[str] | None = None) -> Encoder:
+        """Return the encoder of dicts of these names; if none are given, of any mapping, usual if it is a whole row."""
+        source, schema, layout = Source(), self._schema, self._layout
+        spec = schema.spec
+        key_fields = spec.key_fields
+        keys = [f"k{position}" for position in range(len(key_fields))]
+        values = [f"v{position}" for position in range(len(layout.fields))]
+        unset = {place for place, field in enumerate(layout.fields) if named is not None and field.name not in named}
+        source.add(0, "def encode(row):")
+        if named is None:
+            source.add(1, f"if row.__class__ is not dict or len(row) != {len(keys) + len(values)}: return None")
+        source.add(1, "try:")
+        given = [one for place, one in enumerate(zip(layout.fields, values, strict=True)) if place not in unset]
+        for field, name in (*zip(key_fields, keys, strict=True), *given):
+            source.add(2, f"{name} = row[{field.name!r}]")
+        add_key_checks(source, 2, key_fields, keys)
+        value, end = add_row_encoder(source, 2, layout, values, checks=True, unset=unset, then=self._then)
+        if spec.keyless:
+            key_fields, keys = schema.key_fields, ["k0"]
+            source.add(2, f"k0 = {source.constant('new_id', partial(new_id, spec))}(row)")
+        source.add(2, f"key = {key_expression(source, self._rows_begin, key_fields, keys)}")
+        # One bound for the limits of key, indexed value and both together: encoded bytes are never fewer than the bytes
+        # that the limits count. The slow path decides near a limit.
+        if not all(key_width(field.type) for field in key_fields):
+            source.add(2, f"if len(key) > {MAX_KEY_SIZE}: return None")
+        indexed = {*spec.indexes, *schema.maintained}
+        for position in layout.variable:
+            if layout.fields[position].name in indexed and position not in unset:
+                source.add(2, f"if len(key) + len({values[position]}) > {MAX_KEY_SIZE}: return None")
+        if end is not None:
+            source.add(2, f"if {end} > {MAX_ROW_SIZE - MAX_KEY_SIZE}: return None")
+        source.add(2, f"return key, {value}")
+        source.add(1, "except FAILURES:")
+        source.add(2, "return None")
+        return source.function("encode")
+
+
 class RowCodec:
     """Encodes and decodes the rows of one table; immutable, safe to share between threads."""
 
-    encode_full: Callable[[Mapping[str, Value]], tuple[bytes, bytes] | None]
-    """Raw key and raw value of a mapping, or None for any unusual mapping, on which `check_row` then decides.
-
-    Unusual: it is not a dict of exactly the table's fields, a value is not in its stored form, or a size may be over a
-    limit. Never accepts a mapping that `check_row` rejects. The key of a table without one is new at each call.
-    """
+    encode_full: Encoder
+    """Raw key and raw value of a whole row, None for any other, see `RowEncoders`."""
+    encode_given: Encoder
+    """Likewise of any row, whose unnamed fields are null."""
     encode_values: Callable[[tuple[Value, ...]], bytes]
     """The raw value, never empty, of checked values in the order of `schema.value_fields`; None is null."""
     decode_values: Callable[[bytes], tuple[Value, ...]]
@@ -48,7 +127,9 @@ class RowCodec:
         self.decode_values = _Projections(
             schema, self._keys, self._layouts, tuple(field.name for field in schema.value_fields), keyed=False
         ).current
-        self.encode_full = self._generate_full_encoder()
+        encoders = RowEncoders(schema, self._keys.rows_begin)
+        self.encode_full = encoders.generate()
+        self.encode_given = encoders.encode
         self.encode_values = self._generate_encoder()
 
     def projection(self, columns: tuple[str, ...]) -> Projection:
@@ -81,38 +162,6 @@ class RowCodec:
         value, _ = add_row_encoder(source, 1, layout, names, checks=False)
         source.add(1, f"return {value}")
         return source.function("encode_values")
-
-    def _generate_full_encoder(self) -> Callable[[Mapping[str, Value]], tuple[bytes, bytes] | None]:
-        source, schema = Source(), self._schema
-        layout, spec = self._layouts[schema.version], schema.spec
-        key_fields = spec.key_fields
-        keys = [f"k{position}" for position in range(len(key_fields))]
-        values = [f"v{position}" for position in range(len(layout.fields))]
-        source.add(0, "def encode_full(row):")
-        source.add(1, f"if row.__class__ is not dict or len(row) != {len(keys) + len(values)}: return None")
-        source.add(1, "try:")
-        for field, name in zip((*key_fields, *layout.fields), (*keys, *values), strict=True):
-            source.add(2, f"{name} = row[{field.name!r}]")
-        add_key_checks(source, 2, key_fields, keys)
-        value, end = add_row_encoder(source, 2, layout, values, checks=True)
-        if spec.keyless:
-            key_fields, keys = schema.key_fields, ["k0"]
-            source.add(2, f"k0 = {source.constant('new_id', partial(new_id, spec))}(row)")
-        source.add(2, f"key = {key_expression(source, self._keys.rows_begin, key_fields, keys)}")
-        # One bound for the limits of key, indexed value and both together: encoded bytes are never fewer than the bytes
-        # that the limits count. The slow path decides near a limit.
-        if not all(key_width(field.type) for field in key_fields):
-            source.add(2, f"if len(key) > {MAX_KEY_SIZE}: return None")
-        indexed = {*spec.indexes, *schema.maintained}
-        for position in layout.variable:
-            if layout.fields[position].name in indexed:
-                source.add(2, f"if len(key) + len({values[position]}) > {MAX_KEY_SIZE}: return None")
-        if end is not None:
-            source.add(2, f"if {end} > {MAX_ROW_SIZE - MAX_KEY_SIZE}: return None")
-        source.add(2, f"return key, {value}")
-        source.add(1, "except FAILURES:")
-        source.add(2, "return None")
-        return source.function("encode_full")
 
 
 class _Projections:

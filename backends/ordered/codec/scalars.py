@@ -19,6 +19,7 @@ __all__ = [
     "decimal_encoder",
     "from_number",
     "to_number",
+    "unusual",
     "wrong_class",
 ]
 
@@ -30,6 +31,18 @@ EPOCH_ORDINAL = dt.date(1970, 1, 1).toordinal()
 def wrong_class(field: Field, name: str) -> str:
     """Return the source of the test that a variable's class is not exactly the class of stored values of the field."""
     return f"{name}.__class__ is not {FIELD_TYPES[field.type].python.__name__}"
+
+
+def unusual(field: Field, name: str) -> list[str]:
+    """Return the tests that a value of the right class passes only if it has no stored form, or another."""
+    match field.type:
+        case FieldType.STRING:
+            return [f'"\\0" in {name}']
+        case FieldType.TIMESTAMP:
+            return [f"{name}.tzinfo is not UTC or {name}.fold"]
+        case FieldType.TIMESTAMP_NTZ:
+            return [f"{name}.tzinfo is not None or {name}.fold"]
+    return []
 
 
 def to_number(kind: FieldType, name: str) -> str:

@@ -12,7 +12,6 @@ from .engine import Describe, Engine, Fits, Merge, Upcalls
 from .feed_entries import FeedEntry, entries_begin, entry_key, entry_of, entry_pairs, stamped
 from .ordered_map import (
     SPACE_BYTES,
-    BulkApplication,
     BulkChunk,
     BulkCommit,
     EngineSnapshot,
@@ -28,6 +27,7 @@ from .ordered_map import (
 from .renewal import SchemaChangedError, SpaceMissingError, renewed
 from .runs import RunLostError, RunStore, StagedRun
 from .splits import SharedSplits, SplitPlan, SplitSource
+from .traits import BulkApplication, EngineTraits
 from .upkeep import Spaces, SpaceTakenError, Upkeep
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Describe",
     "Engine",
     "EngineSnapshot",
+    "EngineTraits",
     "FeedEntry",
     "Fits",
     "Increment",

@@ -64,11 +64,6 @@ class Engine(Upkeep, SplitSource, RunStore):
         """
         self.upcalls = upcalls
 
-    @property
-    def process_local(self) -> bool:
-        """Whether the map lives in this process alone."""
-        return False
-
     def delegate(self, procedure: str, argument: bytes) -> bytes:
         """Run a procedure in the process best suited to it.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
@@ -12,10 +11,10 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from .feed_entries import FeedEntry, entries_begin, entry_key, entry_of
 from .renewal import renewed
+from .traits import EngineTraits
 
 __all__ = [
     "SPACE_BYTES",
-    "BulkApplication",
     "BulkChunk",
     "BulkCommit",
     "EngineSnapshot",
@@ -239,18 +238,6 @@ class EngineSnapshot(ABC):
         """
 
 
-class BulkApplication(enum.Enum):
-    """How an engine applies a bulk commit."""
-
-    AT_ONCE = "at once"
-    """All chunks in one atomic step: an error while they are computed leaves nothing behind."""
-    IN_ORDER = "in order"
-    """After a durable decision, one chunk after the other: if a chunk survives a crash, all before it do."""
-    UNORDERED = "unordered"
-    """After a durable decision; a crash may leave any of the chunks. Commits whose chunks cannot be repeated are not
-    given to such an engine."""
-
-
 class BulkChunk(NamedTuple):
     """A part of a bulk commit, applied atomically."""
 
@@ -262,7 +249,7 @@ class BulkChunk(NamedTuple):
 
 
 class BulkCommit(ABC):
-    """A commit too large for memory, applied in chunks; `OrderedMap.bulk_application` tells how.
+    """A commit too large for memory, applied in chunks; `EngineTraits.bulk_application` tells how.
 
     An engine that can apply all chunks in one atomic step calls `check`, and writes the chunks and `completion`. Any
     other engine first writes `decision` durably, then the chunks, then `completion`, and keeps every state in between
@@ -289,7 +276,7 @@ class BulkCommit(ABC):
 class OrderedMap(ABC):
     """A flat ordered map with snapshots and atomic, optimistically checked commits."""
 
-    bulk_application = BulkApplication.UNORDERED
+    traits: EngineTraits
 
     @property
     @abstractmethod
@@ -298,28 +285,6 @@ class OrderedMap(ABC):
 
         A snapshot has the epoch of its own state, never an older one.
         """
-
-    epoch_lags = False
-    """Whether `epoch` may be older than the store's until `begin` or `get` finds a newer one.
-
-    True for stores that processes share and whose epoch costs a round trip to read. A schema change still applies to
-    every transaction that begins after the change returned, without a message to any process.
-    """
-
-    takes_operands = False
-    """Whether `commit` takes an `Operand`; to an engine that does not, each merge is a write of the row."""
-
-    keeps_versions = False
-    """Whether each commit that appends to change feeds has a version, see `EngineSnapshot.settled_version`."""
-
-    times_ascend = False
-    """Whether the times of entries of feeds never go back from version to version, so that they can be bisected."""
-
-    describes_merges = False
-    """Whether a commit with appends calls `Upcalls.describe` for each key that its steps change, and appends that.
-
-    If not, rows of tables whose feed holds images are read and put instead.
-    """
 
     @abstractmethod
     def get(self, key: bytes) -> bytes | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .ordered_map import EngineSnapshot, Pair
+from .traits import EngineTraits
 
 __all__ = ["SharedSplits", "SplitPlan", "SplitSource"]
 
@@ -59,6 +60,8 @@ class SharedSplits(ABC):
 class SplitSource(ABC):
     """Reads one snapshot of the map in many processes at once."""
 
+    traits: EngineTraits
+
     @abstractmethod
     def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         """Take a snapshot of begin <= key < end and divide it into about `count` about equal parts, at least one.
@@ -95,18 +98,9 @@ class SplitSource(ABC):
             If the plan's snapshot no longer exists.
         """
 
-    shares_snapshots = False
-    """Whether plans can share a snapshot, by `share_snapshot`."""
-
+    @abstractmethod
     def share_snapshot(self) -> SharedSplits:
-        """Take a snapshot that several plans divide; if the engine `shares_snapshots`."""
-        raise NotImplementedError(f"plans of {type(self).__name__} do not share a snapshot")
-
-    plans_hold_everything = False
-    """Whether a plan's snapshot has every key of the map, so that `read_planned` finds rows by an index.
-
-    False if splits are copies of their own intervals: plans then never use an index.
-    """
+        """Take a snapshot that several plans divide."""
 
     def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of any keys, in their order, in the snapshot of a split; if `plans_hold_everything`.

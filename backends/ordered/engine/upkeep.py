@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from structable.spi import CompactionProgress, Finding, UnsupportedOperationError
+from structable.spi import CompactionProgress, Finding
 
 from .feed_entries import entries_begin
 from .ordered_map import OrderedMap, WriteSet, successor
@@ -70,19 +70,14 @@ class Upkeep(OrderedMap):
         """Make older software refuse the store from now on: it knows nothing of table types, or of change feeds.
 
         Called before the catalog records the first table that older software could damage, and before each further one;
-        idempotent. An engine that does not override this has no table types; one that no other software opens overrides
-        it to do nothing.
+        idempotent. By default there is no older software.
 
         Raises
         ------
         StorageUnavailableError
             If older software uses the store now; nothing has changed.
-        UnsupportedOperationError
-            By default.
         """
-        raise UnsupportedOperationError(
-            "this store has no table types: its tables have a primary key, no merge engine, and no write-mode"
-        )
+        return None
 
     def discard(self, beginning: bytes, stopped: Callable[[], bool]) -> bool:
         """Delete all keys that start with `beginning`, which no snapshot taken from now on reads.

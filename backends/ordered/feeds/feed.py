@@ -133,7 +133,7 @@ class _SnapshotView(FeedView):
 
     def first_not_before(self, moment: dt.datetime) -> int | None:
         wanted = microseconds(moment)
-        since = self._last_before(wanted) if self._engine.times_ascend else self.floor
+        since = self._last_before(wanted) if self._engine.traits.times_ascend else self.floor
         return next((version for version, time, _ in self._commits(since) if time >= wanted), None)
 
     def _last_before(self, time: int) -> int:
@@ -175,5 +175,5 @@ class _SnapshotView(FeedView):
         return raise_floor(self._engine, self._binding, version, self.floor, self._stopped)
 
     def states(self, request: FeedRequest, splits: int) -> list[bytes]:
-        process = os.getpid() if self._engine.process_local else None
+        process = os.getpid() if self._engine.traits.process_local else None
         return divide_changes(self._snapshot, self._binding, request, splits, process)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from structable.backends.ordered.engine import BulkApplication, BulkChunk, BulkCommit, EngineSnapshot, RunStore
 from structable.backends.ordered.schema.binding import TableBinding
@@ -11,30 +12,31 @@ from structable.backends.ordered.schema.job_records import JobProgress, JobRecor
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import WriteMode
 
-from .bags import BagRows
-from .merging import MergedRows
-from .patching import PatchRows
-from .rows import JobRows, PlainRows
+from .merging import BagRows, MergedRows
+from .patching import PatchedRows
+from .rows import Fold, JobRows, LastRows
 from .staged import StagedRows, StagedRuns
 
 __all__ = ["JobCommit", "job_rows"]
 
 
 def job_rows(
-    engine: RunStore, binding: TableBinding, mode: WriteMode, staged: tuple[str, ...], *, skips_missing: bool
+    engine: RunStore, binding: TableBinding, mode: WriteMode, staged: tuple[str, ...], *, skips_missing: bool = False
 ) -> JobRows:
     """Return the rows that a job staged, in the order of its partitions."""
     runs = StagedRuns(engine, binding, mode, [StagedRows.decode(state) for state in staged])
-    if mode is WriteMode.PATCH:
-        return PatchRows(binding, runs, skips_missing=skips_missing)
-    if mode is WriteMode.CHANGES and binding.spec.keyless:
-        return BagRows(binding, runs)
     options = binding.spec.table_options
-    # A feed with the producer input holds all rows of a key.
-    merges = mode is WriteMode.UPSERT and (options.merges or runs.mixed or binding.feeds_input)
-    if merges or mode is WriteMode.CHANGES:
-        return MergedRows(binding, runs, mode)
-    return PlainRows(binding, runs, mode)
+    fold: Fold[Any]
+    if mode is WriteMode.PATCH:
+        fold = PatchedRows(binding, runs, skips_missing=skips_missing)
+    elif mode is WriteMode.CHANGES:
+        fold = (BagRows if binding.keyless else MergedRows)(binding, runs, mode)
+    elif mode is WriteMode.UPSERT and (options.merges or runs.mixed or binding.feeds_input):
+        # A feed with the producer input holds all rows of a key.
+        fold = MergedRows(binding, runs, mode)
+    else:
+        fold = LastRows(binding, runs, mode)
+    return JobRows(binding, runs, fold)
 
 
 class JobCommit(BulkCommit):
@@ -74,6 +76,8 @@ class JobCommit(BulkCommit):
         self._decides_first = application is not BulkApplication.AT_ONCE
         self._key = job_key(job_id)
         self._progress_key = progress_key(job_id) if self._decides_first and not rows.repeatable else None
+        if recheck is None:
+            rows.decide()
         self._conclude()
 
     @property

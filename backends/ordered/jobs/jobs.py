@@ -48,6 +48,7 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
+from structable.spi.field_rules import rules_digest
 from structable.spi.rules.keyless import check_mode
 
 from .changing import CatalogChanges
@@ -55,8 +56,8 @@ from .commit import JobCommit, job_rows
 from .encoding import encoded_batches
 from .orders import JobEndedError, JobOrder, living_schema, open_job, required_schema
 from .recovery import JobRecovery
-from .rows import PlainRows, is_repeatable
-from .staged import StagedRows, StagedRuns, run_order
+from .rows import is_repeatable
+from .staged import StagedRows, run_order
 from .sweeping import JobSweep
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class WriteJobs:
         """Raise UnsupportedOperationError for a job that the table does not take as it is now."""
         if mode is WriteMode.OVERWRITE and schema.feed is not None:
             raise overwritten_feed(schema.spec.name)
-        if self._engine.bulk_application is BulkApplication.UNORDERED and not is_repeatable(schema, mode):
+        if self._engine.traits.bulk_application is BulkApplication.UNORDERED and not is_repeatable(schema, mode):
             raise UnsupportedOperationError(
                 f"table {schema.spec.name!r} takes no write job of mode {mode} in this store: after a crash a part of "
                 "its rows could be merged, or added to its change feed, twice"
@@ -135,7 +136,7 @@ class WriteJobs:
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
         if job.committed:
             return StagedWrite(job.job_id, partition, attempt, 0)
-        binding = self._catalog.bind(job.state)
+        binding = self._catalog.bind(self._newest(job))
         owner = runs_owner(job_name(job), binding.schema.identity)
         order = run_order(binding, job.mode)
         columns: tuple[str, ...] = ()
@@ -153,7 +154,16 @@ class WriteJobs:
         if buffered:
             runs.append(self._write_run(owner, buffered, order))
         staged = StagedRows(binding.schema, columns, tuple(runs), job.mode)
-        return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
+        digest = rules_digest(binding.spec.rules)
+        return StagedWrite(job.job_id, partition, attempt, rows, staged.encode(), digest)
+
+    def _newest(self, job: WriteJob) -> bytes:
+        """Return the schema of a job's table as it is now; as the job began, if the table is gone."""
+        raw = self._engine.look(lambda snapshot: snapshot.get(schema_key(job.table)))
+        begun = TableSchema.decode(job.state)
+        if raw is None or (now := TableSchema.decode(raw)).identity != begun.identity or now.spec.name != job.table:
+            return job.state
+        return raw
 
     def _write_run(self, owner: str, pairs: list[Pair], order: Callable[[Pair], bytes]) -> bytes:
         pairs.sort(key=order)  # stable: of two rows with one key the later one stays last
@@ -265,7 +275,7 @@ class WriteJobs:
     ) -> JobCommit:
         binding = self._catalog.bind(decided.schema)
         rows = job_rows(self._engine, binding, decided.mode, decided.staged, skips_missing=skips_missing)
-        application, done = self._engine.bulk_application, JobProgress.decode(progress, binding.schema)
+        application, done = self._engine.traits.bulk_application, JobProgress.decode(progress, binding.schema)
         return JobCommit(job_id, decided, rows, binding.schema, application, recheck, done)
 
     def _recover(self, _: bytes) -> bytes:
@@ -287,10 +297,7 @@ class WriteJobs:
 
         loaded = self._change(prepare)
         binding = self._catalog.bind(loaded.encode())
-        runs = StagedRuns(
-            self._engine, binding, WriteMode.OVERWRITE, [StagedRows.decode(state) for state in order.staged]
-        )
-        rows = PlainRows(binding, runs, WriteMode.OVERWRITE)
+        rows = job_rows(self._engine, binding, WriteMode.OVERWRITE, order.staged)
 
         def publish(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             record, current = open_job(snapshot, order)
@@ -306,7 +313,6 @@ class WriteJobs:
             changes.changed_spaces.update((current.space, loaded.space))
 
         try:
-            rows.check_sizes()
             for chunk in rows.chunks(None):
                 self._engine.commit(None, WriteSet(derived=chunk.changes))
             self._change(publish)

@@ -1,74 +1,109 @@
-"""`MergedRows`: the rows of a job that are merged: by the table's engine, or since they have kinds or lack fields."""
+"""The rows of a job that are merged: by the table's engine, since they lack fields, or as equal rows of a bag."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TypeAlias
 
 from structable.backends.ordered.codec.change_records import NewRecord
-from structable.backends.ordered.engine import EngineSnapshot
+from structable.backends.ordered.engine import EngineSnapshot, successor
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.spi import RowKind, Value, WriteMode
+from structable.spi import RowKind, WriteMode
 from structable.spi.merging import IGNORED
 
-from .rows import Chunk, JobRows, staged_size
+from .rows import Fold, Written, chunked, staged_size
 from .staged import StagedRow, StagedRuns, kind_of
 
-__all__ = ["MergedRows"]
+__all__ = ["BagRows", "MergedRows"]
+
+_Keyed: TypeAlias = tuple[bytes, list[StagedRow]]
 
 
-class MergedRows(JobRows):
+class MergedRows(Fold[_Keyed]):
     """Each key once: its rows are merged, one after the other, into the row that the table has."""
 
     def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
         super().__init__(binding, runs, mode)
-        self._has_kinds = mode is WriteMode.CHANGES
-        self._reads = binding.spec.table_options.merges or runs.partial or binding.derives
+        merges = binding.spec.table_options.merges or runs.partial
+        self.reads = merges or binding.derives
+        self._replaces = mode is WriteMode.CHANGES and not merges and self._fit
+        """Whether a row becomes the last that was staged, whatever the table has: it need not be decoded."""
+        self.refuses = not self._replaces
 
-    def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
-        """Raise if a run is damaged; with `decides_first` also if a result does not fit, or a retract is refused."""
-        self._runs.check()
-        if decides_first:
-            for _ in self.chunks(latest):
-                continue
+    def groups(self, after: bytes) -> Iterator[_Keyed]:
+        return ((raw_key, list(rows)) for raw_key, rows in self._runs.by_key(after))
 
-    def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
-        keyed = ((raw_key, list(rows)) for raw_key, rows in self._runs.by_key(after))
-        for chunk, olds in self._chunked(latest if self._reads else None, keyed, _size):
-            writes: dict[bytes, bytes | None] = {}
-            for raw_key, rows in chunk:
-                self._merge(raw_key, rows, olds[raw_key], writes)
-            made = self._chunk(writes, olds, chunk[-1][0], partial(self._records, chunk))
-            if made.changes or made.appends:
-                yield made
+    @staticmethod
+    def size_of(group: _Keyed) -> int:
+        return sum(map(staged_size, group[1]))
 
-    def _records(self, chunk: Iterable[tuple[bytes, list[StagedRow]]]) -> list[NewRecord]:
-        staged = [row for _, rows in chunk for row in rows]
-        if self._has_kinds:
-            return [(kind_of(raw), raw_key, raw[1:]) for raw_key, raw, _ in staged]
-        return [(RowKind.UPDATE_AFTER, raw_key, raw) for raw_key, raw, _ in staged]
-
-    def _merge(
-        self, raw_key: bytes, rows: list[StagedRow], old: bytes | None, writes: dict[bytes, bytes | None]
+    def write(
+        self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[NewRecord]
     ) -> None:
-        binding = self._binding
-        values = None if old is None else binding.rows.decode_values(old)
-        ignored = True
-        for _, raw, columns in rows:
-            kind = kind_of(raw) if self._has_kinds else RowKind.UPDATE_AFTER
-            merged = binding.merger.apply(values, kind, self._given(raw, columns))
+        raw_key, rows = group
+        binding, decode = self._binding, self._binding.rows.decode_values
+        if self._replaces:
+            for record, _ in self._records(rows):
+                records.append(record)
+                if not binding.merger.drops(record[0]):
+                    writes[raw_key] = None if record[0].retracts else binding.current(record[2])
+            return
+        row, ignored = None if old is None else decode(old), True
+        for record, columns in self._records(rows):
+            kind, _, raw = record
+            given = dict(zip(binding.value_names, decode(raw), strict=True))
+            if columns is not None:
+                given = {name: given[name] for name in columns if name in given}
+            merged = binding.merger.apply(row, kind, given)
             if merged is not IGNORED:
-                values, ignored = merged, False
+                row, ignored = merged, False
+            records.append(record)
         if not ignored:
-            writes[raw_key] = None if values is None else binding.encoded(raw_key, values)
+            writes[raw_key] = None if row is None else binding.encoded(raw_key, row)
 
-    def _given(self, raw: bytes, columns: tuple[str, ...] | None) -> dict[str, Value]:
-        binding = self._binding
-        given = dict(
-            zip(binding.value_names, binding.rows.decode_values(raw[1:] if self._has_kinds else raw), strict=True)
-        )
-        return given if columns is None else {name: given[name] for name in columns if name in given}
+    def _records(self, rows: list[StagedRow]) -> Iterator[tuple[NewRecord, tuple[str, ...] | None]]:
+        """Yield what was staged, and the columns that it names."""
+        if self.mode is WriteMode.CHANGES:
+            return (((kind_of(raw), raw_key, raw[1:]), columns) for raw_key, raw, columns in rows)
+        return (((RowKind.UPDATE_AFTER, raw_key, raw), columns) for raw_key, raw, columns in rows)
 
 
-def _size(keyed: tuple[bytes, list[StagedRow]]) -> int:
-    return sum(map(staged_size, keyed[1]))
+class BagRows(MergedRows):
+    """Equal rows together: a retract takes away one that the job itself has put before, or else one of the table."""
+
+    def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
+        super().__init__(binding, runs, mode)
+        self.refuses = not self._fit
+
+    def written(self, latest: EngineSnapshot | None, after: bytes) -> Iterator[Written]:
+        for chunk in chunked(self.groups(after), self.size_of):
+            written = Written({}, {}, [], chunk[-1][0])
+            taken: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
+            for begin, rows in chunk:
+                records = [record for record, _ in self._records(rows)]
+                left, retracts = _folded(records)
+                if retracts:
+                    taken[retracts].append((begin, successor(begin)))
+                for _, raw_key, raw in left:
+                    written.olds[raw_key], written.writes[raw_key] = None, self._row(raw_key, raw)
+                written.records.extend(records)
+            for retracts, intervals in taken.items():
+                assert latest is not None
+                written.olds.update(latest.scan_intervals(intervals, limit_each=retracts))
+            written.writes.update(dict.fromkeys(written.olds.keys() - written.writes.keys()))
+            yield written
+
+
+def _folded(records: list[NewRecord]) -> tuple[list[NewRecord], int]:
+    """Return those rows that are put and not taken away again, and how many the table loses, if it has that many."""
+    left: list[NewRecord] = []
+    retracts = 0
+    for record in records:
+        if not record[0].retracts:
+            left.append(record)
+        elif left:
+            left.pop()
+        else:
+            retracts += 1
+    return left, retracts

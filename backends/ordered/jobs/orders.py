@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Self
 
+from structable.backends.base.admin_rules import require_unretired
 from structable.backends.base.job_rules import require_undecided
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.schema.catalog import named_schema
@@ -100,6 +101,7 @@ def required_schema(snapshot: EngineSnapshot, table: str) -> TableSchema:
     if schema is None:
         raise TableNotFoundError(table)
     require_whole(snapshot.get(stuck_key(table)), schema)
+    require_unretired(schema.spec)
     return schema
 
 
@@ -108,6 +110,7 @@ def living_schema(snapshot: EngineSnapshot, order: JobOrder) -> TableSchema:
     schema = named_schema(snapshot, order.table)
     if schema is None or schema.identity != order.identity:
         raise table_dropped(order.table, order.job_id)
+    require_unretired(schema.spec)
     return schema
 
 

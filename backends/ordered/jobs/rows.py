@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from structable.backends.ordered.codec.change_records import NewRecord, pack_whole
 from structable.backends.ordered.engine import EngineSnapshot
@@ -16,7 +15,7 @@ from structable.spi import RecordExistsError, RecordNotFoundError, RowKind, Valu
 
 from .staged import StagedRow, StagedRuns
 
-__all__ = ["Chunk", "JobRows", "PlainRows", "chunked", "is_repeatable", "staged_size"]
+__all__ = ["Chunk", "Fold", "JobRows", "LastRows", "Written", "chunked", "is_repeatable", "staged_size"]
 
 One = TypeVar("One")
 Keyed = TypeVar("Keyed", bound=tuple[Any, ...])
@@ -31,6 +30,17 @@ class Chunk(NamedTuple):
     """Where they end in the order of the rows: the argument `after` that yields those which follow."""
     appends: list[bytes]
     """What is appended to the change feed of the table, each value one entry."""
+
+
+class Written(NamedTuple):
+    """What a chunk of staged rows makes of the table's rows."""
+
+    writes: dict[bytes, bytes | None]
+    olds: dict[bytes, bytes | None]
+    """The rows before, of each key in `writes`."""
+    records: list[NewRecord]
+    """What a feed with the producer `input` keeps."""
+    end: bytes
 
 
 _CHUNK_ROWS = 2_000
@@ -48,28 +58,159 @@ def is_repeatable(schema: TableSchema, mode: WriteMode) -> bool:
     return not merges and not bags and mode is not WriteMode.PATCH and schema.feed is None
 
 
-class JobRows(ABC):
-    """The rows of a job in order, as raw pairs of the table's current layout."""
+class Fold(ABC, Generic[Keyed]):
+    """How the staged rows of one key become its row, in a mode and a table.
 
+    Attributes
+    ----------
+    reads : bool
+        Whether the rows before are needed.
+    refuses : bool
+        Whether a row may be refused.
+    missing : int
+        The number of keys that had to have a row and had none, once `written` was exhausted.
+    """
+
+    reads = True
+    refuses = True
     missing = 0
-    """The number of keys that had to have a row and had none, once `chunks` was exhausted."""
 
     def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
         self._binding = binding
         self._runs = runs
-        self._mode = mode
-        self.repeatable = is_repeatable(binding.schema, mode)
+        self.mode = mode
+        self._fit = mode is WriteMode.DELETE or runs.fit_indexes()
+
+    def decide(self) -> None:
+        """Check no more which rows exist: they were checked, and some may be in place already."""
+        return None
+
+    def written(self, latest: EngineSnapshot | None, after: bytes) -> Iterator[Written]:
+        """Yield what the rows after a key write, some thousand rows at a time, or fewer large ones."""
+        groups = self.groups(after)
+        latest = latest if self.reads else None
+        most = _CHUNK_ROWS if latest is None else min(_FIRST_ROWS, _CHUNK_ROWS)
+        while chunk := taken(groups, most, self.size_of):
+            raw_keys = [group[0] for group in chunk]
+            olds = dict.fromkeys(raw_keys)
+            if latest is not None:
+                olds = dict(zip(raw_keys, latest.get_many(raw_keys), strict=True))
+                most = next_rows(len(chunk), sum(len(old) for old in olds.values() if old is not None), _CHUNK_ROWS)
+            written = Written({}, olds, [], raw_keys[-1])
+            for group in chunk:
+                self.write(group, olds[group[0]], written.writes, written.records)
+            yield written
 
     @abstractmethod
+    def groups(self, after: bytes) -> Iterator[Keyed]:
+        """Yield each key after another with what was staged for it."""
+
+    @staticmethod
+    @abstractmethod
+    def size_of(group: Keyed) -> int:
+        """Return the size of what was staged for a key."""
+
+    @abstractmethod
+    def write(
+        self, group: Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[NewRecord]
+    ) -> None:
+        """Add what the staged rows of one key write."""
+
+    def _row(self, raw_key: bytes, raw: bytes) -> bytes:
+        """Return a staged row in the current layout; rejects one too large for an index added since it was staged."""
+        return self._binding.current(raw) if self._fit else self._binding.merged(raw_key, raw, {})
+
+
+class LastRows(Fold[StagedRow]):
+    """Each key once, as the mode says: of several rows with one key, the last staged."""
+
+    def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
+        super().__init__(binding, runs, mode)
+        self._partial = mode in (WriteMode.UPSERT, WriteMode.UPDATE) and runs.partial
+        self._kind = _KINDS.get(mode, RowKind.UPDATE_AFTER)
+        self._new = mode is WriteMode.INSERT and not binding.keyless
+        self._existing = mode is WriteMode.UPDATE
+        self.refuses = self._new or self._existing or self._partial or not self._fit
+        # Rows that are inserted are known to be absent, once they were checked.
+        self._follows = self._partial or (binding.derives and mode is not WriteMode.INSERT)
+        self.reads = self._new or self._existing or self._follows
+
+    def decide(self) -> None:
+        self._new = self._existing = False
+        self.reads = self._follows
+
+    def groups(self, after: bytes) -> Iterator[StagedRow]:
+        rows = self._runs.rows()
+        last = next(rows, None)
+        for row in rows:
+            assert last is not None
+            if row[0] != last[0]:
+                if last[0] > after:
+                    yield last
+            elif self._new:
+                self._refuse(RecordExistsError, row[0])
+            last = row
+        if last is not None and last[0] > after:
+            yield last
+
+    @staticmethod
+    def size_of(group: StagedRow) -> int:
+        return len(group[1])
+
+    def write(
+        self, group: StagedRow, old: bytes | None, writes: dict[bytes, bytes | None], records: list[NewRecord]
+    ) -> None:
+        raw_key, raw, columns = group
+        binding = self._binding
+        if old is None and self._existing:
+            self._refuse(RecordNotFoundError, raw_key)
+        if old is not None and self._new:
+            self._refuse(RecordExistsError, raw_key)
+        after: bytes | None = None
+        if self._partial and columns is not None and old is not None:
+            staged = dict(zip(binding.value_names, binding.rows.decode_values(raw), strict=True))
+            changes: dict[str, Value] = {name: staged[name] for name in columns if name in staged}
+            after = binding.merged(raw_key, old, changes)
+        elif self.mode is not WriteMode.DELETE:
+            after = self._row(raw_key, raw)
+        writes[raw_key] = after
+        if binding.feeds_input:
+            records.append((self._kind, raw_key, binding.raw_nulls if after is None else after))
+
+    def _refuse(self, error: type[RecordExistsError] | type[RecordNotFoundError], raw_key: bytes) -> NoReturn:
+        raise error(self._binding.spec.name, self._binding.keys.decode(raw_key))
+
+
+class JobRows:
+    """The rows of a job in order, as raw pairs of the table's current layout."""
+
+    def __init__(self, binding: TableBinding, runs: StagedRuns, fold: Fold[Any]) -> None:
+        self._binding = binding
+        self._runs = runs
+        self._fold = fold
+        self.decide = fold.decide
+        self.repeatable = is_repeatable(binding.schema, fold.mode)
+
+    @property
+    def missing(self) -> int:
+        """The number of keys that had to have a row and had none, once `chunks` was exhausted."""
+        return self._fold.missing
+
     def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
-        """Raise if the current table rejects the job.
+        """Raise if a run is lost or damaged.
 
-        What `chunks` itself raises is only found here with `decides_first`: chunks cannot fail then.
+        With `decides_first` also if the current table rejects a row: `chunks` cannot fail then.
         """
+        self._runs.check()
+        fold = self._fold
+        if decides_first and fold.refuses:
+            presence = fold.mode in (WriteMode.INSERT, WriteMode.UPDATE)
+            for _ in fold.written(latest, b"") if presence else self.chunks(latest):
+                continue
+            fold.decide()
 
-    @abstractmethod
     def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
-        """Yield the changes, some thousand rows at a time, or fewer large ones.
+        """Yield the changes, some thousand rows at a time, or fewer large ones; raise if the table rejects a row.
 
         Parameters
         ----------
@@ -78,118 +219,18 @@ class JobRows(ABC):
         after : bytes
             Where the last applied chunk ended.
         """
-
-    def _chunked(
-        self, latest: EngineSnapshot | None, rows: Iterator[Keyed], size_of: Callable[[Keyed], int]
-    ) -> Iterator[tuple[list[Keyed], dict[bytes, bytes | None]]]:
-        """Yield the rows of one chunk after the other, and what `latest` has under the keys with which they begin."""
-        if latest is None:
-            for chunk in chunked(rows, size_of):
-                yield chunk, dict.fromkeys(row[0] for row in chunk)
-            return
-        most = min(_FIRST_ROWS, _CHUNK_ROWS)
-        while chunk := taken(rows, most, size_of):
-            raw_keys = [row[0] for row in chunk]
-            olds = dict(zip(raw_keys, latest.get_many(raw_keys), strict=True))
-            yield chunk, olds
-            most = next_rows(len(chunk), sum(len(old) for old in olds.values() if old is not None), _CHUNK_ROWS)
-
-    def _chunk(
-        self,
-        writes: dict[bytes, bytes | None],
-        olds: dict[bytes, bytes | None],
-        end: bytes,
-        given: Callable[[], list[NewRecord]],
-    ) -> Chunk:
-        """Return a chunk that writes rows; `given` returns what a feed with the producer input holds of it."""
         binding = self._binding
-        appends: list[bytes] = []
-        if binding.feeds_images:
-            appends = pack_whole(binding.all_images(writes, olds))
-        elif binding.feeds_input:
-            appends = pack_whole(given())
-        derived: dict[bytes, bytes | None] = {}
-        binding.derive(writes, olds, derived)
-        writes.update(derived)
-        return Chunk(writes, end, appends)
-
-
-class PlainRows(JobRows):
-    """Each key once, as the mode says: of several rows with one key, the last staged."""
-
-    def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
-        super().__init__(binding, runs, mode)
-        self._partial = mode in (WriteMode.UPSERT, WriteMode.UPDATE) and runs.partial
-
-    def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
-        """Raise if the current table rejects a row: its key exists, or does not, or it is too large."""
-        self._runs.check()
-        if self._mode is WriteMode.INSERT and not self._binding.spec.keyless:
-            self._check_new(latest)
-        elif self._mode is WriteMode.UPDATE:
-            self._check_existing(latest)
-        self.check_sizes()
-        if self._partial and decides_first:
-            for _ in self.chunks(latest):  # merging raises for rows over the limits; the chunks are discarded
-                continue
-
-    def check_sizes(self) -> None:
-        """Raise if a row is too large for an index that was added after the row was staged."""
-        if self._mode is WriteMode.DELETE or self._runs.fit_indexes():
-            return
-        for raw_key, raw, _ in self._unique():
-            self._binding.merged(raw_key, raw, {})
-
-    def _check_new(self, latest: EngineSnapshot) -> None:
-        before: bytes | None = None
-        for chunk, olds in self._chunked(latest, self._runs.rows(), staged_size):
-            for raw_key, _, _ in chunk:
-                if raw_key == before or olds[raw_key] is not None:
-                    self._refuse(RecordExistsError, raw_key)
-                before = raw_key
-
-    def _check_existing(self, latest: EngineSnapshot) -> None:
-        for _, olds in self._chunked(latest, self._unique(), staged_size):
-            for raw_key, old in olds.items():
-                if old is None:
-                    self._refuse(RecordNotFoundError, raw_key)
-
-    def _refuse(self, error: type[RecordExistsError] | type[RecordNotFoundError], raw_key: bytes) -> NoReturn:
-        raise error(self._binding.spec.name, self._binding.keys.decode(raw_key))
-
-    def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
-        # Rows that are inserted are known to be absent.
-        needs_old = self._partial or (self._binding.derives and self._mode is not WriteMode.INSERT)
-        rows = (row for row in self._unique() if row[0] > after)
-        for chunk, olds in self._chunked(latest if needs_old else None, rows, staged_size):
-            writes: dict[bytes, bytes | None] = {
-                raw_key: self._outcome(raw_key, raw, columns, olds[raw_key]) for raw_key, raw, columns in chunk
-            }
-            yield self._chunk(writes, olds, chunk[-1][0], partial(self._given, writes))
-
-    def _given(self, writes: Mapping[bytes, bytes | None]) -> list[NewRecord]:
-        kind, nulls = _KINDS.get(self._mode, RowKind.UPDATE_AFTER), self._binding.raw_nulls
-        return [(kind, raw_key, nulls if raw is None else raw) for raw_key, raw in writes.items()]
-
-    def _outcome(self, raw_key: bytes, raw: bytes, columns: tuple[str, ...] | None, old: bytes | None) -> bytes | None:
-        if self._mode is WriteMode.DELETE:
-            return None
-        if columns is None or old is None or not self._partial:
-            return self._binding.current(raw)
-        binding = self._binding
-        staged = dict(zip(binding.value_names, binding.rows.decode_values(raw), strict=True))
-        changes: dict[str, Value] = {name: staged[name] for name in columns if name in staged}
-        return binding.merged(raw_key, old, changes)
-
-    def _unique(self) -> Iterator[StagedRow]:
-        rows = self._runs.rows()
-        last = next(rows, None)
-        for row in rows:
-            if last is not None and row[0] != last[0]:
-                yield last
-            last = row
-        if last is not None:
-            yield last
+        for writes, olds, records, end in self._fold.written(latest, after):
+            appends: list[bytes] = []
+            if binding.feeds_images:
+                appends = pack_whole(binding.all_images(writes, olds))
+            elif binding.feeds_input:
+                appends = pack_whole(records)
+            derived: dict[bytes, bytes | None] = {}
+            binding.derive(writes, olds, derived)
+            writes.update(derived)
+            if writes or appends:
+                yield Chunk(writes, end, appends)
 
 
 def chunked(rows: Iterator[One], size_of: Callable[[One], int]) -> Iterator[list[One]]:

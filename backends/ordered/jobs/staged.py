@@ -10,11 +10,12 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from structable.backends.base.job_rules import staged_for_dropped
+from structable.backends.base.job_rules import require_same_rules, staged_for_dropped
 from structable.backends.ordered.engine import SPACE_BYTES, Pair, RunStore
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.backends.ordered.table_schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema, dropped_name
 from structable.spi import DataCorruptionError, InvalidFieldError, RowKind, WriteMode
+from structable.spi.field_rules import rules_digest
 
 __all__ = ["StagedRow", "StagedRows", "StagedRuns", "kind_of", "of_kinds", "run_order"]
 
@@ -90,7 +91,7 @@ class StagedRuns:
         self._order = run_order(binding, mode)
         self._staged = staged
         for one in staged:
-            self._require_readable(one.schema)
+            self._require_readable(one)
             if one.mode not in (mode, None):
                 reason = (
                     f"the rows were staged for a job of mode {one.mode}, and are not committed by one of mode {mode}"
@@ -102,14 +103,15 @@ class StagedRuns:
         self.mixed = len({frozenset(one.columns) for one in staged if one.runs}) > 1
         """Whether rows may leave out different fields."""
 
-    def _require_readable(self, staged: TableSchema) -> None:
-        """Raise if the rows were staged for a dropped table of the same name."""
-        schema = self._binding.schema
-        if (staged.identity, staged.key_fields, staged.value_fields) != (
-            schema.identity,
-            schema.key_fields,
-            schema.layouts.get(staged.version),
-        ):
+    def _require_readable(self, staged: StagedRows) -> None:
+        """Raise if the rows are of a dropped table of the same name, have a dropped field, or follow other rules."""
+        schema, then = self._binding.schema, staged.schema
+        if then.spec.rules or schema.spec.rules:
+            now = rules_digest(schema.spec.rules)
+            require_same_rules(schema.spec.name, rules_digest(then.spec.rules), now)
+        known = {dropped_name(field.name): field for field in then.value_fields if field.name not in staged.columns}
+        layout = tuple(known.get(field.name, field) for field in schema.layouts.get(then.version, ()))
+        if (then.identity, then.key_fields, then.value_fields) != (schema.identity, schema.key_fields, layout):
             raise staged_for_dropped(schema.spec.name)
 
     def check(self) -> None:
@@ -131,8 +133,8 @@ class StagedRuns:
         return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=self._order)
 
     def by_key(self, after: bytes) -> Iterator[tuple[bytes, Iterator[StagedRow]]]:
-        """Yield the keys after another, each with its rows, to be read before the next key is asked for."""
-        return (group for group in groupby(self.rows(), itemgetter(0)) if group[0] > after)
+        """Yield the places in the order of runs after another, each with its rows, to be read before the next one."""
+        return (group for group in groupby(self.rows(), self._order) if group[0] > after)
 
     def _named(self, columns: tuple[str, ...]) -> tuple[str, ...] | None:
         return columns if self._mode is WriteMode.PATCH or set(columns) != self._everything else None

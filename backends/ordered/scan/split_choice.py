@@ -43,7 +43,7 @@ def divide_scan(
     feed = None if binding.schema.feed is None else binding.schema.feed.space
     divide = partial(source.plan_splits, feed=feed) if feed else source.plan_splits
     path, rows = plan(binding, request), plan_rows(binding, request)
-    if path.index is None or not engine.plans_hold_everything:
+    if path.index is None or not engine.traits.plans_hold_everything:
         return rows, divide(*_hull(binding, rows), splits)
     entries = _count(snapshot, path.intervals)
     if entries <= _FEW_ENTRIES:

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from structable.backends.base.planned_columns import planned_columns
+from structable.backends.base.ruled_batches import ComputedScan, stored_scan
 from structable.backends.ordered.engine import EngineSnapshot, Pair, SharedSplits, SplitSource, Upcalls
 from structable.backends.ordered.part_sizes import next_rows
 from structable.backends.ordered.schema.binding import TableBinding
@@ -44,6 +45,7 @@ class _Divided:
     index: str | None  # the field whose index finds the rows
     within: list[Interval] | None  # the raw row keys that count among those that the index finds
     aggregation: Aggregation | None  # what the split gives in place of its rows
+    computed: ComputedScan | None  # what becomes of its batches
 
 
 def plan_table_scan(
@@ -61,22 +63,32 @@ def plan_table_scan(
     plan's hold.
     """
     splits = check_splits(arguments.splits)
+    names = planned_columns(binding.spec, arguments).names
+    arguments, computed = stored_scan(binding.spec, arguments)
     columns = planned_columns(binding.spec, arguments)
     request = KeyedRequest.of(binding, Scan((arguments.range,), arguments.where))
     path, divided = divide_scan(engine, shared or engine, snapshot, binding, request, splits)
     index = None if path.index is None else path.index.field.name
     common = _Divided(
-        binding.raw_schema, columns.read, path.residual, path.intervals, index, path.within, columns.aggregation
+        binding.raw_schema,
+        columns.read,
+        path.residual,
+        path.intervals,
+        index,
+        path.within,
+        columns.aggregation,
+        computed,
     )
     states = [pickle.dumps((common, state)) for state in divided.states]
     # Entries of one value are in the order of the keys.
-    ordered = columns.aggregation is None and not binding.keyless and (index is None or path.sort_by is None)
+    aggregates = columns.aggregation is not None or (computed is not None and computed.aggregation is not None)
+    ordered = not aggregates and not binding.keyless and (index is None or path.sort_by is None)
     feed, position = binding.schema.feed, None
     if feed is not None:
         assert divided.version is not None, "an engine with feeds gives its plans a version"
         position = FeedPosition(feed.token, divided.version)
     held = hold(divided.release)
-    plan = ScanPlan(binding.spec.name, columns.names, states, held, ordered=ordered, position=position)
+    plan = ScanPlan(binding.spec.name, names, states, held, ordered=ordered, position=position)
     return plan, divided.epoch
 
 
@@ -108,6 +120,8 @@ def read_table_split(engine: SplitSource, split: ScanSplit) -> Iterator[RecordBa
     if divided.index is not None:
         pairs = _fetched(engine, binding, divided, state, pairs)
     batches = _while_held(split, matching_batches(binding.schema, divided.columns, divided.residual, pairs))
+    if divided.computed is not None:
+        return _while_held(split, divided.computed.batches(batches))
     if divided.aggregation is None:
         return batches
     return _while_held(split, partial_aggregates(binding.spec, divided.aggregation, batches))

@@ -11,11 +11,18 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import TypeVar
 
-from structable.backends.base.admin_rules import require_index, require_same_case, require_specification
+from structable.backends.base.admin_rules import (
+    require_fillable,
+    require_index,
+    require_same_case,
+    require_specification,
+)
 from structable.backends.ordered.codec.change_records import pack_records
 from structable.backends.ordered.engine import EngineSnapshot, ReadSet, SchemaChangedError, Upkeep, WriteSet
 from structable.backends.ordered.table_schema import FeedSchema, TableSchema
 from structable.spi import (
+    FieldRule,
+    Progress,
     StorageUnavailableError,
     StructableError,
     TableAdmin,
@@ -23,9 +30,18 @@ from structable.spi import (
     TableNotFoundError,
     TableSpecification,
     TransactionConflictError,
+    UnsupportedOperationError,
 )
+from structable.spi.field_rules import retired_since
 from structable.spi.rules.rows import check_index_sizes
-from structable.spi.rules.schema_changes import SchemaChange, plan_schema_change
+from structable.spi.rules.schema_changes import (
+    TAKEN_TABLE,
+    SchemaChange,
+    plan_schema_change,
+    taken_field,
+    taken_index,
+    without_field,
+)
 from structable.spi.table_options import ChangelogProducer
 from structable.spi.values import value_size
 
@@ -64,7 +80,7 @@ class OrderedAdmin(TableAdmin):
         self._ddl_timeout = ddl_timeout
 
     def create(self, spec: TableSpecification) -> None:
-        require_specification(spec, has_feeds=self._engine.keeps_versions)
+        self._require(spec)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             if _existing(snapshot, spec) is not None:
@@ -73,9 +89,10 @@ class OrderedAdmin(TableAdmin):
 
         self._change(body)
 
-    def create_or_update(self, spec: TableSpecification) -> None:
-        require_specification(spec, has_feeds=self._engine.keeps_versions)
-
+    def create_or_update(
+        self, spec: TableSpecification, *, progress: Progress | None = None, revision: int | None = None
+    ) -> None:
+        self._require(spec)
         begun: dict[str, tuple[bytes, int]] = {}
         built: dict[str, tuple[bytes, int]] = {}
         ended: set[bytes] = set()
@@ -85,7 +102,7 @@ class OrderedAdmin(TableAdmin):
             if existing is None:
                 _add_table(self._engine, snapshot, changes, spec)
                 return None
-            change = plan_schema_change(existing.spec, spec)
+            change = plan_schema_change(existing.spec, spec, taken=existing.taken, revision=revision)
             if change.empty:
                 return None
             if change.added_indexes:
@@ -110,13 +127,21 @@ class OrderedAdmin(TableAdmin):
                     return
                 begun.update((name, (schema.space, schema.building[name])) for name in unbuilt)
                 for name in unbuilt:
-                    if not self._build_index(schema, name):
+                    if not self._build_index(schema, name, progress):
                         break  # another call changed the table meanwhile: read it again
                     built[name] = begun[name]
         except StructableError:
             if begun:
                 self._give_up_indexes(spec.name, begun)
             raise
+
+    def _require(self, spec: TableSpecification) -> None:
+        traits = self._engine.traits
+        require_specification(spec, has_feeds=traits.keeps_versions)
+        if spec.has_type and not traits.table_types:
+            raise UnsupportedOperationError(
+                "this store has no table types: its tables have a primary key, no merge engine, and no write-mode"
+            )
 
     def _with_feed(
         self, snapshot: EngineSnapshot, changes: WriteSet, existing: TableSchema, changed: TableSchema
@@ -132,7 +157,8 @@ class OrderedAdmin(TableAdmin):
         return replace(changed, feed=_begin_feed(self._engine, snapshot, changes, changed.spec))
 
     def exists(self, table: str) -> bool:
-        return self._schema(table) is not None
+        schema = self._schema(table)
+        return schema is not None and retired_since(schema.spec.rules) is None
 
     def get_specification(self, table: str) -> TableSpecification:
         schema = self._schema(table)
@@ -140,8 +166,12 @@ class OrderedAdmin(TableAdmin):
             raise TableNotFoundError(table)
         return schema.spec
 
-    def list(self) -> list[str]:
-        return self._look(lambda snapshot: sorted(schema.spec.name for schema in list_schemas(snapshot)))
+    def list(self) -> builtins.list[str]:
+        def names(snapshot: EngineSnapshot) -> builtins.list[str]:
+            specs = (schema.spec for schema in list_schemas(snapshot))
+            return sorted(spec.name for spec in specs if retired_since(spec.rules) is None)
+
+        return self._look(names)
 
     def drop(self, table: str) -> None:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
@@ -155,16 +185,36 @@ class OrderedAdmin(TableAdmin):
         self._change(body)
         self._garbage.notify()
 
-    def drop_index(self, table: str, field: str) -> None:
+    def drop_index(self, table: str, field: str, *, revision: int | None = None) -> None:
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
-            schema = named_schema(snapshot, table)
-            if schema is None:
-                raise TableNotFoundError(table)
+            schema = _required(snapshot, table)
             require_index(table, field, schema.maintained, schema.spec.indexes)
-            self._remove_index(changes, schema, field)
+            self._remove_index(changes, schema.taking(taken_index(field), revision), field)
 
         self._change(body)
         self._garbage.notify()
+
+    def set_rules(self, table: str, rules: Iterable[FieldRule], *, revision: int | None = None) -> None:
+        given = tuple(rules)
+
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
+            schema = _required(snapshot, table)
+            spec = schema.spec.evolve(rules=given)
+            retires = retired_since(spec.rules) is not None
+            left = schema.taken if retires else {what: one for what, one in schema.taken.items() if what != TAKEN_TABLE}
+            changed = replace(schema, spec=spec, taken=left).taking(TAKEN_TABLE, revision if retires else None)
+            if changed != schema:
+                _put_schema(changes, changed)
+
+        self._change(body)
+
+    def drop_field(self, table: str, field: str, *, revision: int | None = None) -> None:
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
+            schema = _required(snapshot, table)
+            spec = without_field(schema.spec, field, schema.building)
+            _put_schema(changes, schema.without(field, spec).taking(taken_field(field), revision))
+
+        self._change(body)
 
     def _remove_index(self, changes: WriteSet, schema: TableSchema, field: str) -> TableSchema:
         binding = self._catalog.bind(schema.encode())
@@ -178,26 +228,29 @@ class OrderedAdmin(TableAdmin):
         _put_schema(changes, changed)
         return changed
 
-    def _build_index(self, schema: TableSchema, name: str) -> bool:
+    def _build_index(self, schema: TableSchema, name: str, progress: Progress | None) -> bool:
         """Add the rows that existed before the index to it; False if another call dropped the index meanwhile."""
         try:
             position: bytes | None = self._catalog.bind(schema.encode()).keys.rows_begin
-            limit = _BACKFILL_ROWS
+            limit, done = _BACKFILL_ROWS, 0
             while position is not None:
-                position, used = self._backfill(schema, name, position, limit)
-                limit = min(2 * used, _BACKFILL_ROWS)
+                position, used, rows = self._backfill(schema, name, position, limit)
+                limit, done = min(2 * used, _BACKFILL_ROWS), done + rows
+                if progress is not None:
+                    progress(done, None)
         except _IndexGoneError:
             return False
         return True
 
-    def _backfill(self, schema: TableSchema, name: str, position: bytes, most: int) -> tuple[bytes | None, int]:
+    def _backfill(self, schema: TableSchema, name: str, position: bytes, most: int) -> tuple[bytes | None, int, int]:
         """Add the index entries of some rows from `position` on.
 
-        Returns the position of the next rows, None at the end, and the number of rows to add without a conflict.
+        Returns the position of the next rows, None at the end, the number of rows to add without a conflict, and the
+        number of rows that were added.
         """
         attempts = count()
 
-        def body(snapshot: EngineSnapshot, changes: WriteSet) -> tuple[bytes | None, int]:
+        def body(snapshot: EngineSnapshot, changes: WriteSet) -> tuple[bytes | None, int, int]:
             current = named_schema(snapshot, schema.spec.name)
             if not _is_building(current, schema, name):
                 raise _IndexGoneError
@@ -217,7 +270,7 @@ class OrderedAdmin(TableAdmin):
             # A row that changes concurrently must be read again.
             changes.reads = ReadSet(keys=set(raw_keys))
             changes.spaces.add(schema.space)
-            return raw_keys[-1] + b"\0" if len(raw_keys) == limit else None, limit
+            return raw_keys[-1] + b"\0" if len(raw_keys) == limit else None, limit, len(raw_keys)
 
         return self._change(body)
 
@@ -260,6 +313,13 @@ class OrderedAdmin(TableAdmin):
         raise AssertionError("unreachable: the count is endless")
 
 
+def _required(snapshot: EngineSnapshot, table: str) -> TableSchema:
+    schema = named_schema(snapshot, table)
+    if schema is None:
+        raise TableNotFoundError(table)
+    return schema
+
+
 def _existing(snapshot: EngineSnapshot, spec: TableSpecification) -> TableSchema | None:
     schema = read_schema(snapshot, spec.name)
     if schema is not None:
@@ -268,6 +328,7 @@ def _existing(snapshot: EngineSnapshot, spec: TableSpecification) -> TableSchema
 
 
 def _add_table(engine: Upkeep, snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification) -> None:
+    require_fillable(spec)
     if spec.has_type:
         engine.exclude_older_software()
     space = allocate_space(engine, snapshot, changes.writes)
@@ -331,5 +392,6 @@ def _changed(schema: TableSchema, change: SchemaChange) -> TableSchema:
         layouts=layouts,
         indexes=indexes,
         building={name: number for name, number in schema.building.items() if name not in opened},
+        taken=change.taken,
     )
     return _with_building(changed, [name for name in change.added_indexes if name not in schema.spec])

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+from structable.backends.base.bounded import Bounded
 from structable.backends.ordered.codec.change_records import PACKED_BYTES, NewRecord, Record, pack_change, pack_whole
 from structable.backends.ordered.codec.index_entries import generate_entry_encoder
 from structable.backends.ordered.codec.keys import KeyCodec
@@ -18,6 +19,7 @@ from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, InvalidFieldError, RowKind, Value
 from structable.spi.evaluation import equal
 from structable.spi.merging import Merger, Values
+from structable.spi.row_rules import RowRules
 from structable.spi.rows import RowShape
 from structable.spi.rules.changes import check_increment, incremented
 from structable.spi.rules.keyless import new_id
@@ -65,10 +67,14 @@ class TableBinding:
         self.keys = KeyCodec(schema)
         self.rows = RowCodec(schema)
         self.encode_full = self.rows.encode_full
-        self.patches = RowPatches(schema, self.keys.rows_begin)
+        self.encode_given = self.rows.encode_given
+        self.patches = RowPatches(schema, self.keys)
         self._version_mark = schema.version.to_bytes(2, "little")
         self.keyless = self.spec.keyless
-        self.encode_tuple = _no_key if self.keyless else self.keys.encode_tuple
+        self.rules = RowRules.of(self.spec)
+        computes = self.rules is not None and self.rules.answer_reads
+        # Short ways to a stored row, which may lack what is computed, begin with an encoded tuple.
+        self.encode_tuple = _no_key if self.keyless or computes else self.keys.encode_tuple
         self.value_names = tuple(field.name for field in schema.value_fields)
         self.value_positions = {name: position for position, name in enumerate(self.value_names)}
         self.shape = RowShape(self.spec.name, schema.row_columns, self.spec.primary_key)
@@ -83,12 +89,11 @@ class TableBinding:
         """Whether commits add what the verbs were given to a feed."""
         self.has_type = self.keyless or self.spec.table_options.merges or self.feeds_input
         """Whether the table is another one than a plain `OrderedTable`."""
-        self.plain = not (self.has_type or schema.maintained or self.feeds_images)
-        """Whether a commit adds nothing to a row that is upserted."""
+        self.bare = not schema.maintained and schema.feed is None
+        """Whether a commit adds nothing to the rows that are written."""
         self.feed_beginning: tuple[int, int] | None = None
         """Version and time of the entry that began the feed, once it was read."""
         self.nulls: tuple[Value, ...] = (None,) * len(self.value_names)
-        self.null_fields = dict.fromkeys(self.value_names)
         self.maintained = tuple(
             IndexBinding(number, self.spec.field(name), schema, self.keys, self.rows)
             for name, number in schema.maintained.items()
@@ -100,9 +105,10 @@ class TableBinding:
         self.derives = bool(self.maintained) or self.feeds_images
         """Whether a commit adds more than the rows, which follows from the rows before and after."""
         self._exact_parts = RowLayout(schema.version, schema.value_fields).exact_parts()
-        self._decoders: dict[tuple[str, ...], RowDecoder] = {self.shape.columns: self.whole}
-        self._columns: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._projections: dict[tuple[str, ...], Projection] = {}
+        self._decoders: Bounded[tuple[str, ...], RowDecoder] = Bounded()
+        self._decoders[self.shape.columns] = self.whole
+        self._columns: Bounded[tuple[str, ...], tuple[str, ...]] = Bounded()
+        self._projections: Bounded[tuple[str, ...], Projection] = Bounded()
 
     @cached_property
     def merger(self) -> Merger:
@@ -141,8 +147,6 @@ class TableBinding:
         found = self._decoders.get(columns)
         if found is None:
             found = self.rows.row_projection(RowShape(self.spec.name, columns, self.spec.primary_key))
-            if len(self._decoders) >= _MOST_DECODERS:
-                self._decoders.clear()
             self._decoders[columns] = found
         return found
 
@@ -151,8 +155,6 @@ class TableBinding:
         found = self._projections.get(columns)
         if found is None:
             found = self.rows.projection(columns)
-            if len(self._projections) >= _MOST_DECODERS:
-                self._projections.clear()
             self._projections[columns] = found
         return found
 
@@ -167,8 +169,6 @@ class TableBinding:
             return self._columns[given]
         except (KeyError, TypeError):
             found = row_columns(self.spec, given) or ()
-        if len(self._columns) >= _MOST_DECODERS:
-            self._columns.clear()
         self._columns[given] = found
         return found
 
@@ -364,6 +364,3 @@ def _increments(steps: Sequence[Step]) -> list[Increment]:
 
 def _operands(steps: Sequence[Step]) -> list[bytes]:
     return [step.row for step in steps if isinstance(step, Operand)]
-
-
-_MOST_DECODERS = 256

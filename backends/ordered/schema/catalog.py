@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from structable.backends.base.admin_rules import require_unretired
+from structable.backends.base.bounded import Bounded
 from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, OrderedMap, successor
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import TableNotFoundError
@@ -67,10 +69,10 @@ class Catalog:
         self._engine = engine
         # One tuple, replaced as a whole: threads see an epoch together with its own tables or not at all.
         self._current: tuple[int, dict[str, TableBinding]] = (-1, {})
-        self._bound: dict[bytes, TableBinding] = {}
+        self._bound: Bounded[bytes, TableBinding] = Bounded(1_000)
 
     def table(self, snapshot: EngineSnapshot, name: str) -> TableBinding:
-        """Return the table of exactly this name in a snapshot; rejects one whose write job cannot be completed."""
+        """Return the table of exactly this name in a snapshot; rejects one that is retired or has a stuck write job."""
         epoch, tables = self._current
         known = epoch == snapshot.epoch
         if not isinstance(name, str):
@@ -84,6 +86,7 @@ class Catalog:
         if binding.spec.name != name:
             raise TableNotFoundError(name)
         require_whole(stuck, binding.schema)
+        require_unretired(binding.spec)
         if known:
             tables[name] = binding
         elif snapshot.epoch > epoch:
@@ -98,11 +101,6 @@ class Catalog:
     def bind(self, raw: bytes) -> TableBinding:
         binding = self._bound.get(raw)
         if binding is None:
-            binding = TableBinding(TableSchema.decode(raw), raw, describes_merges=self._engine.describes_merges)
-            if len(self._bound) >= _MOST_BOUND:
-                self._bound.clear()
+            binding = TableBinding(TableSchema.decode(raw), raw, describes_merges=self._engine.traits.describes_merges)
             self._bound[raw] = binding
         return binding
-
-
-_MOST_BOUND = 1_000

@@ -23,10 +23,11 @@ import pyarrow.compute as pc
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import PostgreSQLError
 from structable.backends.postgresql.driver.statement import command
+from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import Field, FieldType
 from structable.spi.arrow import arrow_type
 
-from .arrow_numbers import arrow_numbers, sent_type
+from .row_reading import arrow_numbers
 from .split_state import PageRange, SplitState, next_size
 
 __all__ = ["ORDERLY", "WARM_UP", "Column", "column_of", "integer_of", "read_pages"]
@@ -52,19 +53,6 @@ _BATCH_BYTES = 512 << 10
 WARM_UP = "select octet_length(repeat(repeat('x', 1024), 4096))"
 """Makes the server allocate and free 4 MiB, more than a batch needs. From then on glibc keeps freed memory; otherwise
 it would return memory to the kernel after every batch, which takes a third of the server's time."""
-_SENDERS = {
-    FieldType.BOOLEAN: "boolsend",
-    FieldType.BYTE: "int2send",
-    FieldType.SHORT: "int2send",
-    FieldType.INT: "int4send",
-    FieldType.LONG: "int8send",
-    FieldType.FLOAT: "float4send",
-    FieldType.DOUBLE: "float8send",
-    FieldType.DATE: "date_send",
-    FieldType.TIMESTAMP: "timestamptz_send",
-    FieldType.TIMESTAMP_NTZ: "timestamp_send",
-}
-"""The server's functions that give the binary form of values of fixed width."""
 _LENGTH = np.dtype(">i4")
 _SEPARATOR = "\x1f"
 
@@ -189,10 +177,10 @@ class _Numbers(Column):
 
     def __init__(self, name: str, field: Field, *, masked: bool = False) -> None:
         super().__init__(name, field, masked=masked)
-        self._sent = sent_type(field)
+        self._sent = np.dtype(stored_type(field).numpy)
 
     def _asked(self) -> list[str]:
-        return [f"string_agg({_SENDERS[self.field.type]}({self.name}), null)"]
+        return [f"string_agg({stored_type(self.field).send}({self.name}), null)"]
 
     def _count(self, values: Values) -> int:
         return len(values[0]) // self._sent.itemsize
@@ -253,7 +241,7 @@ class _Bytes(Column):
 
 def column_of(name: str, field: Field) -> Column:
     """Return the column of a field in the form that is cheapest for the server."""
-    if field.type in _SENDERS:
+    if stored_type(field).send:
         return _Numbers(name, field)
     return _Bytes(name, field) if field.type is FieldType.BYTES else _Texts(name, field)
 

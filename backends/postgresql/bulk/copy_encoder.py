@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from structable.backends.base.arrow_checks import over_limits, read_numbers, refuse_first, valid_portions
-from structable.backends.postgresql.sql.types import NUMPY_CODES, SHIFTS, numeric
+from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import Field, FieldType, TableSpecification
 
 __all__ = ["CopyEncoder"]
@@ -89,11 +89,13 @@ class _Column:
         self.numbers: Numbers | None = None
         self.code = ""
         self.zeros: npt.NDArray[np.bool_] | None = None
-        if field.type is FieldType.BOOLEAN or field.type in NUMPY_CODES:
+        stored = stored_type(field)
+        if stored.packed:
             self._read_numbers(table, field, array, valid)
             return
         if field.type is FieldType.DECIMAL:
-            self.bytes = pa.array([b"" if one is None else numeric(one) for one in array.to_pylist()], pa.binary())
+            encode = stored.encode
+            self.bytes = pa.array([b"" if one is None else encode(one) for one in array.to_pylist()], pa.binary())
         else:
             text = array.view(pa.binary()) if field.type is FieldType.STRING else array
             self.bytes = text.fill_null(b"") if self.nulls else text
@@ -108,12 +110,13 @@ class _Column:
             self.zeros = pc.match_substring(self.bytes, "\0").to_numpy(zero_copy_only=False)
 
     def _read_numbers(self, table: str, field: Field, array: Array, valid: npt.NDArray[np.bool_]) -> None:
-        self.code = "u1" if field.type is FieldType.BOOLEAN else NUMPY_CODES[field.type]
+        stored = stored_type(field)
+        self.code = stored.numpy
         numbers = read_numbers(table, field, array)
-        if field.type in SHIFTS:
-            numbers = numbers - numbers.dtype.type(SHIFTS[field.type])
+        if stored.shift:
+            numbers = numbers - numbers.dtype.type(stored.shift)
         self.numbers = numbers
-        width = np.dtype(self.code).itemsize
+        width = stored.width
         if not self.nulls:
             self.lengths = np.full(len(numbers), width)
             self.sizes = np.full(len(numbers), field.type.width)

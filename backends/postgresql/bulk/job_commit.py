@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NoReturn
 
-from structable.backends.base.job_rules import overwritten_feed, require_undecided, staged_for_dropped
+from structable.backends.base.job_rules import overwritten_feed, require_undecided
 from structable.backends.postgresql.driver.commit_outcome import log_outcome, termination
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import (
@@ -34,7 +34,7 @@ from structable.backends.postgresql.driver.statement import Call, Statement, com
 from structable.backends.postgresql.driver.type_oids import TEXT
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
-from structable.backends.postgresql.sql.merge_refusals import merge_refusal
+from structable.backends.postgresql.sql.row_limit import refusal, require_size
 from structable.spi import (
     CommitOutcomeUnknownError,
     CommitResult,
@@ -48,15 +48,14 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
+from structable.spi.operations import Effect
 from structable.spi.rules.jobs import table_dropped
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE
 
 from .job_records import JobRecord, JobRecords
-from .staged_bag import bag_statements
 from .staged_changes import StagedChanges
-from .staged_merge import StagedMerge, returned_rows
+from .staged_merge import StagedMerge, bag_statements, returned_rows, staged_records
 from .staged_patch import StagedPatch
-from .staged_records import staged_records
 from .staging import StagedTable, staging_prefix, staging_tables
 from .stream_records import StreamRecords
 
@@ -161,7 +160,9 @@ class JobCommit:
         connection.pipeline((command(f"begin isolation level {self._isolation} read write"), connection.plan_freely))
         try:
             binding = self._catalog.lookup(ask, table)
-        except TableNotFoundError:
+        except TableNotFoundError as error:
+            if error.retired is not None:
+                raise
             raise table_dropped(table, job_id) from None
         if binding.version.id != self._table_id:
             raise table_dropped(table, job_id)
@@ -194,8 +195,7 @@ class JobCommit:
         there = set(staging_tables(connection, self._catalog.schema, prefix)) if self._staged else set()
         made = []
         for one in self._staged:
-            if one.table_id != binding.version.id or not set(one.columns) <= set(binding.spec.field_names):
-                raise staged_for_dropped(binding.spec.name)
+            one.require_taken_by(binding)
             if one.name not in there:
                 self._refuse_lost()
             made.append(StagedMerge(binding, mode, one))
@@ -258,11 +258,11 @@ class JobCommit:
             try:
                 changes.publish(connection, repeated=self._each_key_once, one_by_one=self._one_by_one)
             except StatementRefusedError as error:
-                refusal = merge_refusal(binding, staged.columns, error)
-                if refusal is None:
+                misfit = refusal(binding.spec, Effect.MERGE, staged.columns, error)
+                if misfit is None:
                     raise
                 if not changes.retracts or self._one_by_one or error.state != NUMERIC_VALUE_OUT_OF_RANGE:
-                    raise refusal from error
+                    raise misfit from error
                 self._one_by_one = True
                 raise StatementRefusedError(SERIALIZATION_FAILURE, "a negated number does not fit") from error
 
@@ -302,7 +302,7 @@ class JobCommit:
         for one in merges:
             if one.may_outgrow():
                 for (size,) in ask(command(one.outgrown())):
-                    raise FieldSizeLimitError(binding.spec.name, "row", int(str(size)), MAX_ROW_SIZE)
+                    require_size(binding.spec.name, int(str(size)))
 
     # Refusals
 

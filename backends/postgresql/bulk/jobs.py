@@ -27,10 +27,12 @@ from structable.spi import (
     StagedWrite,
     StorageUnavailableError,
     StructableError,
+    TableNotFoundError,
     TableSpecification,
     WriteJob,
     WriteMode,
 )
+from structable.spi.field_rules import rules_digest
 from structable.spi.rules.jobs import last_attempts
 from structable.spi.rules.keyless import check_mode
 
@@ -106,7 +108,7 @@ class WriteJobs:
 
         if job.committed:
             return StagedWrite(job.job_id, partition, attempt, 0)
-        binding = _bound(self._catalog.schema, job.state)
+        binding = self._newest(job)
         found: set[str] = set()
         named: set[int] = set()
         conformed = _marked_batches(job, binding.spec, batches, found, named)
@@ -148,8 +150,21 @@ class WriteJobs:
             str(job.mode),
             len(named) > 1,
             tuple(name for place, name in enumerate(columns) if any(one >> place & 1 for one in named)),
+            rules_digest(binding.spec.rules),
         )
-        return StagedWrite(job.job_id, partition, attempt, rows, staged.encode())
+        return StagedWrite(job.job_id, partition, attempt, rows, staged.encode(), staged.rules)
+
+    def _newest(self, job: WriteJob) -> TableBinding:
+        """Return a job's table as it is now; as the job began, if the table is gone."""
+        begun = _bound(self._catalog.schema, job.state)
+        with self._pool.connection() as connection:
+            try:
+                now = self._catalog.lookup(connection.ask, job.table)
+            except TableNotFoundError:
+                return begun
+            except PostgreSQLError as error:
+                raise translated(error, f"staging rows of the write job {job.job_id!r}") from error
+        return now if now.version.id == begun.version.id else begun
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
         tables = [StagedTable.decode(one.state, job) for one in last_attempts(job, staged) if one.rows]

@@ -9,17 +9,16 @@ from typing import Any
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.sqlstates import SERIALIZATION_FAILURE
-from structable.backends.postgresql.driver.statement import Call, Statement, Values, command
-from structable.backends.postgresql.sql import batches
+from structable.backends.postgresql.driver.statement import Call, Values, command
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.merging import column
-from structable.backends.postgresql.sql.names import qualified
+from structable.backends.postgresql.sql.names import column, qualified
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
-from structable.backends.postgresql.sql.types import array, stored_type
+from structable.backends.postgresql.sql.write_statements import WriteShape, same_key, write_statement
 from structable.spi import RowKind
 from structable.spi.merging import IGNORED, Merger
+from structable.spi.operations import Effect, When
 
-from .staging import StagedTable, staged_columns
+from .staging import StagedTable
 
 __all__ = ["MOST_ROUNDS", "RankedRows"]
 
@@ -43,7 +42,7 @@ class RankedRows:
     ) -> None:
         self._connection = connection
         self._binding = binding
-        self._given = dict(zip(staged.columns, staged_columns(len(staged.columns)), strict=True))
+        self._given = staged.given
         self._kind = f"s.c{len(staged.columns)}" if staged.kinds else "0"
         wanted = f"{self._kind} in ({', '.join(map(str, kinds))})"
         self.source = qualified(binding.schema, f"{staged.name}_r")
@@ -68,7 +67,7 @@ class RankedRows:
     def merge_one_by_one(self, merger: Merger, above: int) -> None:
         """Merge the rows of keys that have more than `above` rows, with the rows of the table, which it locks."""
         binding, key = self._binding, self._binding.spec.primary_key
-        same = " and ".join(f"t.{column(name)} = s.{self._given[name]}" for name in key)
+        same = same_key(binding, lambda name: f"s.{self._given[name]}")
         hot = f"select from {self.source} s where n > {above} and r = 1 and {same}"
         lock = command(f"select from {binding.qualified} t where exists ({hot}) and {binding.token} for update")
         locked = self._connection.run(lock).ntuples
@@ -146,21 +145,13 @@ class _Writer:
     def flush(self) -> None:
         binding = self._binding
         names, key = binding.shape.columns, binding.spec.primary_key
-        if self._changed:
-            self._run(batches.upsert_many(binding, names, checked=False), names, self._changed)
-        if self._new:
-            # Not an upsert: what another writer inserted meanwhile must be merged with.
-            types = [stored_type(binding.spec.field(name)).array_oid for name in names]
-            places = ", ".join(f"${place + 1}" for place in range(len(names)))
-            columns = ", ".join(map(column, names))
-            text = f"insert into {binding.qualified} ({columns}) select * from unnest({places}) where {binding.token}"
-            self._run(Statement(text, types, prepare=False), names, self._new)
-        if self._doomed:
-            self._run(batches.delete_many(binding), key, self._doomed)
+        self._run(WriteShape(Effect.CHANGE, names), self._changed)
+        # Not an upsert: what another writer inserted meanwhile must be merged with.
+        self._run(WriteShape(Effect.PUT, names, When.ABSENT), self._new)
+        self._run(WriteShape(Effect.REMOVE, key), self._doomed)
         self._changed, self._new, self._doomed, self._bytes = [], [], [], 0
 
-    def _run(self, statement: Statement, names: tuple[str, ...], rows: list[Pieces]) -> None:
-        given = [
-            array(self._binding.oids[name], values) for name, values in zip(names, zip(*rows, strict=True), strict=True)
-        ]
-        self._connection.pipeline((Call(statement, given),))
+    def _run(self, shape: WriteShape, rows: list[Pieces]) -> None:
+        if rows:
+            statement = write_statement(self._binding, shape, many=True)
+            self._connection.pipeline((Call(statement, self._binding.arrays(shape.names, rows)),))

@@ -1,7 +1,8 @@
 """Rows of a query as Arrow batches: the server sends them by COPY, and NumPy cuts a column from many rows at a time.
 
 In COPY's binary format a row is the number of its columns, then each value after its length. The offsets of values are
-computed for all rows of a batch at once, column by column; Arrow then cuts out texts and bytes.
+computed for all rows of a batch at once, column by column; Arrow then cuts out texts and bytes. Groups come in the same
+way, their sums as texts, which may have any digits.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ import pyarrow as pa
 from psycopg.abc import Buffer
 
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.spi import Field, FieldType
+from structable.backends.postgresql.sql.types import stored_type
+from structable.spi import Aggregation, DataCorruptionError, Field, FieldType
 from structable.spi.arrow import arrow_type
+from structable.spi.arrow_aggregates import aggregate_schema
+from structable.spi.fitting_sums import fitting_batches
+from structable.spi.rules.aggregates import result_fields
+from structable.spi.table_options import AggregateFunction
 
-from .arrow_numbers import arrow_numbers, sent_type
 from .split_state import SplitState
 
-__all__ = ["UNSYNCHRONISED", "copied_arrays", "read_rows"]
+__all__ = ["UNSYNCHRONISED", "arrow_numbers", "copied_arrays", "read_groups", "read_rows"]
 
 UNSYNCHRONISED = "set local synchronize_seqscans = off"
 """Makes a scan begin at its first page instead of joining another scan: parallel splits gain nothing from that."""
@@ -34,6 +39,8 @@ _MOST_BYTES = 16 << 20
 _COUNT_WIDTH = 2
 _LENGTH = np.dtype(">i4")
 _TEXTS = (FieldType.STRING, FieldType.BYTES, FieldType.DECIMAL)
+_WIDEST = 76
+"""Digits of Arrow's widest decimals, more than any sum of a table has."""
 
 Array = Any
 """A pyarrow.Array."""
@@ -48,6 +55,23 @@ def read_rows(connection: ServerConnection, state: SplitState, schema: pa.Schema
     fields = [state.spec.field(name) for name in state.columns]
     for arrays in copied_arrays(connection, state.whole_query, fields):
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def read_groups(connection: ServerConnection, state: SplitState, aggregation: Aggregation) -> Iterator[pa.RecordBatch]:
+    """Yield the groups of a split, in no order; if they are not read to their end, the connection is closed.
+
+    The connection is in a transaction of the plan's snapshot, after `UNSYNCHRONISED`.
+    """
+    fields = result_fields(state.spec, aggregation)
+    sums = {str(one) for one in aggregation.functions if one.function is AggregateFunction.SUM}
+    sent = [Field.string(field.name) if field.name in sums else field for field in fields]
+    schema = aggregate_schema(state.spec, aggregation)
+    for arrays in copied_arrays(connection, state.whole_query, sent):
+        columns = [
+            array.cast(pa.decimal256(_WIDEST, field.scale or 0)) if field.name in sums else array
+            for array, field in zip(arrays, fields, strict=True)
+        ]
+        yield from fitting_batches(aggregation, pa.table(columns, names=schema.names), schema)
 
 
 def copied_arrays(connection: ServerConnection, query: str, fields: Sequence[Field]) -> Iterator[list[Array]]:
@@ -99,7 +123,7 @@ def _gathered(data: Numbers, places: Numbers, kind: np.dtype[Any]) -> Numbers:
 
 def _numbers(field: Field, data: Numbers, places: Numbers, valid: Numbers | None) -> Array:
     kind: Any = arrow_type(field)
-    sent = sent_type(field)
+    sent = np.dtype(stored_type(field).numpy)
     validity = None
     if valid is None:
         numbers = _gathered(data, places, sent)
@@ -130,3 +154,21 @@ def _texts(
     wanted = every_second if valid is None else pa.array(np.arange(0, 2 * count, 2), mask=~valid)
     found: Array = between.take(wanted)
     return found.cast(arrow_type(field)) if field.type is FieldType.DECIMAL else found
+
+
+def arrow_numbers(field: Field, sent: Numbers) -> Numbers:
+    """Return Arrow's numbers for numbers from the server; rejects those that would turn into other values."""
+    kind, stored = field.type, stored_type(field)
+    if stored.bounds is not None and len(sent):
+        (least, greatest), low, high = stored.bounds, int(sent.min()), int(sent.max())
+        if low < least or high > greatest:
+            found = low if low < least else high
+            unit = f" {'days' if kind is FieldType.DATE else 'microseconds'} since 2000" if stored.shift else ""
+            raise DataCorruptionError(
+                f"field {field.name!r} holds {found}{unit}, outside the range of {kind.value}: it was not written by "
+                "structable"
+            )
+    numbers: Numbers = sent.astype("i1" if kind is FieldType.BYTE else sent.dtype.newbyteorder("="))
+    if stored.shift:
+        numbers += stored.shift
+    return numbers

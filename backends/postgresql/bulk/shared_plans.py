@@ -6,7 +6,7 @@ from collections.abc import Callable, MutableMapping
 from contextlib import AbstractContextManager
 from functools import partial
 
-from structable.backends.base.planned_columns import planned_columns
+from structable.backends.base.admin_rules import require_unretired
 from structable.backends.base.shared_snapshot import HeldSnapshot
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
@@ -16,10 +16,19 @@ from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.spi import FeedPosition, ScanPlan, SnapshotHold, TableNotFoundError, TransactionConflictError
-from structable.spi.operations import PlanScan, Scan
-from structable.spi.rules.scans import ScanRequest, check_splits
+from structable.spi.operations import PlanScan
+from structable.spi.rules.scans import check_splits
 
-from .split_planning import SIZES, PlanSnapshot, TablePlan, divided, feed_token, first_plan, release_snapshot
+from .split_planning import (
+    SIZES,
+    PlannedScan,
+    PlanSnapshot,
+    TablePlan,
+    divided,
+    feed_token,
+    first_plan,
+    release_snapshot,
+)
 
 __all__ = ["SharedPlans"]
 
@@ -88,16 +97,15 @@ class SharedPlans(HeldSnapshot):
         connection.pipeline((_SAVEPOINT,))
         try:
             binding = self._bound(connection, arguments.table)
-            columns = planned_columns(binding.spec, arguments)
-            request = ScanRequest.checked(binding.spec, Scan((arguments.range,), arguments.where))
+            scan = PlannedScan.of(binding, arguments)
             sizes, position = self._locked(snapshot, binding)
-            states = divided(snapshot, binding, request, columns, splits, sizes)
+            states = divided(snapshot, binding, scan, splits, sizes)
         except BaseException:
             if not connection.closed:
                 connection.pipeline((_UNDO, _RELEASE))
             raise
         connection.pipeline((_RELEASE,))
-        return TablePlan(binding.spec.name, columns.names, states, position)
+        return TablePlan(binding.spec.name, scan.names, states, position)
 
     def _bound(self, connection: ServerConnection, name: str) -> TableBinding:
         """Return a table as the snapshot has it."""
@@ -108,6 +116,7 @@ class SharedPlans(HeldSnapshot):
                 if catalog.find(other.ask, name) is None:
                     raise TableNotFoundError(name)
             raise _conflict(name, "created")
+        require_unretired(found.spec)
         known = catalog.known(name)
         return known if known is not None and known.version == found else TableBinding(catalog.schema, found)
 

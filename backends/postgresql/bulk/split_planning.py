@@ -10,9 +10,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import sqlalchemy as sa
-
 from structable.backends.base.planned_columns import PlannedColumns, planned_columns
+from structable.backends.base.ruled_batches import ComputedScan, stored_scan
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
@@ -23,10 +22,11 @@ from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.feeds.layout import FEEDS, GATE
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.aggregates import aggregate_columns, group_clause
-from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
+from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.conditions import Conditions
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.backends.postgresql.sql.templates import templated
+from structable.backends.postgresql.sql.write_statements import columns_of
 from structable.spi import (
     Aggregation,
     FeedPosition,
@@ -45,6 +45,7 @@ from .split_state import Grouping, PageRange, SplitState
 __all__ = [
     "SIZES",
     "PlanSnapshot",
+    "PlannedScan",
     "TablePlan",
     "divided",
     "feed_token",
@@ -81,6 +82,27 @@ class PlanSnapshot(NamedTuple):
     """The version that the snapshot is; None on a server in recovery, and if it is none."""
     is_version: bool
     """Whether plans of tables with a feed may use it."""
+
+
+class PlannedScan(NamedTuple):
+    """The checked arguments of a plan."""
+
+    names: tuple[str, ...]
+    """The columns of the batches."""
+    request: ScanRequest
+    columns: PlannedColumns
+    """Of the rows that are read."""
+    computed: ComputedScan | None
+    """What becomes of their batches."""
+
+    @classmethod
+    def of(cls, binding: TableBinding, arguments: PlanScan) -> PlannedScan:
+        """Check the arguments of a plan; raises InvalidFieldError if one does not fit the table."""
+        spec = binding.spec
+        names = planned_columns(spec, arguments).names
+        stored, computed = stored_scan(spec, arguments)
+        request = ScanRequest.checked(spec, Scan((stored.range,), stored.where))
+        return cls(names, request, planned_columns(spec, stored), computed)
 
 
 class TablePlan(NamedTuple):
@@ -124,11 +146,10 @@ def first_plan(
         connection = pool.acquire()
         try:
             binding = _bound(connection, catalog, table)
-            columns = planned_columns(binding.spec, arguments)
-            request = ScanRequest.checked(binding.spec, Scan((arguments.range,), arguments.where))
+            scan = PlannedScan.of(binding, arguments)
             snapshot, sizes, position = _begun(connection, gate, binding, for_feeds=for_feeds)
-            states = divided(snapshot, binding, request, columns, splits, sizes)
-            return TablePlan(binding.spec.name, columns.names, states, position), snapshot
+            states = divided(snapshot, binding, scan, splits, sizes)
+            return TablePlan(binding.spec.name, scan.names, states, position), snapshot
         except BaseException as error:
             release_snapshot(pool, connection)
             if isinstance(error, _NewerTableError) or (
@@ -212,19 +233,13 @@ def _has_gate(connection: ServerConnection, schema: str) -> bool:
 
 
 def divided(
-    snapshot: PlanSnapshot,
-    binding: TableBinding,
-    request: ScanRequest,
-    columns: PlannedColumns,
-    splits: int,
-    sizes: tuple[int, ...],
+    snapshot: PlanSnapshot, binding: TableBinding, scan: PlannedScan, splits: int, sizes: tuple[int, ...]
 ) -> list[bytes]:
     """Return the states of the splits of a table."""
-    connection = snapshot.connection
+    connection, request, columns = snapshot.connection, scan.request, scan.columns
     size, pages, elsewhere = sizes
-    read = sa.select(*(binding.core.c[name] for name in columns.read)).select_from(binding.core)
-    rows = read.where(*_conditions(connection, binding, request))
-    query = _sql(rows)
+    rows = f"from {binding.qualified} as t where {_conditions(connection, binding, request)}"
+    query = f"select {columns_of(columns.read)} {rows}"
     most = max(1, min(splits, pages, -(-size // _LEAST_BYTES)))
     conditional = request.where is not None or request.ranges != (Range(),)
     if conditional and size >= 2 * _LEAST_BYTES and _is_indexed(connection, binding, query, most):
@@ -236,7 +251,17 @@ def divided(
     if columns.aggregation is not None:
         grouping = _grouping(connection, binding, columns.aggregation, rows, query)
     states = (
-        SplitState(binding.spec, columns.read, query, part, not elsewhere, snapshot.name, columns.aggregation, grouping)
+        SplitState(
+            binding.spec,
+            columns.read,
+            query,
+            part,
+            not elsewhere,
+            snapshot.name,
+            columns.aggregation,
+            grouping,
+            scan.computed,
+        )
         for part in parts
     )
     return [pickle.dumps(tuple(state)) for state in states]
@@ -255,17 +280,12 @@ def _plans(connection: ServerConnection, queries: Iterable[str]) -> Iterator[dic
         yield (json.loads(found) if isinstance(found, str | bytes) else found)[0]["Plan"]
 
 
-def _sql(query: sa.Select[Any]) -> str:
-    return str(query.compile(dialect=DIALECT))
-
-
 def _grouping(
-    connection: ServerConnection, binding: TableBinding, aggregation: Aggregation, rows: sa.Select[Any], query: str
+    connection: ServerConnection, binding: TableBinding, aggregation: Aggregation, rows: str, query: str
 ) -> Grouping | None:
     """Return how the server groups the rows of a query; None if it expects hardly fewer groups than rows."""
-    grouping = Grouping(
-        _sql(rows.with_only_columns(*aggregate_columns(binding, aggregation))), group_clause(aggregation)
-    )
+    wanted = ", ".join(aggregate_columns(binding.spec, aggregation))
+    grouping = Grouping(f"select {wanted} {rows}", group_clause(aggregation))
     if aggregation.group_by:
         groups, read = _plans(connection, (grouping.query + grouping.clause, query))
         if groups["Plan Rows"] * _LEAST_SHARE > read["Plan Rows"] > _FEW_ROWS:
@@ -273,10 +293,8 @@ def _grouping(
     return grouping
 
 
-def _conditions(
-    connection: ServerConnection, binding: TableBinding, request: ScanRequest
-) -> list[sa.ColumnElement[bool]]:
-    """Return the SQL of a scan's conditions, at least one and without parameters.
+def _conditions(connection: ServerConnection, binding: TableBinding, request: ScanRequest) -> str:
+    """Return the SQL of a scan's condition, without parameters.
 
     The server turns their values into literals: it reads its own quoting back as the same value.
     """
@@ -293,7 +311,7 @@ def _conditions(
         render = Statement(f"select {', '.join(pieces)}", types, prepare=False)
         results = connection.pipeline((how, Call(render, chunk)))
         literals += map(str, connection.rows(results[1])[0])
-    return [*_Rendered(binding, literals).tests(template), binding.current]
+    return _Rendered(binding, literals).tests(template)
 
 
 _MOST_RENDERED = 1_000
@@ -306,5 +324,5 @@ class _Rendered(Conditions):
         super().__init__(binding)
         self._literals = iter(literals)
 
-    def parameter_of(self, oid: int) -> Any:  # noqa: ANN401 - as good as a parameter
-        return sa.literal_column(next(self._literals))
+    def parameter_of(self, oid: int) -> str:
+        return next(self._literals)

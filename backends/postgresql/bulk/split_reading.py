@@ -69,6 +69,8 @@ class SplitReader:
         split.require_open()
 
     def _results(self, state: SplitState, schema: Schema) -> Iterator[RecordBatch]:
+        if state.computed is not None:
+            return state.computed.batches(self._batches(state, schema))
         if state.aggregation is None:
             return self._batches(state, schema)
         if state.grouping is not None:
@@ -78,8 +80,7 @@ class SplitReader:
         return partial_aggregates(state.spec, state.aggregation, self._batches(state, schema))
 
     def _by_groups(self, state: SplitState, aggregation: Aggregation) -> Iterator[RecordBatch]:
-        from .group_reading import read_groups
-        from .row_reading import UNSYNCHRONISED
+        from .row_reading import UNSYNCHRONISED, read_groups
 
         with self._begun(state, UNSYNCHRONISED) as connection:
             yield from read_groups(connection, state, aggregation)

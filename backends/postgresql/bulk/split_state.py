@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from structable.backends.base.ruled_batches import ComputedScan
 from structable.backends.postgresql.driver.errors import STALE, StatementRefusedError, translated
 from structable.backends.postgresql.driver.sqlstates import (
     INVALID_PARAMETER_VALUE,
@@ -63,6 +64,8 @@ class SplitState(NamedTuple):
     aggregation: Aggregation | None = None
     grouping: Grouping | None = None
     """None of an aggregation whose rows are sent, and grouped by the reader."""
+    computed: ComputedScan | None = None
+    """What becomes of the batches."""
 
     @property
     def beginning(self) -> tuple[str, str]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.merge_statements import upserting
-from structable.backends.postgresql.sql.merging import Effect, MergeSql, column, effect_of
+from structable.backends.postgresql.sql.merging import MergeEffect, MergeSql, effect_of
 from structable.backends.postgresql.sql.names import qualified
-from structable.spi import FieldSizeLimitError, RowKind
+from structable.backends.postgresql.sql.row_limit import require_size
+from structable.backends.postgresql.sql.write_statements import Source, WriteShape, all_of, same_key, write_sql
+from structable.spi import RowKind
 from structable.spi.merging import Merger
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.operations import Effect
 
 from .ranked_rows import MOST_ROUNDS, RankedRows
 from .staged_merge import returned_rows
-from .staging import StagedTable, staged_columns
+from .staging import StagedTable
 
 __all__ = ["StagedChanges"]
 
@@ -36,17 +37,17 @@ class StagedChanges:
         self._binding = binding
         self._staged = staged
         self._merger = Merger(binding.spec)
-        self._given = dict(zip(staged.columns, staged_columns(len(staged.columns)), strict=True))
-        self._effects: dict[Effect, list[int]] = {}
+        self._given = staged.given
+        self._effects: dict[MergeEffect, list[int]] = {}
         for kind in map(RowKind, staged.kinds or (RowKind.INSERT,)):
             self._effects.setdefault(effect_of(binding.spec, self._merger, kind), []).append(_KINDS.index(kind))
         self._has_one_effect = len(self._effects) == 1
-        self._effects.pop(Effect.NOTHING, None)
+        self._effects.pop(MergeEffect.NOTHING, None)
 
     @property
     def retracts(self) -> bool:
         """Whether numbers may be taken back: the negative of the lowest one does not fit its field."""
-        return Effect.RETRACT in self._effects
+        return MergeEffect.RETRACT in self._effects
 
     def publish(self, connection: ServerConnection, *, repeated: bool, one_by_one: bool) -> None:
         """Merge the rows into the table.
@@ -57,7 +58,7 @@ class StagedChanges:
         if not self._effects:
             return
         self._require_size()
-        if self._has_one_effect and not one_by_one and (not repeated or Effect.DELETE in self._effects):
+        if self._has_one_effect and not one_by_one and (not repeated or MergeEffect.DELETE in self._effects):
             [effect] = self._effects
             self._merge(connection, effect, qualified(self._binding.schema, self._staged.name))
             return
@@ -65,10 +66,10 @@ class StagedChanges:
         ranked = RankedRows(connection, self._binding, self._staged, effective)
         source = ranked.source
         if not self._binding.merges:
-            if Effect.DELETE in self._effects:
-                self._merge(connection, Effect.DELETE, source, self._kinds_test(Effect.DELETE))
-            if Effect.ADD in self._effects:
-                self._merge(connection, Effect.ADD, source, f"s.r = s.n and {self._kinds_test(Effect.ADD)}")
+            if MergeEffect.DELETE in self._effects:
+                self._merge(connection, MergeEffect.DELETE, source, self._kinds_test(MergeEffect.DELETE))
+            if MergeEffect.ADD in self._effects:
+                self._merge(connection, MergeEffect.ADD, source, f"s.r = s.n and {self._kinds_test(MergeEffect.ADD)}")
         else:
             above = 0 if one_by_one else MOST_ROUNDS
             for number in range(1, min(above, ranked.most) + 1):
@@ -84,27 +85,24 @@ class StagedChanges:
         spec = self._binding.spec
         softly = spec.table_options.soft_delete
         if softly is not None and softly not in self._given:
-            size = self._staged.largest + spec.field(softly).type.width
-            if size > MAX_ROW_SIZE:
-                raise FieldSizeLimitError(spec.name, "row", size, MAX_ROW_SIZE)
+            require_size(spec.name, self._staged.largest + spec.field(softly).type.width)
 
-    def _kinds_test(self, effect: Effect) -> str:
+    def _kinds_test(self, effect: MergeEffect) -> str:
         if not self._staged.kinds:
             return "true"
         return f"s.c{len(self._given)} in ({', '.join(map(str, self._effects[effect]))})"
 
-    def _merge(self, connection: ServerConnection, effect: Effect, source: str, test: str = "true") -> None:
+    def _merge(self, connection: ServerConnection, effect: MergeEffect, source: str, test: str = "true") -> None:
         """Merge rows of distinct keys."""
-        binding = self._binding
-        merge = MergeSql(binding.write_spec, effect, self._staged.columns)
-        where = f"{test} and {binding.token}"
-        if effect is not Effect.DELETE:
-            takes_effect = merge.takes_effect(self._value)
-            text = upserting(binding, merge, self._value, f"from {source} s where {takes_effect} and {where}")
-            connection.pipeline((command(text),))
+        binding, names = self._binding, tuple(self._staged.columns)
+        if effect is not MergeEffect.DELETE:
+            changes = Source(self._value, f"{source} s", test=test)
+            shape = WriteShape(Effect.MERGE, names, waits=True, merge=effect)
+            connection.pipeline((command(write_sql(binding, shape, changes)),))
             return
-        same = " and ".join(f"t.{column(name)} = {self._value(name)}" for name in binding.spec.primary_key)
-        doomed = f"{source} s where {same} and {merge.condition(self._value)} and {where}"
+        condition = MergeSql(binding.write_spec, effect, names).condition(self._value)
+        where = all_of(same_key(binding, self._value), condition, test, binding.token)
+        doomed = f"{source} s where {where}"
         delete = command(f"delete from {binding.qualified} as t using {doomed}")
         deleted, given = connection.pipeline((delete, command(f"select count(*) from {source} s where {test}")))
         if (deleted.command_tuples or 0) < int(str(connection.rows(given)[0][0])):

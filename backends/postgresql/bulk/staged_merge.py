@@ -1,25 +1,33 @@
-"""The statements that publish staged rows, by the mode of their job."""
+"""The statements that publish staged rows, by the mode of their job, and those that record them in a feed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import sqlalchemy as sa
+from collections.abc import Iterator, Sequence
 
 from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.sql.binding import DIALECT, TableBinding
-from structable.backends.postgresql.sql.names import column_name, qualified, quoted
-from structable.backends.postgresql.sql.row_sizes import size_of
-from structable.spi import Field, WriteMode
+from structable.backends.postgresql.driver.statement import Call, command
+from structable.backends.postgresql.feeds.record_statements import GIVEN, record_staged
+from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.keyless import taken
+from structable.backends.postgresql.sql.names import HIDDEN_KEY, column, qualified
+from structable.backends.postgresql.sql.row_limit import Judge, judge, row_size, size_of
+from structable.backends.postgresql.sql.write_statements import Source, WriteShape, same_key, write_sql
+from structable.spi import RowKind, WriteMode
+from structable.spi.operations import Effect, When
+from structable.spi.rules.keyless import DIGEST_BYTES
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .staging import StagedTable, staged_columns
 
-__all__ = ["StagedMerge", "returned_rows"]
+__all__ = ["StagedMerge", "bag_statements", "returned_rows", "staged_records"]
 
 _PUTS = (WriteMode.UPSERT, WriteMode.REPLACE, WriteMode.INSERT, WriteMode.OVERWRITE)
 _PARTIAL = (WriteMode.UPSERT, WriteMode.UPDATE)
+_KINDS = {
+    WriteMode.INSERT: RowKind.INSERT,
+    WriteMode.UPSERT: RowKind.UPDATE_AFTER,
+    WriteMode.REPLACE: RowKind.UPDATE_AFTER,
+}
 
 
 class StagedMerge:
@@ -33,15 +41,11 @@ class StagedMerge:
         self._mode = mode
         self._staged = staged
         self._source = source or qualified(binding.schema, staged.name)
-        self._given = dict(zip(staged.columns, staged_columns(len(staged.columns)), strict=True))
-        key = binding.spec.primary_key
-        self._key_columns = [quoted(column_name(name)) for name in key]
-        self._key_given = [f"s.{self._given[name]}" for name in key]
+        self._given = staged.given
+        self._key_given = [self._value(name) for name in binding.spec.primary_key]
         # With names of our own for both tables: the table's could be any.
         self._target = f"{binding.qualified} as t"
-        self._same_key = " and ".join(
-            f"t.{column} = {given}" for column, given in zip(self._key_columns, self._key_given, strict=True)
-        )
+        self._same_key = same_key(binding, self._value)
 
     def there(self) -> str:
         """Return the query whether the rows still exist: a crash of the server empties staging tables."""
@@ -52,51 +56,41 @@ class StagedMerge:
 
         `each_key_once` keeps one row of each key, which costs a sort. Otherwise the server rejects repeated keys.
         """
-        target, token = self._target, self._binding.token
-        if self._mode is WriteMode.DELETE:
-            return f"delete from {target} using {self._source} s where {self._same_key} and {token}"
-        if self._mode is WriteMode.UPDATE:
-            changes = ", ".join(f"{self._column(name)} = {self._new_value(name)}" for name in self._changed())
-            return f"update {target} set {changes} from {self._source} s where {self._same_key} and {token}"
-        columns = ", ".join(self._column(name) for name in self._given)
-        values = ", ".join(f"s.{given}" for given in self._given.values())
-        rows = f"select {values} from {self._source} s where {token}"
-        if each_key_once:
+        rows = self._source
+        if each_key_once and self._mode in _PUTS:
             key = ", ".join(self._key_given)
-            rows = (
-                f"select distinct on ({key}) {values} from {self._source} s where {token} order by {key}, s.ctid desc"
-            )
-        insert = f"insert into {target} ({columns}) {rows}"
-        if self._mode is WriteMode.INSERT or (self._mode is WriteMode.OVERWRITE and not each_key_once):
-            return insert
-        changes = ", ".join(f"{self._column(name)} = excluded.{self._column(name)}" for name in self._changed())
-        return f"{insert} on conflict ({', '.join(self._key_columns)}) do update set {changes}"
+            rows = f"(select distinct on ({key}) s.* from {rows} s order by {key}, s.ctid desc)"
+        value = self._new_value if self._mode is WriteMode.UPDATE else self._value
+        return write_sql(self._binding, self._shape(each_key_once=each_key_once), Source(value, f"{rows} s"))
+
+    def _shape(self, *, each_key_once: bool) -> WriteShape:
+        key, given = self._binding.spec.primary_key, tuple(self._given)
+        match self._mode:
+            case WriteMode.DELETE:
+                return WriteShape(Effect.REMOVE, key)
+            case WriteMode.UPDATE:
+                changed = [name for name in self._staged.changed or given if name not in key]
+                return WriteShape(Effect.CHANGE, (*key, *changed), When.PRESENT)
+            case WriteMode.UPSERT:
+                return WriteShape(Effect.CHANGE, given, waits=True)
+        inserts = self._mode is WriteMode.INSERT or (self._mode is WriteMode.OVERWRITE and not each_key_once)
+        return WriteShape(Effect.PUT, given, When.ABSENT if inserts else When.ANY, waits=True)
 
     def key_written(self) -> str:
         """Return the columns of the key, for the end of an update that returns the keys of its rows."""
-        return ", ".join(f"t.{column}" for column in self._key_columns)
+        return ", ".join(f"t.{column(name)}" for name in self._binding.spec.primary_key)
+
+    def _value(self, name: str) -> str:
+        return f"s.{self._given[name]}"
 
     def _new_value(self, name: str) -> str:
         """Return the value that an update assigns: the row's own where a row of a patch does not name the field."""
-        given = f"s.{self._given[name]}"
-        if not self._staged.partial:
+        given = self._value(name)
+        if not self._staged.partial or name in self._binding.spec.primary_key:
             return given
         named = f"s.{staged_columns(len(self._given) + 3)[-1]}"
         place = self._staged.columns.index(name)
-        old = f"t.{self._column(name)}"
-        return f"case when {named} is null or get_bit({named}, {place}) = 1 then {given} else {old} end"
-
-    def _changed(self) -> Sequence[str]:
-        """Return the fields that are assigned; a write of the key alone is a write of the row, too."""
-        binding = self._binding
-        everything = self._mode not in _PARTIAL
-        given = self._staged.changed or self._given
-        names = [name for name in binding.value_names if everything or name in given]
-        return names or binding.spec.primary_key[:1]
-
-    @staticmethod
-    def _column(name: str) -> str:
-        return quoted(column_name(name))
+        return f"case when {named} is null or get_bit({named}, {place}) = 1 then {given} else t.{column(name)} end"
 
     def expected(self, *, each_key_once: bool) -> int | None:
         """Return the number of rows that `write` reports; None if that depends on the table."""
@@ -131,15 +125,11 @@ class StagedMerge:
     def may_outgrow(self) -> bool:
         """Tell whether merged rows may exceed the limit together with the fields they keep."""
         width = self._binding.width_without(() if self._staged.partial else self._staged.changed or self._given)
-        return self._mode in _PARTIAL and (width is None or self._staged.largest + width > MAX_ROW_SIZE)
+        return self._mode in _PARTIAL and judge(width, self._staged.largest, None)[1] is not Judge.NOBODY
 
     def outgrown(self) -> str:
         """Return the query of the size of a written row over the limit."""
-        binding = self._binding
-        written: list[tuple[Field, sa.ColumnElement[Any]]] = [
-            (field, sa.literal_column(f"t.{self._column(field.name)}")) for field in binding.spec.fields
-        ]
-        size = _sql(size_of(binding, written))
+        size = row_size(self._binding.spec, {})
         rows = f"from {self._source} s join {self._target} on {self._same_key}"
         return f"select {size} {rows} where {size} > {MAX_ROW_SIZE} limit 1"
 
@@ -162,12 +152,7 @@ class StagedMerge:
 
     def _size(self, names: Sequence[str]) -> str:
         spec = self._binding.spec
-        if not names:
-            return "0"
-        given: list[tuple[Field, sa.ColumnElement[Any]]] = [
-            (spec.field(name), sa.literal_column(f"s.{self._given[name]}")) for name in names
-        ]
-        return f"({_sql(size_of(self._binding, given))})"
+        return f"({size_of(spec, ((spec.field(name), self._value(name)) for name in names)) or '0'})"
 
 
 def returned_rows() -> StatementRefusedError:
@@ -178,5 +163,69 @@ def returned_rows() -> StatementRefusedError:
     return StatementRefusedError("40001", "rows were deleted and inserted by another writer meanwhile")
 
 
-def _sql(expression: sa.ColumnElement[int]) -> str:
-    return str(expression.compile(dialect=DIALECT))
+# Tables without a key
+
+
+def bag_statements(binding: TableBinding, staged: StagedTable) -> list[str]:
+    """Return the statements that put the rows of a staging table and, in mode changes, take rows away.
+
+    Of the changes of equal rows, in their order, those that take away more than was put before take rows of the table.
+    What was put, and is not taken away again, is inserted.
+    """
+    rows = qualified(binding.schema, staged.name)
+    width = len(staged.columns)
+    if not staged.kinds:
+        return [_insert(binding, staged, f"c{width}", rows)]
+    kind, key = f"c{width}", f"c{width + 1}"
+    retracts = ", ".join(str(place) for place, one in enumerate(RowKind) if one.retracts)
+    signs = (
+        f"select *, substring({key} from 1 for {DIGEST_BYTES}) as digest, ctid as place, "
+        f"case when {kind} in ({retracts}) then -1 else 1 end as sign from {rows}"
+    )
+    sums = f"select *, sum(sign) over (partition by digest order by place) as so_far from ({signs}) _signs"
+    doomed = f"(select digest, -min(so_far) as number from ({sums}) _sums group by digest having min(so_far) < 0)"
+    left = (
+        f"select *, sum(sign) over whole - least(min(so_far) over whole, 0) as number, "
+        f"row_number() over (partition by digest, sign order by place desc) as r from ({sums}) _sums "
+        "window whole as (partition by digest)"
+    )
+    return [taken(binding, doomed), _insert(binding, staged, key, f"({left})", "s.sign = 1 and s.r <= s.number")]
+
+
+def _insert(binding: TableBinding, staged: StagedTable, key: str, rows: str, test: str = "true") -> str:
+    given = {HIDDEN_KEY: key, **staged.given}
+    source = Source(lambda name: f"s.{given[name]}", f"{rows} s", test=test)
+    return write_sql(binding, WriteShape(Effect.PUT, tuple(given), When.ABSENT), source)
+
+
+# Feeds of the producer `input`
+
+
+def staged_records(binding: TableBinding, mode: WriteMode, staged: Sequence[StagedTable]) -> Iterator[Call]:
+    """Yield the calls that record a job's rows, as the verb of its mode would, before they are written.
+
+    In mode update the triggers do so.
+    """
+    if mode is WriteMode.UPDATE or not staged:
+        return
+    yield GIVEN
+    if mode is WriteMode.DELETE:
+        yield command(_deletes(binding, staged))
+        return
+    for one in staged:
+        given = one.given
+        kind = f"c{len(given)}" if one.kinds else _KINDS[mode]
+        yield command(record_staged(binding, given, qualified(binding.schema, one.name), kind=kind))
+
+
+def _deletes(binding: TableBinding, staged: Sequence[StagedTable]) -> str:
+    """Return the statement that records each key once, there or not."""
+    key = binding.spec.primary_key
+    names = staged_columns(len(key))
+    queries = (
+        f"select {', '.join(f'{one.given[field]} as {name}' for field, name in zip(key, names, strict=True))} "
+        f"from {qualified(binding.schema, one.name)}"
+        for one in staged
+    )
+    given = dict(zip(key, names, strict=True))
+    return record_staged(binding, given, f"({' union '.join(queries)})", kind=RowKind.DELETE, ordered=False)

@@ -9,8 +9,7 @@ from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.statement import Call, command
 from structable.backends.postgresql.feeds.record_statements import GIVEN, RECORDED, record_staged
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.merging import column
-from structable.backends.postgresql.sql.names import qualified
+from structable.backends.postgresql.sql.names import column, qualified
 from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import PatchArm, RecordChangedError, RecordExistsError, RecordNotFoundError, RowKind, WriteMode
 

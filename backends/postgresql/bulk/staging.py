@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from structable.backends.base.job_rules import require_same_rules, staged_for_dropped
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE, LOCK_NOT_AVAILABLE, UNDEFINED_TABLE
@@ -23,6 +24,7 @@ from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import JOBS, STREAMS, literal, qualified, quoted
 from structable.backends.postgresql.sql.types import array, stored_type
 from structable.spi import DataCorruptionError, Field, WriteJob
+from structable.spi.field_rules import rules_digest
 from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
 
 __all__ = [
@@ -47,7 +49,7 @@ _NAME = re.compile(r"_stage_(?P<job>[0-9a-f]{16})_(?P<time>[0-9a-f]{8,12})_[0-9a
 _BATCH_NAME = re.compile(
     r"_stage_s(?P<stream>[0-9a-f]{16})_(?P<batch>[0-9a-f]{1,16})_(?P<time>[0-9a-f]{8,9})_[0-9a-f]{10}\Z"
 )
-_LEFT_OUT: list[Any] = [(), "", False, ()]
+_LEFT_OUT: list[Any] = [(), "", False, (), ""]
 """What stands for the last parts of a `StagedTable` where an older structable staged without them."""
 _GRACE_SECONDS = 60
 _NOW = command("select extract(epoch from clock_timestamp())::bigint")
@@ -76,6 +78,21 @@ class StagedTable:
     mode: str = ""  # of the job when the rows were staged; empty if an older structable did so
     partial: bool = False  # in mode patch: whether changes of rows do not all name the same columns
     changed: tuple[str, ...] = ()  # in mode patch: the columns that they name; empty if an older structable staged
+    rules: str = ""  # the digest of those of the table when the rows were staged
+
+    def require_taken_by(self, binding: TableBinding) -> None:
+        """Raise SchemaIncompatibleError if a table does not take the rows: it is another one, or has other rules."""
+        spec = binding.spec
+        if self.table_id != binding.version.id:
+            raise staged_for_dropped(spec.name)
+        require_same_rules(spec.name, self.rules, rules_digest(spec.rules))
+        if not set(self.columns) <= set(spec.field_names):
+            raise staged_for_dropped(spec.name)
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The columns of the staging table, by their fields."""
+        return dict(zip(self.columns, staged_columns(len(self.columns)), strict=True))
 
     def encode(self) -> bytes:
         return json.dumps(
@@ -90,6 +107,7 @@ class StagedTable:
                 self.mode,
                 self.partial,
                 self.changed,
+                self.rules,
             ]
         ).encode()
 
@@ -100,7 +118,7 @@ class StagedTable:
             name, table_id, columns, indexes, rows, largest, *more = json.loads(data)
             if not _is_staging(name) or not name.startswith(staging_prefix(job, int(table_id))):
                 raise ValueError(f"{name!r} is not a staging table of the job")
-            kinds, mode, partial, changed = more + _LEFT_OUT[len(more) :]
+            kinds, mode, partial, changed, rules = more + _LEFT_OUT[len(more) :]
             staged = cls(
                 name,
                 int(table_id),
@@ -112,6 +130,7 @@ class StagedTable:
                 str(mode),
                 bool(partial),
                 tuple(changed),
+                str(rules),
             )
         except (ValueError, TypeError, RecursionError) as error:
             raise DataCorruptionError(

@@ -18,7 +18,7 @@ from structable.backends.postgresql.driver.sqlstates import (
 )
 from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.backends.postgresql.driver.type_oids import BIGINT, TEXT
-from structable.backends.postgresql.schema.late_tables import make_late
+from structable.backends.postgresql.schema.catalog import make_late
 from structable.backends.postgresql.sql.names import CATALOG, STREAMS, qualified
 from structable.spi import StorageUnavailableError, WriteJob
 

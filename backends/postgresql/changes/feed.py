@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
+from structable.backends.base.admin_rules import require_unretired
 from structable.backends.base.change_feed import FeedRequest, FeedView, RecordedFeed, require_feed
 from structable.backends.base.feed_marks import Mark
 from structable.backends.postgresql.driver.connection import ServerConnection
@@ -79,6 +80,7 @@ class PostgreSQLFeed(RecordedFeed):
             if version is None:
                 self._catalog.forget(self._table)
                 raise TableNotFoundError(self._table)
+            require_unretired(version.spec)
             require_feed(version.spec)
             number = version.feed
             assert number is not None

@@ -7,7 +7,9 @@ statement open.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -18,16 +20,16 @@ import pyarrow.compute as pc
 from psycopg import pq
 
 from structable.backends.postgresql.bulk.column_reading import WARM_UP, Column, column_of, integer_of
-from structable.spi import Field
+from structable.spi import Field, StorageUnavailableError
 
 from .entry_queries import FeedEntries, TicketPart
 from .entry_walk import MOST_ENTRIES
 from .feed_source import SourceReader
-from .reading_ahead import Ahead
 
 __all__ = ["JoinedPortion", "JoinedReader"]
 
 Content = TypeVar("Content")
+Result = TypeVar("Result")
 
 Array = Any
 """A pyarrow.Array."""
@@ -156,7 +158,7 @@ class JoinedReader(Generic[Content]):
         self._key = tuple(key) if entries.has_whole_key else ()
         self._asked = tuple(fields)
         self._is_warm = False
-        self._ahead: Ahead[pq.abc.PGresult] | None = None
+        self._ahead: _Ahead[pq.abc.PGresult] | None = None
 
     def wait(self) -> None:
         """Wait for a portion that was asked for ahead: then its connection is free."""
@@ -222,7 +224,7 @@ class JoinedReader(Generic[Content]):
 
     def _ask_ahead(self, query: _Entries) -> None:
         text = query.joined([self._columns[name] for name in self._asked])
-        self._ahead = Ahead(text, lambda: self._reader.result(text, query.since))
+        self._ahead = _Ahead(text, lambda: self._reader.result(text, query.since))
 
     def _ask(self, query: _Entries, columns: Sequence[Column]) -> tuple[list[bytes], list[tuple[bytes, ...]]]:
         """Return the facts of the entries of a query, and the values of columns; entries never change."""
@@ -249,3 +251,40 @@ class _Entries(NamedTuple):
     def joined(self, columns: Sequence[Column]) -> str:
         pieces = [*self.facts, *(piece for column in columns for piece in column.asked())]
         return f"select {', '.join(pieces)} from ({self.text}) as found"
+
+
+class _Ahead(Generic[Result]):
+    """The result of a call that begins now, in a thread of its own; `text` names it."""
+
+    def __init__(self, text: str, call: Callable[[], Result]) -> None:
+        self.text = text
+        self._call = call
+        self._results: list[Result] = []
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        thread = threading.Thread(target=self._run, name="structable-ahead", daemon=True)
+        with suppress(RuntimeError):  # no thread can start now: `result` calls
+            thread.start()
+            self._thread = thread
+
+    def wait(self) -> None:
+        """Wait for the end of the call."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def result(self) -> Result:
+        """Return the result, or raise the call's exception."""
+        if self._thread is None:
+            return self._call()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        if not self._results:
+            raise StorageUnavailableError("these changes were being read by the process that forked this one")
+        return self._results[0]
+
+    def _run(self) -> None:
+        try:
+            self._results.append(self._call())
+        except BaseException as error:
+            self._error = error

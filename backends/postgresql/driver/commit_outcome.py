@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from structable.spi import StorageUnavailableError
+from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError, StructableError
 
 from .connection import ServerConnection
 from .errors import BrokenConnectionError, StatementRefusedError
@@ -16,7 +16,7 @@ from .sqlstates import INVALID_PARAMETER_VALUE
 from .statement import Call, Statement
 from .type_oids import INTEGER, TEXT
 
-__all__ = ["ask_until_known", "log_outcome", "termination", "was_committed"]
+__all__ = ["ask_until_known", "error_of_lost_commit", "log_outcome", "termination", "was_committed"]
 
 _log = logging.getLogger("structable.postgresql")
 
@@ -133,3 +133,14 @@ def _was_recovered(connection: ServerConnection, number: int) -> bool | None:
     at_start, first_new = connection.ask(Call(_RECOVERY))[0]
     # A later checkpoint, or a failover, hides where the count began.
     return number < int(str(first_new)) if at_start else None
+
+
+def error_of_lost_commit(committed: bool | None, what: str, loss: BrokenConnectionError) -> StructableError | None:
+    """Return the error of a commit that was looked up; None if it happened. `what` names the transaction."""
+    if committed is None:
+        return CommitOutcomeUnknownError(
+            f"the connection was lost during the commit of {what}, and the server could not be asked about it: {loss}"
+        )
+    if committed:
+        return None
+    return StorageUnavailableError(f"the connection was lost before the commit; nothing was written: {loss}")

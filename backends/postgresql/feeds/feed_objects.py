@@ -26,7 +26,7 @@ from .layout import (
 )
 from .shared_objects import TICKET, TOUCH, function
 
-__all__ = ["feed_changes", "feed_definitions", "feed_end", "feed_removal", "feed_triggers"]
+__all__ = ["feed_changes", "feed_definitions", "feed_end", "feed_removal", "feed_triggers", "feed_without"]
 
 _VERBS = ("insert", "update", "delete", "truncate")
 _TRANSITIONS = {
@@ -76,11 +76,22 @@ def feed_changes(
 ) -> list[str]:
     """Return the commands that give the entries of a feed the new fields of its table, and their new types."""
     entries = qualified(schema, feed_table(number))
-    parts = [f"add column {name} {_type(field)}" for field in added for name in _columns_of(after, field)]
-    parts += [f"alter column {name} type {_type(field)}" for field in widened for name in _columns_of(after, field)]
+    parts = [f"add column {name} {stored_type(field).sql}" for field in added for name in _columns_of(after, field)]
+    parts += [
+        f"alter column {name} type {stored_type(field).sql}" for field in widened for name in _columns_of(after, field)
+    ]
     if not parts:
         return []
     return [f"alter table {entries} {', '.join(parts)}", *_functions(schema, after, number)]
+
+
+def feed_without(schema: str, after: TableSpecification, number: int, field: Field) -> list[str]:
+    """Return the commands that take a field of a table, which lacks it, from the entries of its feed."""
+    parts = [f"drop column {name}" for name in _columns_of(after, field)]
+    return [
+        f"alter table {qualified(schema, feed_table(number))} {', '.join(parts)}",
+        *_functions(schema, after, number),
+    ]
 
 
 def feed_end(schema: str, spec: TableSpecification, number: int, *, keeps_table: bool) -> list[str]:
@@ -109,11 +120,6 @@ def _name(number: int, verb: str) -> str:
     return f"{feed_table(number)}_{verb}"
 
 
-def _type(field: Field) -> str:
-    kind = stored_type(field).name
-    return f'{kind} collate "C"' if kind == "text" else kind
-
-
 def _columns_of(spec: TableSpecification, field: Field) -> list[str]:
     if not keeps_images(spec):
         return [quoted(after_column(field.name))]
@@ -125,7 +131,11 @@ def _columns_of(spec: TableSpecification, field: Field) -> list[str]:
 def _columns(spec: TableSpecification) -> list[str]:
     """Return the columns of a feed's entries with their types, the widest foremost, as a table's own columns are."""
     fields = sorted(spec.fields, key=lambda field: -stored_width(field))
-    found = [(stored_width(field), f"{name} {_type(field)}") for field in fields for name in _columns_of(spec, field)]
+    found = [
+        (stored_width(field), f"{name} {stored_type(field).sql}")
+        for field in fields
+        for name in _columns_of(spec, field)
+    ]
     if spec.keyless and not takes_input(spec):
         found.append((0, f"{quoted(hidden_key_column())} bytea"))
     return [

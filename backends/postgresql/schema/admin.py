@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import builtins
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
-from sqlalchemy.schema import CreateTable
-
-from structable.backends.base.admin_rules import require_index, require_same_case, require_specification
+from structable.backends.base.admin_rules import (
+    require_fillable,
+    require_index,
+    require_same_case,
+    require_specification,
+)
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.sqlstates import DUPLICATE_OBJECT, DUPLICATE_TABLE, TOO_MANY_COLUMNS
 from structable.backends.postgresql.driver.statement import Ask, Call, Statement, command
 from structable.backends.postgresql.driver.type_oids import TEXT
 from structable.backends.postgresql.feeds.feed_objects import feed_end
-from structable.backends.postgresql.sql.binding import DIALECT, TableBinding, TableVersion
-from structable.backends.postgresql.sql.names import CATALOG, column_name, qualified, quoted, token_name
+from structable.backends.postgresql.sql.binding import TableVersion
+from structable.backends.postgresql.sql.names import CATALOG, qualified, token_name
 from structable.spi import (
     DataCorruptionError,
+    FieldRule,
     InvalidSpecificationError,
+    Progress,
     TableAdmin,
     TableAlreadyExistsError,
     TableNotFoundError,
     TableSpecification,
 )
-from structable.spi.rules.schema_changes import plan_schema_change
+from structable.spi.field_rules import retired_since
+from structable.spi.rules.schema_changes import (
+    TAKEN_TABLE,
+    SchemaChange,
+    plan_schema_change,
+    taken_field,
+    taken_index,
+    without_field,
+)
 
-from .alter_table import change_table, remove_index, token_definition
+from .alter_table import change_rules, change_table, remove_field, remove_index, token_definition
 from .catalog import Catalog, encode_specification, format_for, is_name
 from .ddl_lock import AdminWork, TableLock, alone
 from .feed_changes import changes_producer, define_feed, new_feed
@@ -68,6 +83,7 @@ class PostgreSQLAdmin(TableAdmin):
         return found
 
     def _create(self, work: AdminWork, spec: TableSpecification) -> None:
+        require_fillable(spec)
         try:
             work.change(lambda: self._make(work, spec))
         except StatementRefusedError as error:
@@ -83,6 +99,8 @@ class PostgreSQLAdmin(TableAdmin):
             raise
 
     def _make(self, work: AdminWork, spec: TableSpecification) -> None:
+        from .table_definition import table_definition  # SQLAlchemy is for creation alone
+
         feed = new_feed(work.connection, self._catalog.schema, spec)
         specification, building = encode_specification(TableVersion(0, 1, spec, feed=feed))
         insert = Statement(
@@ -92,14 +110,10 @@ class PostgreSQLAdmin(TableAdmin):
         )
         made = work.ask(Call(insert, (spec.name.encode(), specification.encode(), building.encode())))
         table = TableVersion(int(str(made[0][0])), 1, spec, feed=feed)
-        binding = TableBinding(self._catalog.schema, table)
-        key = ", ".join(quoted(column_name(name)) for name in table.stored_key)
-        text = str(CreateTable(binding.core).compile(dialect=DIALECT)).strip()
-        primary = f", constraint {quoted(f'_k{table.id:x}')} primary key ({key}))"
         schema = self._catalog.schema
         work.connection.pipeline(
             [
-                command(text.removesuffix(")").rstrip() + primary),
+                command(table_definition(schema, table)),
                 command(token_definition(schema, table)),
                 *format_for(schema, spec),
                 *(
@@ -110,25 +124,28 @@ class PostgreSQLAdmin(TableAdmin):
             ]
         )
 
-    def create_or_update(self, spec: TableSpecification) -> None:
+    def create_or_update(
+        self, spec: TableSpecification, *, progress: Progress | None = None, revision: int | None = None
+    ) -> None:
         require_specification(spec, has_feeds=True)
         # An earlier release has nothing to change, and must not wait while a later one changes the table.
         found = self._read(lambda ask: self._existing(ask, spec))
-        if found is not None and plan_schema_change(found.spec, spec).empty:
+        if found is not None and _planned(found, spec, revision).empty:
             return
         with self._alone(spec.name) as work:
             found = self._existing(work.ask, spec)
             if found is None:
                 self._create(work, spec)
                 return
-            change = plan_schema_change(found.spec, spec)
+            change = _planned(found, spec, revision)
             if not change.empty:
-                change_table(work, self._catalog.schema, found, change)
+                change_table(work, self._catalog.schema, found, change, progress)
                 if found.feed is not None and changes_producer(change):
                     self._feeds.notify()
 
     def exists(self, table: str) -> bool:
-        return self._read(lambda ask: self._catalog.find(ask, table)) is not None
+        found = self._read(lambda ask: self._catalog.find(ask, table))
+        return found is not None and retired_since(found.spec.rules) is None
 
     def get_specification(self, table: str) -> TableSpecification:
         found = self._read(lambda ask: self._catalog.find(ask, table))
@@ -136,7 +153,7 @@ class PostgreSQLAdmin(TableAdmin):
             raise TableNotFoundError(table)
         return found.spec
 
-    def list(self) -> list[str]:
+    def list(self) -> builtins.list[str]:
         return self._read(self._catalog.names)
 
     def drop(self, table: str) -> None:
@@ -164,15 +181,26 @@ class PostgreSQLAdmin(TableAdmin):
             if found.feed is not None:
                 self._feeds.notify()
 
-    def drop_index(self, table: str, field: str) -> None:
-        if not is_name(table):
-            raise TableNotFoundError(table)
-        with self._alone(table) as work:
-            found = self._catalog.find(work.ask, table)
-            if found is None:
-                raise TableNotFoundError(table)
+    def drop_index(self, table: str, field: str, *, revision: int | None = None) -> None:
+        with self._changing(table) as (work, found):
             require_index(table, field, (*found.spec.indexes, *found.building), found.spec.indexes)
-            remove_index(work, self._catalog.schema, found, field)
+            remove_index(work, self._catalog.schema, _taking(found, taken_index(field), revision), field)
+
+    def set_rules(self, table: str, rules: Iterable[FieldRule], *, revision: int | None = None) -> None:
+        given = tuple(rules)
+        with self._changing(table) as (work, found):
+            spec = found.spec.evolve(rules=given)
+            retires = retired_since(spec.rules) is not None
+            left = found.taken if retires else {what: one for what, one in found.taken.items() if what != TAKEN_TABLE}
+            changed = _taking(replace(found, taken=left), TAKEN_TABLE, revision if retires else None)
+            if (spec, changed.taken) != (found.spec, found.taken):
+                change_rules(work, self._catalog.schema, changed, spec)
+
+    def drop_field(self, table: str, field: str, *, revision: int | None = None) -> None:
+        with self._changing(table) as (work, found):
+            spec = without_field(found.spec, field, found.building)
+            changed = _taking(found, taken_field(field), revision)
+            remove_field(work, self._catalog.schema, changed, spec, found.spec.field(field))
 
     # Steps of the calls
 
@@ -184,6 +212,17 @@ class PostgreSQLAdmin(TableAdmin):
                 raise translated(error, "reading the catalog") from error
 
     @contextmanager
+    def _changing(self, table: str) -> Iterator[tuple[AdminWork, TableVersion]]:
+        """Work on a table that must be there."""
+        if not is_name(table):
+            raise TableNotFoundError(table)
+        with self._alone(table) as work:
+            found = self._catalog.find(work.ask, table)
+            if found is None:
+                raise TableNotFoundError(table)
+            yield work, found
+
+    @contextmanager
     def _alone(self, table: str) -> Iterator[AdminWork]:
         self._catalog.forget(table)
         try:
@@ -191,6 +230,15 @@ class PostgreSQLAdmin(TableAdmin):
                 yield work
         finally:
             self._catalog.forget(table)
+
+
+def _planned(found: TableVersion, spec: TableSpecification, revision: int | None) -> SchemaChange:
+    return plan_schema_change(found.spec, spec, taken=found.taken, revision=revision)
+
+
+def _taking(table: TableVersion, what: str, revision: int | None) -> TableVersion:
+    """Return a table that remembers what a revision took away."""
+    return table if revision is None else replace(table, taken={**table.taken, what: revision})
 
 
 _THERE_ALREADY = (DUPLICATE_TABLE, DUPLICATE_OBJECT)

@@ -16,19 +16,20 @@ from dataclasses import replace
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, Statement, command
 from structable.backends.postgresql.driver.type_oids import TEXT
+from structable.backends.postgresql.feeds.feed_objects import feed_without
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, column_name, index_name, qualified, quoted, token_name
 from structable.backends.postgresql.sql.types import stored_type
-from structable.spi import StorageUnavailableError, StructableError, TableSpecification
+from structable.spi import Field, Progress, StorageUnavailableError, StructableError, TableSpecification
 from structable.spi.rules.schema_changes import SchemaChange
 
 from .catalog import encode_specification, format_for
 from .ddl_lock import AdminWork, TableLock, WaitBudget
 from .feed_changes import change_feed, changes_producer, with_feed
-from .indexes import build_index, check_indexed_rows, index_removal, remove_indexes
+from .indexes import build_index, check_indexed_rows, estimated_rows, index_removal, remove_indexes
 from .inspection import FoundTable, require_intact
 
-__all__ = ["change_table", "remove_index", "token_definition"]
+__all__ = ["change_rules", "change_table", "remove_field", "remove_index", "token_definition"]
 
 _log = logging.getLogger("structable.postgresql")
 
@@ -72,7 +73,29 @@ def remove_index(work: AdminWork, schema: str, table: TableVersion, field: str) 
     work.change(lambda: work.connection.pipeline(calls), lock=TableLock(binding.qualified, "access exclusive"))
 
 
-def change_table(work: AdminWork, schema: str, table: TableVersion, change: SchemaChange) -> None:
+def change_rules(work: AdminWork, schema: str, table: TableVersion, spec: TableSpecification) -> None:
+    """Give a table the rules of a specification, once all transactions that wrote under its own have ended."""
+    binding = TableBinding(schema, table)
+    calls = _version_change(schema, table, _next(table, spec, set(table.building)))
+    work.change(lambda: work.connection.pipeline(calls), lock=TableLock(binding.qualified, "share row exclusive"))
+
+
+def remove_field(work: AdminWork, schema: str, table: TableVersion, spec: TableSpecification, field: Field) -> None:
+    """Remove a field that a specification lacks, with its values, and from the entries of the table's feed."""
+    require_intact(work.ask, schema, table)
+    binding = TableBinding(schema, table)
+    feed = [] if table.feed is None else feed_without(schema, spec, table.feed, field)
+    calls = [
+        command(f"alter table {binding.qualified} drop column {quoted(column_name(field.name))}"),
+        *map(command, feed),
+        *_version_change(schema, table, _next(table, spec, set(table.building))),
+    ]
+    work.change(lambda: work.connection.pipeline(calls), lock=TableLock(binding.qualified, "access exclusive"))
+
+
+def change_table(
+    work: AdminWork, schema: str, table: TableVersion, change: SchemaChange, progress: Progress | None
+) -> None:
     """Apply a change to a table, unless it was altered outside structable or its rows are too large for a new index."""
     found = require_intact(work.ask, schema, table)
     if not change.added_indexes:
@@ -82,7 +105,7 @@ def change_table(work: AdminWork, schema: str, table: TableVersion, change: Sche
     prepared = table
     try:
         prepared = _prepare(work, schema, table, change, found)
-        _build(work, schema, prepared, change, found, checked=set(table.building))
+        _build(work, schema, prepared, change, found, progress, checked=set(table.building))
         _finish(work, schema, prepared, change, require_intact(work.ask, schema, prepared))
     except (StructableError, StatementRefusedError):
         try:
@@ -123,15 +146,19 @@ def _additions(binding: TableBinding, change: SchemaChange, found: FoundTable) -
             continue
         if there is not None:
             commands.append(f"alter table {binding.qualified} drop column {quoted(column)}")
-        collation = ' collate "C"' if stored_type(field).name == "text" else ""
-        commands.append(
-            f"alter table {binding.qualified} add column {quoted(column)} {stored_type(field).name}{collation}"
-        )
+        commands.append(f"alter table {binding.qualified} add column {quoted(column)} {stored_type(field).sql}")
     return commands
 
 
 def _build(
-    work: AdminWork, schema: str, table: TableVersion, change: SchemaChange, found: FoundTable, *, checked: set[str]
+    work: AdminWork,
+    schema: str,
+    table: TableVersion,
+    change: SchemaChange,
+    found: FoundTable,
+    progress: Progress | None,
+    *,
+    checked: set[str],
 ) -> None:
     binding = TableBinding(schema, table)
     old = [name for name in change.added_indexes if name in table.spec]
@@ -140,7 +167,12 @@ def _build(
     invalid = [name for name in change.added_indexes if name not in valid]
     remove_indexes(work, binding, invalid, work.budget)
     for name in invalid:
+        rows = 0 if progress is None else estimated_rows(work, binding)
+        if progress is not None:
+            progress(0, rows)
         build_index(work, binding, name)
+        if progress is not None:
+            progress(rows, rows)
 
 
 def _finish(work: AdminWork, schema: str, table: TableVersion, change: SchemaChange, found: FoundTable) -> None:
@@ -153,7 +185,7 @@ def _finish(work: AdminWork, schema: str, table: TableVersion, change: SchemaCha
             alterations.append(
                 f"alter table {binding.qualified} alter column {quoted(column_name(field.name))} type {wide}"
             )
-    following = _next(table, change.after, set(table.building) - set(change.added_indexes))
+    following = replace(_next(table, change.after, set(table.building) - set(change.added_indexes)), taken=change.taken)
 
     def finish() -> None:
         after = with_feed(work.connection, schema, table, following, change)

@@ -6,6 +6,7 @@ import json
 import logging
 from typing import TypeGuard
 
+from structable.backends.base.admin_rules import require_unretired
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.statement import Ask, Call, Statement, Values, command
 from structable.backends.postgresql.driver.type_oids import TEXT
@@ -20,6 +21,7 @@ from structable.spi import (
     TableSpecification,
 )
 from structable.spi.documents import specification_from_catalog, specification_to_document
+from structable.spi.field_rules import retired_since
 
 __all__ = [
     "FORMAT_VERSION",
@@ -29,6 +31,7 @@ __all__ = [
     "encode_specification",
     "format_for",
     "is_name",
+    "make_late",
     "prepare",
 ]
 
@@ -39,6 +42,7 @@ FORMAT_VERSION = 1
 TYPES_VERSION = 2
 """The format of a schema with a table whose options mean something: older software would write past them."""
 _FEED = "feed"
+_TAKEN = "taken"
 # A restored dump has transaction numbers of another server: a number in this server's future changed nothing here.
 _COLUMNS = (
     "id, version, specification, building, "
@@ -47,24 +51,28 @@ _COLUMNS = (
 
 
 def encode_specification(table: TableVersion) -> tuple[str, str]:
-    """Return the record of a table as JSON: its specification with the number of its feed, and unfinished indexes.
+    """Return the record of a table as JSON: its specification, and unfinished indexes.
+
+    The specification has the number of its feed, and what revisions took away.
 
     Software that does not know feeds rejects the specification.
     """
     document = specification_to_document(table.spec)
     if table.feed is not None:
         document[_FEED] = table.feed
+    if table.taken:
+        document[_TAKEN] = dict(table.taken)
     return json.dumps(document), json.dumps(list(table.building))
 
 
 def decode_version(number: str, version: str, specification: str, building: str, changed_by: str) -> TableVersion:
     """Return the version of a table with this record; any error of decoding is raised."""
     document = json.loads(specification)
-    feed = document.pop(_FEED, None)
+    feed, taken = document.pop(_FEED, None), document.pop(_TAKEN, {})
     spec = specification_from_catalog(document)
     if has_feed(spec) is not isinstance(feed, int):
         raise ValueError(f"{feed!r} is not the number of its change feed")
-    return TableVersion(int(number), int(version), spec, tuple(json.loads(building)), int(changed_by), feed)
+    return TableVersion(int(number), int(version), spec, tuple(json.loads(building)), int(changed_by), feed, taken)
 
 
 def is_name(name: object) -> TypeGuard[str]:
@@ -92,7 +100,9 @@ class Catalog:
         self._by_folded_name = Statement(
             f'select {_COLUMNS} from {where} where folded = lower($1 collate "C")', (TEXT,)
         )
-        self._names = Statement(f'select name from {where} order by name collate "C"')
+        # A quote inside of a text is escaped in JSON: this is the kind of a rule.
+        in_use = 'position(\'"kind": "retired"\' in specification) = 0'
+        self._names = Statement(f'select name from {where} where {in_use} order by name collate "C"')
 
     def known(self, name: str) -> TableBinding | None:
         return self._tables.get(name)
@@ -102,11 +112,16 @@ class Catalog:
         self._tables.pop(name, None)
 
     def lookup(self, ask: Ask, name: str) -> TableBinding:
-        """Return the table of exactly this name as recorded in the catalog, or raise `TableNotFoundError`."""
+        """Return the table of exactly this name as recorded in the catalog.
+
+        Raises `TableNotFoundError` if there is none, or it is retired.
+        """
         found = self.find(ask, name)
-        if found is None:
+        if found is None or retired_since(found.spec.rules) is not None:
             self.forget(name)
+        if found is None:
             raise TableNotFoundError(name)
+        require_unretired(found.spec)
         before = self._tables.get(name)
         if before is not None and before.version == found:
             return before
@@ -122,6 +137,7 @@ class Catalog:
         return self._version(rows[0]) if rows else None
 
     def names(self, ask: Ask) -> list[str]:
+        """Return the names of all tables that are not retired."""
         return [str(row[0]) for row in ask(Call(self._names))]
 
     def _version(self, row: Values) -> TableVersion:
@@ -189,5 +205,18 @@ def _create(connection: ServerConnection, schema: str) -> None:
         ]
         connection.pipeline(command(statement) for statement in statements)
         _log.info("created structable's tables in the schema %r", schema)
+    finally:
+        connection.roll_back()
+
+
+def make_late(connection: ServerConnection, schema: str, statement: str, what: str) -> None:
+    """Run a statement that makes a table or a column of structable's own; several processes may do so at once.
+
+    The connection is in no transaction. Raises `StatementRefusedError` if the server refuses, e.g. for want of rights.
+    """
+    lock = f"select pg_advisory_xact_lock(hashtextextended({literal('structable ' + schema)}, 0))"
+    try:
+        connection.pipeline((command("begin"), command(lock), command(statement), command("commit")))
+        _log.info("made %s in the schema %r", what, schema)
     finally:
         connection.roll_back()

@@ -7,19 +7,17 @@ from collections.abc import Iterable
 
 from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.names import column_name, index_name, qualified, quoted
-from structable.spi import FieldType
+from structable.backends.postgresql.sql.names import column, index_name, literal, qualified, quoted
+from structable.backends.postgresql.sql.row_limit import size_of
 from structable.spi.rules.rows import check_index_sizes
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE
 
 from .ddl_lock import AdminWork, TableLock, WaitBudget
 from .inspection import inspect
 
-__all__ = ["build_index", "check_indexed_rows", "index_definition", "index_removal", "remove_indexes"]
+__all__ = ["build_index", "check_indexed_rows", "estimated_rows", "index_definition", "index_removal", "remove_indexes"]
 
 _log = logging.getLogger("structable.postgresql")
-
-_VARIABLE = (FieldType.STRING, FieldType.BYTES)
 
 
 def index_definition(
@@ -27,9 +25,9 @@ def index_definition(
 ) -> str:
     """Return the command that makes the index of a field; entries of one value are in key order."""
     name = quoted(index_name(table_id, field))
-    key = ", ".join(quoted(column_name(one)) for one in primary_key)
+    key = ", ".join(map(column, primary_key))
     how = "concurrently " if concurrently else ""
-    return f"create index {how}{name} on {qualified(schema, table)} ({quoted(column_name(field))} nulls first, {key})"
+    return f"create index {how}{name} on {qualified(schema, table)} ({column(field)} nulls first, {key})"
 
 
 def index_removal(binding: TableBinding, field: str) -> str:
@@ -53,17 +51,11 @@ def remove_indexes(work: AdminWork, binding: TableBinding, fields: Iterable[str]
 def check_indexed_rows(work: AdminWork, binding: TableBinding, fields: Iterable[str]) -> None:
     """Reject a field with a value, in any row, that is too large for an index."""
     spec = binding.write_spec
-    key = (
-        " + ".join(
-            f"octet_length({quoted(column_name(one.name))})" if one.type in _VARIABLE else str(one.type.width)
-            for one in spec.key_fields
-        )
-        or "0"
-    )
+    key = size_of(spec, ((one, column(one.name)) for one in spec.key_fields)) or "0"
     for name in fields:
-        if spec.field(name).type not in _VARIABLE:
+        if spec.field(name).type.width:
             continue  # within the limit even with the largest key
-        value = f"octet_length({quoted(column_name(name))})"
+        value = size_of(spec, [(spec.field(name), column(name))])
         rows = work.ask(
             command(
                 f"select ({key})::bigint, {value}::bigint from {binding.qualified} "
@@ -72,6 +64,12 @@ def check_indexed_rows(work: AdminWork, binding: TableBinding, fields: Iterable[
         )
         for key_size, size in rows:
             check_index_sizes(spec, int(str(key_size)), {name: int(str(size))})
+
+
+def estimated_rows(work: AdminWork, binding: TableBinding) -> int:
+    """Return about how many rows a table has, as the server last estimated."""
+    estimate = f"select greatest(reltuples, 0)::bigint from pg_class where oid = {literal(binding.qualified)}::regclass"
+    return int(str(work.ask(command(estimate))[0][0]))
 
 
 def build_index(work: AdminWork, binding: TableBinding, field: str) -> None:

@@ -1,73 +1,31 @@
-"""`TableBinding`: one version of a table, with the columns, statements and encoders derived from it once."""
+"""`TableBinding`: one version of a table, with the statements and encoders derived from it once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import BYTEA
-from sqlalchemy.dialects.postgresql.base import PGDialect
-from sqlalchemy.sql.elements import quoted_name
-
-from structable.backends.postgresql.driver.statement import Call, Statement
-from structable.spi import Field, Range, TableSpecification, UnsupportedOperationError, Value
+from structable.backends.postgresql.driver.type_oids import BYTEA, BYTEA_ARRAY
+from structable.spi import Range, TableSpecification, Value
+from structable.spi.row_rules import RowRules
 from structable.spi.rows import RowShape
 from structable.spi.rules.rows import check_key
 from structable.spi.rules.scans import row_columns
+from structable.spi.rules.schema_changes import NOTHING_TAKEN
 from structable.spi.table_options import ChangelogProducer
 
-from .names import HIDDEN_KEY, column_name, qualified, token_name
+from .names import HIDDEN_KEY, qualified, token_name
 from .row_codec import Pieces, RowEncoder, generate_key_encoder
-from .types import encode_value, stored_type, stored_width
+from .types import array, encode_value, stored_type
 
-__all__ = ["DIALECT", "PlacedStatement", "TableBinding", "TableVersion", "compiled"]
+__all__ = ["TableBinding", "TableVersion"]
 
 Kept = TypeVar("Kept")
 
-DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]  # SQLAlchemy has no types for it
-"""The SQL dialect, with the server's own parameters, which also leaves a % in a name unchanged."""
 _MOST_KEPT = 256
 _SKIPPED_COPIES = 16
-_MOST_PARAMETERS = 65_535
 _UNLIMITED = -1
-
-
-def compiled(
-    statement: sa.ClauseElement,
-    types: Mapping[str, int],
-    *,
-    prepare: bool = True,
-    is_small: bool = True,
-) -> tuple[Statement, tuple[str, ...]]:
-    """Return a statement of SQLAlchemy as SQL, and the names of its parameters in order.
-
-    Parameters
-    ----------
-    statement : ClauseElement
-        With named parameters.
-    types : mapping of str to int
-        The PostgreSQL types of the parameters.
-    prepare : bool
-        Whether the server keeps a plan, which must be right for any values and any number of rows: see `Statement`.
-    is_small : bool
-        Whether its parameters always fit a message.
-
-    Raises
-    ------
-    UnsupportedOperationError
-        If there are more parameters than the server takes.
-    """
-    done = statement.compile(dialect=DIALECT)
-    names = tuple(done.positiontup or ())  # type: ignore[attr-defined]
-    if len(names) > _MOST_PARAMETERS:
-        raise UnsupportedOperationError(
-            f"a statement of PostgreSQL has {_MOST_PARAMETERS:,} parameters at most, and the ranges and filters given "
-            f"have {len(names):,} values: divide them among several calls"
-        )
-    return Statement(str(done), [types[name] for name in names], prepare=prepare, is_small=is_small), names
 
 
 def _kept(cache: dict[object, Any], key: object, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` returns
@@ -77,18 +35,6 @@ def _kept(cache: dict[object, Any], key: object, make: Callable[[], Any]) -> Any
             cache.clear()
         found = cache[key] = make()
     return found
-
-
-class PlacedStatement(NamedTuple):
-    """A statement whose parameters are some of the values given, in an order of its own."""
-
-    statement: Statement
-    places: tuple[int, ...]
-    """The positions of the values, in the order of the parameters."""
-
-    def call(self, pieces: Sequence[bytes | None]) -> Call:
-        """Return the call for values in binary."""
-        return Call(self.statement, [pieces[place] for place in self.places])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +55,8 @@ class TableVersion:
         The transaction that made this version, as a 64-bit number.
     feed : int, optional
         The number of the table's change feed.
+    taken : mapping of str to int
+        What revisions of migrations took away, see `SchemaChange.taken`.
     """
 
     id: int
@@ -117,6 +65,7 @@ class TableVersion:
     building: tuple[str, ...] = field(default=())
     changed_by: int = 0
     feed: int | None = None
+    taken: Mapping[str, int] = field(default_factory=lambda: NOTHING_TAKEN, hash=False)
 
     @property
     def stored_key(self) -> tuple[str, ...]:
@@ -124,17 +73,8 @@ class TableVersion:
         return self.spec.primary_key or (HIDDEN_KEY,)
 
 
-def _laid_out(spec: TableSpecification) -> list[Field]:
-    """Return the fields in the order of a new table's columns: fixed-width fields first, the widest foremost.
-
-    This order leaves no gaps between them, and the server finds each without passing the texts before it, which saves
-    space and time. Within a width the key comes first, as it is never null.
-    """
-    return sorted(spec.fields, key=lambda one: (-stored_width(one), one.name not in spec.primary_key))
-
-
 class TableBinding:
-    """A version of a table in a schema, with its columns, statements and encoders."""
+    """A version of a table in a schema, with its statements and encoders."""
 
     def __init__(self, schema: str, table: TableVersion) -> None:
         spec = table.spec
@@ -142,22 +82,21 @@ class TableBinding:
         self.version = table
         self.spec = spec
         self.write_spec = spec.evolve(indexes=(*spec.indexes, *table.building))
+        self.rules = RowRules.of(spec)
+        self.computes = self.rules is not None and self.rules.answer_reads
+        """Whether reads need more than the columns have."""
         self.merges = spec.table_options.merges
         self.takes_input = spec.table_options.changelog_producer is ChangelogProducer.INPUT
         """Whether writers give records to the table's change feed."""
         self.value_names = tuple(name for name in spec.field_names if name not in spec.primary_key)
         self.key_fields = spec.key_fields
-        self.core = sa.Table(
-            quoted_name(spec.name, True),
-            sa.MetaData(schema=quoted_name(schema, True)),
-            *(
-                sa.Column(quoted_name(column_name(one.name), True), stored_type(one).core, key=one.name)
-                for one in _laid_out(spec)
-            ),
-            *([sa.Column(HIDDEN_KEY, BYTEA())] if spec.keyless else []),
-        )
         self.qualified = qualified(schema, spec.name)
         self.token = f"{qualified(schema, token_name(table.id, table.version))}()"
+        """The condition that this is the table's version; afterwards the server rejects the statement when planning it.
+
+        It calls a function that exists for this version alone. The call is inlined when the statement is planned and
+        costs nothing when it runs; dropping the function invalidates the plan.
+        """
         self.shape = RowShape(spec.name, (*spec.primary_key, *self.value_names), spec.primary_key)
         self._encoders: dict[tuple[str, ...], RowEncoder] = {}
         self._shapes: dict[tuple[str, ...], RowShape] = {self.shape.columns: self.shape}
@@ -166,6 +105,9 @@ class TableBinding:
         self._queries: dict[object, Any] = {}
         self.indexed = frozenset(spec.indexes)
         self.oids = {one.name: stored_type(one).oid for one in spec.fields}
+        self.array_oids = {one.name: stored_type(one).array_oid for one in spec.fields}
+        if spec.keyless:
+            self.oids[HIDDEN_KEY], self.array_oids[HIDDEN_KEY] = BYTEA, BYTEA_ARRAY
         self._encode_key = generate_key_encoder(self.key_fields)
         self._prefix_encoders: dict[int, Callable[[object], Pieces | None]] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -177,32 +119,6 @@ class TableBinding:
         same = self.version.id == other.version.id
         alike = (self.spec.keyless, self.spec.table_options) == (other.spec.keyless, other.spec.table_options)
         return (same or alike) and self.takes_input is other.takes_input
-
-    @property
-    def current(self) -> sa.ColumnElement[bool]:
-        """True while this is the table's version; afterwards the server rejects the statement when planning it.
-
-        The condition calls a function that exists for this version alone. The call is inlined when the statement is
-        planned and costs nothing when it runs; dropping the function invalidates the plan.
-        """
-        return sa.literal_column(self.token, sa.Boolean())
-
-    @cached_property
-    def key_types(self) -> dict[str, int]:
-        """The parameters `k0`, `k1` and so on, one for each key field."""
-        return {f"k{place}": self.oids[one.name] for place, one in enumerate(self.key_fields)}
-
-    @property
-    def key_matches(self) -> sa.ColumnElement[bool]:
-        """The condition that a row has the key of the parameters."""
-        return sa.and_(
-            *(self.core.c[one.name] == self.parameter(f"k{place}") for place, one in enumerate(self.key_fields))
-        )
-
-    @staticmethod
-    def parameter(name: str) -> sa.BindParameter[Any]:
-        """Return a parameter of a statement; its type is sent apart from the SQL."""
-        return sa.bindparam(name, type_=sa.types.NullType())
 
     def kept(self, key: object, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` returns
         """Return the cached object for a key, or make it."""
@@ -289,6 +205,11 @@ class TableBinding:
         if ordered is None or ordered == names:
             return pieces
         return tuple([pieces[ordered.index(name)] for name in names])
+
+    def arrays(self, names: Iterable[str], rows: Iterable[Pieces]) -> list[bytes]:
+        """Return the columns of rows with some fields, each as an array in binary form."""
+        columns = zip(*rows, strict=True)
+        return [array(self.oids[name], column) for name, column in zip(names, columns, strict=True)]
 
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return fields in the order of statements and encoders: the key, then the others in the table's order."""

@@ -1,16 +1,12 @@
-"""Templates as SQL conditions, and the parameters of a statement in their order."""
+"""Templates as SQL conditions on a row, `t`, and the parameters of a statement in their order."""
 
 from __future__ import annotations
 
-import operator as operators
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import array
-from sqlalchemy.sql.selectable import LateralFromClause
-
-from structable.spi import Field, FieldType, Filter
+from structable.backends.postgresql.driver.statement import Statement
+from structable.spi import Field, FieldType, Filter, UnsupportedOperationError
 from structable.spi.filters import (
     And,
     Comparison,
@@ -23,30 +19,32 @@ from structable.spi.filters import (
     UnboundFilterError,
 )
 
-from .binding import PlacedStatement, TableBinding, compiled
-from .given_rows import column_of, given_rows
+from .binding import TableBinding
+from .names import column
 from .templates import Bounds, Prefixes, Template
 from .types import stored_type
+from .write_statements import all_of, columns_of
 
 __all__ = ["Conditions", "GivenPrefixes", "union"]
+
+_MOST_PARAMETERS = 65_535
 
 
 class GivenPrefixes(NamedTuple):
     """Prefixes as a table, the condition that a row starts with one of them, and whether each is a whole key."""
 
-    given: sa.TableValuedAlias
-    matches: sa.ColumnElement[bool]
+    given: str
+    matches: str
     are_keys: bool
 
-    def joined(self, query: sa.Select[Any]) -> tuple[sa.Join, LateralFromClause]:
-        """Return the join with the rows of a query, which the server runs for each prefix, and these rows.
+    def joined(self, query: str, *, limited: bool = False) -> str:
+        """Return the join with the rows of a query, `r`, which the server runs for each prefix.
 
         OFFSET keeps the server from joining in another order, which in a small table would read all of it, ever after.
         So does LIMIT, which also keeps it from looking at versions of a row that the index lists behind it.
         """
-        number = sa.literal_column("1" if self.are_keys else "0", sa.BigInteger())
-        rows = (query.limit(number) if self.are_keys else query.offset(number)).lateral("rows")
-        return sa.join(self.given, rows, sa.true()), rows
+        end = " limit 1" if self.are_keys else "" if limited else " offset 0"
+        return f"{self.given} join lateral ({query}{end}) as r on true"
 
 
 class Conditions:
@@ -70,150 +68,137 @@ class Conditions:
     def __init__(self, binding: TableBinding, index: str | None = None) -> None:
         self._binding = binding
         self.index = index
-        self._columns = binding.core.c
         self._has_bounds = False
         self.types: list[int] = []
 
-    def parameter(self, field: Field) -> Any:  # noqa: ANN401 - a parameter, or as good as one
+    def parameter(self, field: Field) -> str:
         """Add a parameter for a value of a field."""
         return self.parameter_of(stored_type(field).oid)
 
-    def parameter_of(self, oid: int) -> Any:  # noqa: ANN401
+    def parameter_of(self, oid: int) -> str:
         """Add a parameter of a type."""
-        name = f"p{len(self.types)}"
         self.types.append(oid)
-        return TableBinding.parameter(name)
+        return f"${len(self.types)}"
 
-    def placed(self, statement: sa.ClauseElement, *, prepare: bool) -> PlacedStatement:
-        """Return a statement of these parameters. One that is not prepared leaves the planner its choice."""
-        types = {f"p{place}": oid for place, oid in enumerate(self.types)}
-        built, names = compiled(statement, types, prepare=prepare, is_small=False)
-        return PlacedStatement(built, tuple([int(name[1:]) for name in names]))
+    def statement(self, text: str, *, prepare: bool) -> Statement:
+        """Return a statement of these parameters. One that is not prepared leaves the planner its choice.
 
-    def tests(self, template: Template) -> list[sa.ColumnElement[bool]]:
-        """Return conditions which together select the rows of a template whose ranges are no `Prefixes`.
+        Raises
+        ------
+        UnsupportedOperationError
+            If there are more parameters than the server takes.
+        """
+        if len(self.types) > _MOST_PARAMETERS:
+            raise UnsupportedOperationError(
+                f"a statement of PostgreSQL has {_MOST_PARAMETERS:,} parameters at most, and the ranges and filters "
+                f"given have {len(self.types):,} values: divide them among several calls"
+            )
+        return Statement(text, self.types, prepare=prepare, is_small=False)
+
+    def tests(self, template: Template) -> str:
+        """Return the condition of the rows of a template whose ranges are no `Prefixes`, in the table's version.
 
         Raises
         ------
         UnboundFilterError
             If the filter is not a result of `bind_filter`.
         """
-        return [*union(self.ranges(template)), *self.where(template)]
+        return all_of(union(self.ranges(template)), self.where(template), self._binding.token)
 
-    def where(self, template: Template) -> list[sa.ColumnElement[bool]]:
+    def where(self, template: Template) -> str:
         """Return the condition of a template's filter, after those of the ranges."""
-        return [] if template.where is None else [self._filter(template.where)]
+        return "" if template.where is None else self._filter(template.where)
 
     # Ranges
 
     def prefixes(self, prefixes: Prefixes) -> GivenPrefixes:
         """Return a table of prefixes, whose rows are found for each."""
         key = self._binding.key_fields
-        fields = key[: prefixes.length]
-        given = given_rows(fields, [self.parameter_of(stored_type(one).array_oid) for one in fields])
-        matches = sa.and_(*(self._columns[one.name] == column_of(given, one.name) for one in fields))
-        return GivenPrefixes(given, matches, are_keys=len(fields) == len(key))
+        names = [one.name for one in key[: prefixes.length]]
+        given = ", ".join(self.parameter_of(self._binding.array_oids[name]) for name in names)
+        matches = " and ".join(f"t.{column(name)} = given.{column(name)}" for name in names)
+        return GivenPrefixes(f"unnest({given}) as given({columns_of(names)})", matches, len(names) == len(key))
 
-    def ranges(self, template: Template) -> list[sa.ColumnElement[bool] | None]:
-        """Return the condition of each range; None is every row."""
+    def ranges(self, template: Template) -> list[str]:
+        """Return the condition of each range."""
         assert not isinstance(template.ranges, Prefixes)
         return [self._range(one) for one in template.ranges]
 
-    def _range(self, bounds: Bounds | None) -> sa.ColumnElement[bool] | None:
+    def _range(self, bounds: Bounds | None) -> str:
         if bounds is None:
-            return sa.false()
+            return "false"
         fields = self._binding.key_fields
         prefix = bounds.prefix
         # The common prefix becomes equalities: the server overestimates the rows that a row comparison finds.
-        parts: list[sa.ColumnElement[bool]] = [
-            self._columns[one.name] == self.parameter(one) for one in fields[:prefix]
-        ]
+        parts = [f"t.{column(one.name)} = {self.parameter(one)}" for one in fields[:prefix]]
         if bounds.begin:
-            compare = operators.ge if bounds.begin_inclusive else operators.gt
-            parts.append(self._bound(fields[prefix : prefix + bounds.begin], compare))
+            parts.append(self._bound(fields[prefix : prefix + bounds.begin], ">=" if bounds.begin_inclusive else ">"))
         if bounds.end:
-            compare = operators.le if bounds.end_inclusive else operators.lt
-            parts.append(self._bound(fields[prefix : prefix + bounds.end], compare))
+            parts.append(self._bound(fields[prefix : prefix + bounds.end], "<=" if bounds.end_inclusive else "<"))
         self._has_bounds = bool(parts)
-        return sa.and_(*parts) if parts else None
+        return " and ".join(parts) or "true"
 
-    def _bound(
-        self,
-        fields: Sequence[Field],
-        compare: Any,  # noqa: ANN401 - an operator
-    ) -> sa.ColumnElement[bool]:
-        columns = [self._columns[field.name] for field in fields]
-        values = [self.parameter(field) for field in fields]
-        if len(columns) == 1:
-            return compare(columns[0], values[0])  # type: ignore[no-any-return]
+    def _bound(self, fields: Sequence[Field], operator: str) -> str:
+        columns = ", ".join(f"t.{column(field.name)}" for field in fields)
+        values = ", ".join(self.parameter(field) for field in fields)
         # A comparison of rows compares like tuples, and a prefix matches every row that starts with it.
-        return compare(sa.tuple_(*columns), sa.tuple_(*values))  # type: ignore[no-any-return]
+        return f"{columns} {operator} {values}" if len(fields) == 1 else f"({columns}) {operator} ({values})"
 
     # Filters
 
-    def _filter(self, where: Filter) -> sa.ColumnElement[bool]:
+    def _filter(self, where: Filter) -> str:
         """Return the condition of a filter's template. PostgreSQL treats NULL, NaN and -0.0 as the contract does."""
         match where:
             case And(parts):
-                return sa.and_(sa.true(), *(self._filter(part) for part in parts))
+                return f"({' and '.join(map(self._filter, parts)) or 'true'})"
             case Or(parts):
-                return sa.or_(sa.false(), *(self._filter(part) for part in parts))
+                return f"({' or '.join(map(self._filter, parts)) or 'false'})"
             case IsNull(name, negated):
-                column = self._columns[name]
-                return column.is_not(None) if negated else column.is_(None)
+                return f"t.{column(name)} is {'not ' if negated else ''}null"
             case Comparison(name, operator, _):
-                parameter, column = self.parameter(self._binding.spec.field(name)), self._columns[name]
+                parameter = self.parameter(self._binding.spec.field(name))
                 if name == self.index:
-                    return self._single_value(column, parameter)
-                return _COMPARISONS[operator](column, parameter)
+                    return self._single_value(f"t.{column(name)}", parameter)
+                return f"t.{column(name)} {_OPERATORS[operator]} {parameter}"
             case FieldComparison(name, operator, other):
-                return _COMPARISONS[operator](self._columns[name], self._columns[other])
+                return f"t.{column(name)} {_OPERATORS[operator]} t.{column(other)}"
             case IsIn(name, values, negated):
                 return self._membership(name, bool(values), negated)
             case StartsWith(name, _, negated):
                 return self._prefix(name, negated)
         raise UnboundFilterError(where)
 
-    def _single_value(
-        self,
-        column: sa.ColumnElement[Any],
-        value: Any,  # noqa: ANN401 - a parameter, or as good as one
-    ) -> sa.ColumnElement[bool]:
+    def _single_value(self, old: str, value: str) -> str:
         """Return the condition of the index's value, which does not tell the planner that the key alone orders rows."""
         if self._has_bounds:
-            return column == sa.func.any(array([value]))
-        return sa.and_(column >= value, column <= value)
+            return f"{old} = any(array[{value}])"
+        return f"({old} >= {value} and {old} <= {value})"
 
-    def _membership(self, name: str, has_values: bool, negated: bool) -> sa.ColumnElement[bool]:
+    def _membership(self, name: str, has_values: bool, negated: bool) -> str:
         if not has_values:
-            return sa.true() if negated else sa.false()
-        listed = self.parameter_of(stored_type(self._binding.spec.field(name)).array_oid)
-        column = self._columns[name]
-        return column != sa.func.all(listed) if negated else column == sa.func.any(listed)
+            return "true" if negated else "false"
+        listed = self.parameter_of(self._binding.array_oids[name])
+        return f"t.{column(name)} {'<> all' if negated else '= any'}({listed})"
 
-    def _prefix(self, name: str, negated: bool) -> sa.ColumnElement[bool]:
-        field, column = self._binding.spec.field(name), self._columns[name]
-        parameter = self.parameter(field)
-        if field.type is FieldType.STRING:
-            test: sa.ColumnElement[bool] = sa.func.starts_with(column, parameter)
-        else:
-            test = sa.func.substring(column, sa.literal_column("1"), sa.func.length(parameter)) == parameter
-        if negated:
-            return sa.not_(test)
-        return sa.and_(column >= parameter, test)  # an index can answer the first part
+    def _prefix(self, name: str, negated: bool) -> str:
+        field, old = self._binding.spec.field(name), f"t.{column(name)}"
+        prefix = self.parameter(field)
+        test = f"starts_with({old}, {prefix})"
+        if field.type is not FieldType.STRING:
+            test = f"substring({old}, 1, length({prefix})) = {prefix}"
+        return f"not ({test})" if negated else f"({old} >= {prefix} and {test})"  # an index can answer the first part
 
 
-def union(conditions: Sequence[sa.ColumnElement[bool] | None]) -> list[sa.ColumnElement[bool]]:
-    """Return the union of conditions, as one; as none if one of them, None, is every row."""
-    found = [one for one in conditions if one is not None]
-    return [sa.or_(sa.false(), *found)] if len(found) == len(conditions) else []
+def union(conditions: Sequence[str]) -> str:
+    """Return the union of conditions."""
+    return "true" if "true" in conditions else f"({' or '.join(f'({one})' for one in conditions) or 'false'})"
 
 
-_COMPARISONS: dict[Operator, Callable[[Any, Any], sa.ColumnElement[bool]]] = {
-    Operator.EQ: operators.eq,
-    Operator.NE: operators.ne,
-    Operator.LT: operators.lt,
-    Operator.LE: operators.le,
-    Operator.GT: operators.gt,
-    Operator.GE: operators.ge,
+_OPERATORS = {
+    Operator.EQ: "=",
+    Operator.NE: "<>",
+    Operator.LT: "<",
+    Operator.LE: "<=",
+    Operator.GT: ">",
+    Operator.GE: ">=",
 }

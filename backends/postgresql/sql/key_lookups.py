@@ -1,22 +1,76 @@
-"""Reads of rows by their keys: the calls, and the rows of their results."""
+"""Reads of rows by their keys: the statements, the calls, and the rows of their results.
+
+What a look at a row says still holds when a write of the transaction runs: the snapshot does not change, and a row that
+another transaction writes meanwhile is a conflict. Until then no lock is held, and of two transactions the first to
+commit wins.
+"""
 
 from __future__ import annotations
 
-from structable.backends.postgresql.driver.statement import Call, Values
+import struct
+from collections.abc import Callable, Sequence
+
+from structable.backends.postgresql.driver.statement import Call, Statement, Values
 from structable.spi import Row, Value
 from structable.spi.rows import RowShape
+from structable.spi.values import MAX_ROW_SIZE
 
-from . import batches, statements
 from .binding import TableBinding
+from .names import column
 from .row_codec import Pieces
-from .types import array
+from .row_limit import row_size
+from .write_statements import PLACE, all_of, arrays, columns_of, found_row, parameters, same_key, values_of
 
-__all__ = ["decode_row", "build_rows", "lookup_many_call", "lookup_call"]
+__all__ = [
+    "build_rows",
+    "current",
+    "decode_row",
+    "lookup_call",
+    "lookup_many_call",
+    "look_at_size",
+    "look_at_swap",
+    "oversized",
+    "places_of",
+    "read_places",
+]
+
+_HEADER = 20
+"""The bytes of an array before its elements, each of which follows its length."""
+_NUMBERS = struct.Struct(">4xq")
+_PLACES = struct.Struct(">4x6s")
+
+
+def current(binding: TableBinding) -> Statement:
+    """Return the statement that the server refuses unless the binding is the table's current version."""
+    found: Statement = binding.kept("current", lambda: Statement(f"select {binding.token}"))
+    return found
+
+
+# One row
+
+
+def _look(
+    binding: TableBinding, kind: object, names: tuple[str, ...], wanted: Callable[[], str], more: Sequence[int] = ()
+) -> Statement:
+    """Return the kept statement that evaluates expressions on the row of a key.
+
+    Its parameters are the fields `names`, the key first, then those of the types `more`.
+    """
+
+    def make() -> Statement:
+        where = all_of(same_key(binding, parameters(names).value), binding.token)
+        types = [*(binding.oids[name] for name in names), *more]
+        return Statement(f"select {wanted()} from {binding.qualified} as t where {where}", types)
+
+    found: Statement = binding.kept(kind, make)
+    return found
 
 
 def lookup_call(binding: TableBinding, key: Pieces, shape: RowShape) -> Call:
     """Return the call that reads the fields of one row outside its key, which never changes its types."""
-    return Call(statements.lookup(binding, shape.columns[len(key) :]), key)
+    names = shape.columns[len(key) :]
+    kind = ("lookup", names)
+    return Call(_look(binding, kind, binding.spec.primary_key, lambda: columns_of(names) or "1"), key)
 
 
 def decode_row(values: Values, key: tuple[Value, ...], shape: RowShape) -> Row:
@@ -24,12 +78,110 @@ def decode_row(values: Values, key: tuple[Value, ...], shape: RowShape) -> Row:
     return Row(shape, key + values if len(shape.columns) > len(key) else key)
 
 
+def look_at_size(binding: TableBinding, names: tuple[str, ...]) -> Statement:
+    """Return the statement that finds the size that a row would have with some fields changed."""
+
+    def wanted() -> str:
+        new = parameters(names).value
+        return row_size(binding.spec, {name: new(name) for name in names})
+
+    return _look(binding, ("look_at_size", names), names, wanted)
+
+
+def look_at_swap(binding: TableBinding, names: tuple[str, ...], *, is_null: bool) -> Statement:
+    """Return the statement that compares the last of some fields with an expected value, and finds the new size.
+
+    The expected value is the parameter after the new one, unless it is null.
+    """
+    name = names[-1]
+
+    def wanted() -> str:
+        old, expected = f"t.{column(name)}", f"${len(names) + 1}"
+        test = f"{old} is null" if is_null else f"coalesce({old} = {expected}, false)"
+        return f"{test}, {row_size(binding.spec, {name: f'${len(names)}'})}"
+
+    more = () if is_null else (binding.oids[name],)
+    return _look(binding, ("look_at_swap", name, is_null), names, wanted, more)
+
+
+# Many rows
+
+
 def lookup_many_call(binding: TableBinding, keys: list[Pieces], shape: RowShape) -> Call:
     """Return the call that reads rows of many keys, in key order and each once."""
     # Rows that lie close together are found a fifth faster one after the other.
-    columns = zip(*sorted(set(keys)), strict=True)
-    arrays = [array(binding.oids[name], one) for name, one in zip(binding.spec.primary_key, columns, strict=True)]
-    return Call(batches.lookup_many(binding, shape.columns), arrays)
+    given = binding.arrays(binding.spec.primary_key, sorted(set(keys)))
+    return Call(_lookup_many(binding, shape.columns), given)
+
+
+def _lookup_many(binding: TableBinding, names: tuple[str, ...]) -> Statement:
+    key = binding.spec.primary_key
+
+    def make() -> Statement:
+        order = columns_of(key)
+        if len(key) == 1:
+            # One scan of the index, in two thirds of the time. With more fields the server may prefer to read all rows
+            # that have the first ones, as long as these are few, and keep to that.
+            text = f"select {columns_of(names)} from {binding.qualified} where {order} = any($1) and {binding.token}"
+        else:
+            source = arrays(key)
+            row = found_row(binding, source.value, map(column, dict.fromkeys([*names, *key])))
+            text = f"select {_columns(names, 'r')} from {source.rows} join lateral ({row}) as r on true"
+            order = _columns(key, "r")
+        return Statement(f"{text} order by {order}", [binding.array_oids[name] for name in key], is_small=False)
+
+    found: Statement = binding.kept(("lookup_many", names), make)
+    return found
+
+
+def _columns(names: Sequence[str], source: str) -> str:
+    return ", ".join(map(values_of(source), names))
+
+
+def oversized(binding: TableBinding, names: tuple[str, ...]) -> Statement:
+    """Return the statement that finds a row that would be too large with some fields changed, and its size."""
+
+    def make() -> Statement:
+        source = arrays(names)
+        size = row_size(binding.spec, {name: source.value(name) for name in names})
+        row = found_row(binding, source.value, [f"{size} as _size"])
+        text = (
+            f"select r._size from {source.rows} join lateral ({row}) as r on true "
+            f"where r._size > {MAX_ROW_SIZE} limit 1"
+        )
+        return Statement(text, [binding.array_oids[name] for name in names], is_small=False)
+
+    found: Statement = binding.kept(("oversized", names), make)
+    return found
+
+
+def places_of(binding: TableBinding) -> Statement:
+    """Return the statement that finds the rows of many keys: arrays of their numbers, from 1, and of their places."""
+
+    def make() -> Statement:
+        key = binding.spec.primary_key
+        given = ", ".join(f"${place + 1}" for place in range(len(key)))
+        source = f"unnest({given}) with ordinality as g({columns_of(key)}, _n)"
+        where = all_of(same_key(binding, values_of("g")), binding.token)
+        # OFFSET keeps the server from joining in another order; LIMIT takes more time.
+        row = f"select t.ctid as {PLACE} from {binding.qualified} as t where {where} offset 0"
+        text = (
+            f"select array_agg(_n), array_agg({PLACE}) from "
+            f"(select g._n, r.{PLACE} from {source} join lateral ({row}) as r on true) as s"
+        )
+        return Statement(text, [binding.array_oids[name] for name in key], is_small=False)
+
+    found: Statement = binding.kept("places_of", make)
+    return found
+
+
+def read_places(keys: Sequence[Pieces], numbers: bytes | None, places: bytes | None) -> dict[Pieces, bytes]:
+    """Return the places that `places_of` found, by their keys."""
+    if numbers is None or places is None:
+        return {}
+    found = [keys[number - 1] for (number,) in _NUMBERS.iter_unpack(memoryview(numbers)[_HEADER:])]
+    there = [place for (place,) in _PLACES.iter_unpack(memoryview(places)[_HEADER:])]
+    return dict(zip(found, there, strict=True))
 
 
 def build_rows(values: list[Values], shape: RowShape) -> list[Row]:

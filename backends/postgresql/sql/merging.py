@@ -12,22 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from structable.spi import Field, FieldType, RowKind, TableSpecification
 from structable.spi.merging import Merger
 from structable.spi.table_options import Aggregate, AggregateFunction, MergeEngine, SequenceGroup
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE
 
-from .names import column_name, literal, quoted
-from .row_sizes import TOO_LARGE, TOO_LARGE_VALUE
+from .names import column, literal
+from .row_limit import TOO_LARGE_VALUE, Check, guarded, size_of
 from .types import stored_type
 
-__all__ = ["Effect", "MergeSql", "column", "effect_of"]
+__all__ = ["MergeEffect", "MergeSql", "Name", "effect_of", "fitting", "written"]
 
-_VARIABLE = (FieldType.STRING, FieldType.BYTES)
 _SUM, _COUNT = AggregateFunction.SUM, AggregateFunction.COUNT
 _FIRST, _LAST = AggregateFunction.FIRST_VALUE, AggregateFunction.LAST_VALUE
 Name = Callable[[str], str]
 """Returns the SQL of a field's value."""
 
 
-class Effect(enum.Enum):
+class MergeEffect(enum.Enum):
     """What a change of some kind does."""
 
     ADD = "add"
@@ -36,25 +35,26 @@ class Effect(enum.Enum):
     NOTHING = "nothing"
 
 
-def effect_of(spec: TableSpecification, merger: Merger, kind: RowKind) -> Effect:
+def effect_of(spec: TableSpecification, merger: Merger, kind: RowKind) -> MergeEffect:
     """Return what changes of a kind do to rows of a table."""
     if not kind.retracts:
-        return Effect.ADD
+        return MergeEffect.ADD
     if merger.drops(kind):
-        return Effect.NOTHING
+        return MergeEffect.NOTHING
     options = spec.table_options
     match options.merge_engine:
         case MergeEngine.DEDUPLICATE:
-            return Effect.RETRACT if options.soft_delete else Effect.DELETE
+            return MergeEffect.RETRACT if options.soft_delete else MergeEffect.DELETE
         case MergeEngine.PARTIAL_UPDATE:
-            return Effect.DELETE if options.remove_on_delete else Effect.RETRACT
+            return MergeEffect.DELETE if options.remove_on_delete else MergeEffect.RETRACT
         case _:
-            return Effect.DELETE if options.remove_on_delete and kind is RowKind.DELETE else Effect.RETRACT
+            return MergeEffect.DELETE if options.remove_on_delete and kind is RowKind.DELETE else MergeEffect.RETRACT
 
 
-def column(name: str) -> str:
-    """Return the quoted column of a field."""
-    return quoted(column_name(name))
+def written(spec: TableSpecification, changes: dict[str, str]) -> dict[str, str]:
+    """Return changes of a row, `t`, at least one: it is written even if nothing changes, to conflict as a write."""
+    first = spec.primary_key[0]
+    return changes or {first: f"t.{column(first)}"}
 
 
 class MergeSql:
@@ -64,13 +64,13 @@ class MergeSql:
     ----------
     spec : TableSpecification
         The table, with all indexes that its rows must fit.
-    effect : Effect
+    effect : MergeEffect
         What the changes do.
     names : sequence of str
         The fields that they name.
     """
 
-    def __init__(self, spec: TableSpecification, effect: Effect, names: Sequence[str]) -> None:
+    def __init__(self, spec: TableSpecification, effect: MergeEffect, names: Sequence[str]) -> None:
         self._spec = spec
         self._options = spec.table_options
         self._effect = effect
@@ -90,15 +90,15 @@ class MergeSql:
             case MergeEngine.PARTIAL_UPDATE:
                 grouped = {name for group in options.groups for name in (*group.fields, *group.members)}
                 plain = {name: given(name) for name in self._named if name not in grouped}
-                fields = plain if self._effect is Effect.ADD else {}
+                fields = plain if self._effect is MergeEffect.ADD else {}
                 for group in options.groups:
                     fields |= self._group_operand(group, given)
                 return fields
             case _:
                 fields = {name: given(name) for name in self._named}
                 softly = options.soft_delete
-                if softly is not None and (self._effect is Effect.RETRACT or softly not in fields):
-                    fields[softly] = "true" if self._effect is Effect.RETRACT else "false"
+                if softly is not None and (self._effect is MergeEffect.RETRACT or softly not in fields):
+                    fields[softly] = "true" if self._effect is MergeEffect.RETRACT else "false"
                 return fields
 
     def _group_operand(self, group: SequenceGroup, given: Name) -> dict[str, str]:
@@ -107,7 +107,7 @@ class MergeSql:
             return {}
         fields = {name: given(name) for name in group.fields if name in self._named}
         for name in group.members:
-            if name not in self._named or (name not in self._options.functions and self._effect is Effect.RETRACT):
+            if name not in self._named or (name not in self._options.functions and self._effect is MergeEffect.RETRACT):
                 continue
             value = self._single(name, given(name)) if name in self._options.functions else given(name)
             if value is not None:
@@ -117,14 +117,14 @@ class MergeSql:
     def _single(self, name: str, given: str) -> str | None:
         """Return the operand of a field's function; None if it does nothing."""
         one, field = self._options.functions[name], self._spec.field(name)
-        retracts = self._effect is Effect.RETRACT
+        retracts = self._effect is MergeEffect.RETRACT
         if retracts and (one.ignore_retract or one.function not in (_SUM, _COUNT)):
             return None
         match one.function:
             case AggregateFunction.COUNT:
                 return f"case when {given} is not null then {-1 if retracts else 1}::{stored_type(field).name} end"
             case AggregateFunction.SUM if retracts:
-                return _fitting(field, f"- {given}")
+                return fitting(field, f"- {given}")
             case AggregateFunction.LISTAGG:
                 return _parts(given, one) if one.distinct else f"nullif({given}, '')"
             case _:
@@ -137,7 +137,7 @@ class MergeSql:
 
     def takes_effect(self, given: Name) -> str:
         """Return the condition that a change does anything."""
-        if self._effect is Effect.RETRACT and self._options.merge_engine is MergeEngine.PARTIAL_UPDATE:
+        if self._effect is MergeEffect.RETRACT and self._options.merge_engine is MergeEngine.PARTIAL_UPDATE:
             tests = [self._touched(group, given) for group in self._options.groups]
             return f"({' or '.join(test for test in tests if test is not None) or 'false'})"
         return "true"
@@ -148,7 +148,7 @@ class MergeSql:
         """Return the condition that the operand changes an existing row; that of a delete has the change itself."""
         if self._options.sequence:
             older = self._older(self._options.sequence, new)
-            if self._effect is Effect.DELETE:
+            if self._effect is MergeEffect.DELETE:
                 nulls = " and ".join(f"{self._value(name, new)} is null" for name in self._options.sequence)
                 return f"({nulls} or not {older})"
             return f"not {older}"
@@ -157,13 +157,9 @@ class MergeSql:
     def assignments(self, new: Name) -> dict[str, str]:
         """Return the new values of an existing row's fields, the first of which fails if the row gets too large."""
         found = self._assigned(new)
-        if not found:
-            first = self._spec.primary_key[0]
-            return {first: f"t.{column(first)}"}  # written even if nothing changes: a merge is a write
-        if any(field.type in _VARIABLE for field in self._spec.value_fields):
-            (name, value), *_ = found.items()
-            found[name] = self._guarded(found, value)
-        return found
+        if not all(field.type.width for field in self._spec.value_fields):
+            found = guarded(self._spec, found, self._list_checks(found))
+        return written(self._spec, found)
 
     def _assigned(self, new: Name) -> dict[str, str]:
         options = self._options
@@ -222,9 +218,9 @@ class MergeSql:
         old, given = f"t.{column(name)}", new(name)
         match one.function:
             case AggregateFunction.SUM | AggregateFunction.COUNT:
-                return f"coalesce({_fitting(field, f'{old} + {given}')}, {old}, {given})"
+                return f"coalesce({fitting(field, f'{old} + {given}')}, {old}, {given})"
             case AggregateFunction.PRODUCT:
-                return f"coalesce({_fitting(field, f'{old} * {given}')}, {old}, {given})"
+                return f"coalesce({fitting(field, f'{old} * {given}')}, {old}, {given})"
             case AggregateFunction.MIN:
                 return f"least({old}, {given})"  # of equal values the first
             case AggregateFunction.MAX:
@@ -245,36 +241,19 @@ class MergeSql:
             case _:
                 return given
 
-    # Sizes
-
-    def _guarded(self, changes: Mapping[str, str], value: str) -> str:
-        """Return a value that fails, with a size in its error, if the row or an indexed list gets too large."""
-        key = [_size(field, f"t.{column(field.name)}", nullable=False) for field in self._spec.key_fields]
-        others = [_size(field, changes.get(field.name, f"t.{column(field.name)}")) for field in self._spec.value_fields]
-        row = " + ".join([*key, *others])
-        checks = [(row, MAX_ROW_SIZE, TOO_LARGE)]
+    def _list_checks(self, changes: Mapping[str, str]) -> list[Check]:
+        """Return the checks of indexed lists."""
+        spec, checks = self._spec, list[Check]()
         for name, one in self._options.functions.items():
-            if name in self._spec.indexes and name in changes and one.function is AggregateFunction.LISTAGG:
-                size = _size(self._spec.field(name), changes[name])
+            if name in spec.indexes and name in changes and one.function is AggregateFunction.LISTAGG:
+                size = size_of(spec, [(spec.field(name), changes[name])])
+                key = size_of(spec, ((field, f"t.{column(field.name)}") for field in spec.key_fields))
                 checks.append((size, MAX_KEY_SIZE, f"{TOO_LARGE_VALUE}{name} "))
-                checks.append((" + ".join([*key, size]), MAX_KEY_AND_INDEX_SIZE, f"{TOO_LARGE_VALUE}{name} "))
-        failures = [
-            f"when {size} > {most} then (({literal(text)} || ({size})::text)::integer)::text::{self._type_of(changes)}"
-            for size, most, text in checks
-        ]
-        return f"case {' '.join(failures)} else {value} end"
-
-    def _type_of(self, changes: Mapping[str, str]) -> str:
-        return stored_type(self._spec.field(next(iter(changes)))).name
+                checks.append((f"{key} + {size}", MAX_KEY_AND_INDEX_SIZE, f"{TOO_LARGE_VALUE}{name} "))
+        return checks
 
 
-def _size(field: Field, value: str, *, nullable: bool = True) -> str:
-    if field.type in _VARIABLE:
-        return f"coalesce(octet_length({value}), 0)"
-    return f"case when {value} is null then 0 else {field.type.width} end" if nullable else str(field.type.width)
-
-
-def _fitting(field: Field, result: str) -> str:
+def fitting(field: Field, result: str) -> str:
     """Return a result that fails if it is beyond the field's range, which the column's type may exceed."""
     if field.type is FieldType.BYTE:
         return f"((({result}) * 256::smallint) / 256::smallint)"

@@ -12,6 +12,7 @@ __all__ = [
     "JOBS",
     "RECEIPTS",
     "STREAMS",
+    "column",
     "column_name",
     "index_name",
     "literal",
@@ -49,6 +50,11 @@ def qualified(schema: str, name: str) -> str:
 def column_name(field: str) -> str:
     """Return the column that holds a field: it has the field's name, unless PostgreSQL reserves that."""
     return f"_{field}" if field in _SYSTEM_COLUMNS else field
+
+
+def column(field: str) -> str:
+    """Return the quoted column of a field."""
+    return quoted(column_name(field))
 
 
 def index_name(table_id: int, field: str) -> str:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy.sql.base import ReadOnlyColumnCollection
-
-from structable.backends.postgresql.driver.statement import Call
+from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.backends.postgresql.driver.type_oids import BIGINT
 from structable.spi.filters import And, Comparison, Operator
 from structable.spi.rules.scans import ScanRequest
 
-from .binding import PlacedStatement, TableBinding
+from .binding import TableBinding
 from .conditions import Conditions, GivenPrefixes, union
+from .names import column
 from .templates import Prefixes, Template, Templated, templated
+from .write_statements import all_of, columns_of, values_of
 
 __all__ = ["MANY_COUNTED", "MOST_FEW", "Query", "count_query", "few_rows", "query_of", "scan_query"]
 
@@ -29,9 +27,9 @@ MANY_COUNTED = 1_000
 _MOST_KEPT_VALUES = 64
 _LONG = struct.Struct(">q")
 
-Make = Callable[[Conditions, bool], sa.ClauseElement]
+Make = Callable[[Conditions, bool], str]
 """Makes a statement with these conditions, to be planned by index or not."""
-MakeOf = Callable[[Conditions, Template], sa.ClauseElement]
+MakeOf = Callable[[Conditions, Template], str]
 """Makes a statement of the rows of a template."""
 
 
@@ -49,8 +47,8 @@ class Query:
         self._binding = binding
         self._make = make
         self._index = index
-        self._prepared: PlacedStatement | None = None
-        self._freely: PlacedStatement | None = None
+        self._prepared: Statement | None = None
+        self._freely: Statement | None = None
         self.by_index = index is not None
 
     def call(self, pieces: Sequence[bytes | None]) -> Call:
@@ -59,16 +57,15 @@ class Query:
             return self.call_freely(pieces)
         if self._prepared is None:
             conditions = Conditions(self._binding, self._index or None)
-            self._prepared = conditions.placed(self._make(conditions, True), prepare=True)
-        return self._prepared.call(pieces)
+            self._prepared = conditions.statement(self._make(conditions, True), prepare=True)
+        return Call(self._prepared, pieces)
 
     def call_freely(self, pieces: Sequence[bytes | None], prefix: str = "") -> Call:
         """Return the call that the server plans for its values, after a prefix such as DECLARE."""
         if self._freely is None:
             conditions = Conditions(self._binding)
-            self._freely = conditions.placed(self._make(conditions, False), prepare=False)
-        statement, parameters = self._freely.call(pieces)
-        return Call(statement.after(prefix) if prefix else statement, parameters)
+            self._freely = conditions.statement(self._make(conditions, False), prepare=False)
+        return Call(self._freely.after(prefix) if prefix else self._freely, pieces)
 
     def explained(self, pieces: Sequence[bytes | None]) -> Call:
         """Return the call that explains the plan."""
@@ -167,29 +164,25 @@ def scan_query(
     # What is kept must not keep the values of the request.
     columns, order_by, reverse = request.columns or binding.shape.columns, request.order_by, request.reverse
 
-    def make(conditions: Conditions, by_index: bool) -> sa.ClauseElement:
+    def make(conditions: Conditions, by_index: bool) -> str:
         ranges = template.ranges
         prefixes = conditions.prefixes(ranges) if isinstance(ranges, Prefixes) else None
         inside = [] if prefixes is not None else conditions.ranges(template)
-        where = [*conditions.where(template), binding.current]
-        most = conditions.parameter_of(BIGINT) if has_limit else None
-        most_per_range = conditions.parameter_of(BIGINT) if per_range else None
+        where = all_of(conditions.where(template), binding.token)
+        most = conditions.parameter_of(BIGINT) if has_limit else ""
+        most_per_range = conditions.parameter_of(BIGINT) if per_range else ""
         if by_index and not are_few:
-            most = _literal(few + 1)
+            most = str(few + 1)
         order = _Order(binding, columns, order_by or conditions.index, reverse=reverse)
         if prefixes is not None:
             return _of_prefixes(order, prefixes, where, most, most_per_range)
-        if most_per_range is not None:
+        if most_per_range:
             inside = [order.of_firsts(one, where, most_per_range) for one in inside]
-            where = where[-1:]
-        return order.select([*union(inside), *where]).limit(most)
+            where = binding.token
+        return order.select(all_of(union(inside), where), most=most)
 
     kind = ("scan", columns, order_by, reverse, has_limit, are_few, per_range)
     return _kept(binding, kind, template, pieces, make, order_by, is_scan=not per_range)
-
-
-def _literal(number: int) -> sa.ColumnElement[int]:
-    return sa.literal_column(str(number), sa.BigInteger())
 
 
 class _Order:
@@ -202,51 +195,40 @@ class _Order:
         self._names = [name for name in (first, *binding.spec.primary_key) if name is not None]
         self.needed = list(dict.fromkeys([*self.columns, *self._names]))
 
-    def of(self, columns: ReadOnlyColumnCollection[str, Any]) -> list[sa.ColumnElement[Any]]:
-        """Return the terms of ORDER BY."""
-        key = self.binding.spec.primary_key
-        terms = []
-        for name in self._names:
-            term: sa.ColumnElement[Any] = columns[name]
-            term = term.desc() if self._reverse else term
-            terms.append(term if name in key else term.nulls_last() if self._reverse else term.nulls_first())
-        return terms
+    def of(self, source: str) -> str:
+        """Return the clause ORDER BY of columns of a source; nothing if there is no order."""
+        key, direction = self.binding.spec.primary_key, " desc" if self._reverse else ""
+        nulls = f" nulls {'last' if self._reverse else 'first'}"
+        terms = (f"{source}.{column(name)}{direction}{'' if name in key else nulls}" for name in self._names)
+        return f" order by {', '.join(terms)}" if self._names else ""
 
-    def select(self, tests: Sequence[sa.ColumnElement[bool]], names: Sequence[str] = ()) -> sa.Select[Any]:
+    def select(self, where: str, names: Sequence[str] = (), *, most: str = "") -> str:
         """Return the query of some columns of the table's rows, by default those of the scan."""
-        core = self.binding.core
-        query = sa.select(*(core.c[name] for name in names or self.columns)).select_from(core).where(*tests)
-        return query.order_by(*self.of(core.c))
+        wanted = columns_of(names or self.columns)
+        return f"select {wanted} from {self.binding.qualified} as t where {where}{self.of('t')}{_limit(most)}"
 
-    def of_firsts(
-        self,
-        inside: sa.ColumnElement[bool] | None,
-        where: Sequence[sa.ColumnElement[bool]],
-        most: sa.ColumnElement[int],
-    ) -> sa.ColumnElement[bool]:
+    def of_firsts(self, inside: str, where: str, most: str) -> str:
         """Return the condition that a row is among the first of a range."""
         key = self.binding.version.stored_key
-        firsts = self.select([*union([inside]), *where], key).limit(most)
-        return sa.tuple_(*(self.binding.core.c[name] for name in key)).in_(firsts)
+        columns = ", ".join(map(values_of("t"), key))
+        return f"({columns}) in ({self.select(all_of(inside, where), key, most=most)})"
 
 
-def _of_prefixes(
-    order: _Order,
-    prefixes: GivenPrefixes,
-    where: Sequence[sa.ColumnElement[bool]],
-    limit: sa.ColumnElement[int] | None,
-    per_range: sa.ColumnElement[int] | None,
-) -> sa.Select[Any]:
+def _limit(most: str) -> str:
+    return f" limit {most}" if most else ""
+
+
+def _of_prefixes(order: _Order, prefixes: GivenPrefixes, where: str, limit: str, per_range: str) -> str:
     """Return the query of the rows of some prefixes, each of which an index finds."""
-    core = order.binding.core
-    most = limit if per_range is None else per_range
-    if most is None or prefixes.are_keys:
-        inner = sa.select(*(core.c[name] for name in order.needed)).where(prefixes.matches, *where)
+    most = per_range or limit
+    inside = all_of(prefixes.matches, where)
+    if not most or prefixes.are_keys:
+        rows = f"select {columns_of(order.needed)} from {order.binding.qualified} as t where {inside}"
+        joined = prefixes.joined(rows)
     else:
-        inner = order.select([prefixes.matches, *where], order.needed).limit(most)
-    joined, rows = prefixes.joined(inner)
-    query = sa.select(*(rows.c[name] for name in order.columns)).select_from(joined)
-    return query.order_by(*order.of(rows.c)).limit(limit)
+        joined = prefixes.joined(order.select(inside, order.needed, most=most), limited=True)
+    columns = ", ".join(map(values_of("r"), order.columns))
+    return f"select {columns} from {joined}{order.of('r')}{_limit(limit)}"
 
 
 # Counts and writes
@@ -255,12 +237,11 @@ def _of_prefixes(
 def count_query(binding: TableBinding, request: ScanRequest) -> tuple[Query, list[bytes | None]]:
     """Return the query of the number of a scan's rows, and its values."""
 
-    def make(conditions: Conditions, template: Template) -> sa.ClauseElement:
+    def make(conditions: Conditions, template: Template) -> str:
         if not isinstance(template.ranges, Prefixes):
-            tests = [*conditions.tests(template), binding.current]
-            return sa.select(sa.func.count()).select_from(binding.core).where(*tests)
+            return f"select count(*) from {binding.qualified} as t where {conditions.tests(template)}"
         prefixes = conditions.prefixes(template.ranges)
-        one = sa.select(_literal(1)).where(prefixes.matches, *conditions.where(template), binding.current)
-        return sa.select(sa.func.count()).select_from(prefixes.joined(one)[0])
+        where = all_of(prefixes.matches, conditions.where(template), binding.token)
+        return f"select count(*) from {prefixes.joined(f'select 1 from {binding.qualified} as t where {where}')}"
 
     return query_of(binding, request, ("count",), make)

@@ -17,7 +17,14 @@ from structable.spi import Field, FieldType, TableSpecification, Value
 from structable.spi.rules.rows import check_row
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
 
-from .types import DATE_ORIGIN, PACKED, TIMESTAMP_NTZ_ORIGIN, TIMESTAMP_ORIGIN, encode_value, stored_width
+from .types import (
+    DATE_ORIGIN,
+    TIMESTAMP_NTZ_ORIGIN,
+    TIMESTAMP_ORIGIN,
+    encode_value,
+    stored_type,
+    stored_width,
+)
 
 __all__ = ["SLACK", "Pieces", "RowEncoder", "at_most", "generate_key_encoder"]
 
@@ -177,7 +184,7 @@ def _encoded(field: Field, name: str, position: int, constants: dict[str, Any], 
         return [*lines, f"{name} = length(s{position}) + {name}"] if copied else lines
     tests, value = _number(field, name)
     lines = [f"if {test}: return None" for test in tests]
-    code = PACKED[kind]
+    code = stored_type(field).packed
     pack = f"pack_{code}"
     if copied:
         constants[pack] = struct.Struct(f">i{code}").pack
@@ -237,7 +244,7 @@ def _generate_full(
             parts.append(name)
             layout, packed = ">", []
             continue
-        code = "?" if field.type is FieldType.BOOLEAN else PACKED[field.type]
+        code = stored_type(field).packed
         found, number = _number(field, name)
         tests += found
         layout, packed = f"{layout}i{code}", [*packed, str(struct.calcsize(f">{code}")), number]

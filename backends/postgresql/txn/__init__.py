@@ -1,5 +1,6 @@
-"""Transactions: `server_transaction` decides which statements to send, and when; operations of several statements.
+"""Transactions: `server_transaction` decides which statements to send, and when; what each operation sends.
 
-A `bound_table` has statements that can be built again for a newer version of it. `row_probes` look before a write,
-`upsert_many` and `range_writes` write many rows, `cursor_scan` and `explain` are scans.
+A `bound_table` has statements that can be built again for a newer version of it. Writes of rows are `row_statements`:
+`one_row` plans those of one row, and commits a plan alone; `many_rows`, `update_many`, `merges` and `keyless_writes`
+group those of many rows; `range_writes` write what a scan finds. `cursor_scan` and `explain` are scans.
 """

@@ -50,7 +50,10 @@ def rebind(pool: ServerPool, catalog: Catalog, tables: Mapping[str, BoundTable],
             catalog.forget(name)
             with pool.connection() as connection:
                 found = catalog.lookup(connection.ask, name)
-            if not (found.has_verbs_of(table.binding) and holds_values_of(found.spec, table.binding.spec)):
+            same_rules = found.spec.rules == table.binding.spec.rules
+            if not (
+                same_rules and found.has_verbs_of(table.binding) and holds_values_of(found.spec, table.binding.spec)
+            ):
                 raise changed_since(name)  # verbs, keys or values mean something else
             table.binding = found
         for one in works:

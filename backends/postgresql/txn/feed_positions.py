@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from structable.backends.base.admin_rules import require_unretired
 from structable.backends.base.change_feed import require_feed
 from structable.backends.postgresql.driver.statement import Ask, Call, Statement
 from structable.backends.postgresql.feeds.gate import VersionGate
@@ -39,5 +40,6 @@ def _recorded(ask: Ask, catalog: Catalog, table: str) -> int | None:
     version = catalog.find(ask, table)
     if version is None:
         raise TableNotFoundError(table)
+    require_unretired(version.spec)
     require_feed(version.spec)
     return version.feed

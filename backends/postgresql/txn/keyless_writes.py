@@ -4,76 +4,50 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
 
 from structable.backends.postgresql.driver.statement import Call
 from structable.backends.postgresql.driver.type_oids import BIGINT, BYTEA
-from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.keyless import insert_rows, take_rows
-from structable.backends.postgresql.sql.row_codec import SLACK, Pieces, at_most
+from structable.backends.postgresql.sql.keyless import take_rows
+from structable.backends.postgresql.sql.names import HIDDEN_KEY
+from structable.backends.postgresql.sql.row_codec import SLACK, at_most
 from structable.backends.postgresql.sql.types import array
-from structable.spi import RowKind, Value
+from structable.backends.postgresql.sql.write_statements import WriteShape
+from structable.spi import RowKind
+from structable.spi.operations import Effect, When
 from structable.spi.rules.keyless import new_ids, row_digest
 
 from .bound_table import BoundTable
-from .row_arrays import arrays, portions
+from .row_statements import EncodedRow, Given, RowStatement, defer, portions, size_of_rows
 from .server_transaction import ServerTransaction
 
 __all__ = ["apply_to_bag", "insert_keyless"]
 
-Given: TypeAlias = Mapping[str, Value]
-Hidden: TypeAlias = tuple[bytes, Given, Pieces]
-"""A row with its hidden key before it, and its values in binary."""
-Write: TypeAlias = tuple[tuple[str, ...], list[Hidden]]
-"""The fields that some rows name, and the rows."""
 _NONE: Mapping[bytes, int] = {}
 _COUNT = struct.Struct(">q")
 
 
-def insert_keyless(tx: ServerTransaction, table: BoundTable, rows: Sequence[Given]) -> None:
-    """Insert checked rows."""
-    _insert(tx, table, table.binding, rows)
-
-
-def _writes(binding: TableBinding, rows: Sequence[Given]) -> list[Write]:
-    """Return the rows of each statement, which name the same fields, with hidden keys."""
-    groups: dict[tuple[str, ...], list[Hidden]] = {}
+def insert_keyless(
+    tx: ServerTransaction, table: BoundTable, rows: Sequence[Given], taken: Mapping[bytes, int] = _NONE
+) -> None:
+    """Take rows away, by their digests, then insert others, which are checked; together they must have room."""
+    binding = table.binding
+    groups: dict[tuple[str, ...], list[EncodedRow]] = {}
     for hidden, row in zip(new_ids(binding.spec, rows), rows, strict=True):
         names = binding.ordered(row)
-        groups.setdefault(names, []).append((hidden, row, binding.row_pieces(names, row)))
-    return [
-        (names, portion)
+        pieces = binding.row_pieces(names, row)
+        one = EncodedRow(row, (hidden, *pieces), len(hidden) + at_most(pieces))
+        groups.setdefault((HIDDEN_KEY, *names), []).append(one)
+    writes = [
+        RowStatement(binding, WriteShape(Effect.PUT, names, When.ABSENT), portion, many=True)
         for names, group in groups.items()
-        for portion in portions(group, lambda one: len(one[0]) + at_most(one[2]))
+        for portion in portions(group, lambda one: one.size)
     ]
-
-
-def _insert(
-    tx: ServerTransaction,
-    table: BoundTable,
-    binding: TableBinding,
-    rows: Sequence[Given],
-    taken: Mapping[bytes, int] = _NONE,
-) -> None:
-    """Take rows away, then insert others, checked for a version of the table; together they must have room."""
-    writes = _writes(binding, rows)
-    size = sum(len(hidden) + at_most(pieces) for _, portion in writes for hidden, _, pieces in portion)
+    size = sum(size_of_rows(statement.rows) for statement in writes)
     tx.require_room(size + sum(len(digest) + SLACK for digest in taken))
     for some in portions(taken.items(), lambda one: len(one[0])):
         _take(tx, table, some)
-    for names, portion in writes:
-        _defer(tx, table, binding, names, portion)
-
-
-def _defer(
-    tx: ServerTransaction, table: BoundTable, first: TableBinding, names: tuple[str, ...], rows: list[Hidden]
-) -> None:
-    def build(binding: TableBinding) -> Call:
-        given = [pieces if binding is first else binding.row_pieces(names, row) for _, row, pieces in rows]
-        ids = array(BYTEA, [hidden for hidden, _, _ in rows])
-        return Call(insert_rows(binding, names), [ids, *(arrays(binding, names, given) if names else ())])
-
-    tx.defer(table, build)
+    for statement in writes:
+        defer(tx, table, statement)
 
 
 def apply_to_bag(tx: ServerTransaction, table: BoundTable, changes: Iterable[tuple[RowKind, Given]]) -> None:
@@ -92,7 +66,7 @@ def apply_to_bag(tx: ServerTransaction, table: BoundTable, changes: Iterable[tup
             put[digest].pop()
         else:
             taken[digest] = taken.get(digest, 0) + 1
-    _insert(tx, table, table.binding, [row for rows in put.values() for row in rows], taken)
+    insert_keyless(tx, table, [row for rows in put.values() for row in rows], taken)
 
 
 def _take(tx: ServerTransaction, table: BoundTable, taken: list[tuple[bytes, int]]) -> None:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
-import sqlalchemy as sa
+from collections.abc import Callable, Mapping
 
 from structable.backends.postgresql.driver.statement import Call
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.conditions import Conditions
+from structable.backends.postgresql.sql.merging import written
+from structable.backends.postgresql.sql.names import column
 from structable.backends.postgresql.sql.queries import MANY_COUNTED, Query, count_query, query_of
-from structable.backends.postgresql.sql.row_sizes import number, row_size, size_of
+from structable.backends.postgresql.sql.row_limit import require_size, size_of
 from structable.backends.postgresql.sql.templates import Template
 from structable.backends.postgresql.sql.types import encode_value
 from structable.spi import FieldSizeLimitError, Value
 from structable.spi.rules.scans import ScanRequest
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, value_size
+from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, value_size
 
 from .bound_table import BoundTable
 from .server_transaction import ServerTransaction
@@ -28,8 +27,8 @@ def delete_matching(tx: ServerTransaction, table: BoundTable, request: ScanReque
     """Delete the rows of a scan and return their number."""
 
     def build(binding: TableBinding) -> Call:
-        def make(conditions: Conditions, template: Template) -> sa.ClauseElement:
-            return sa.delete(binding.core).where(*conditions.tests(template), binding.current)
+        def make(conditions: Conditions, template: Template) -> str:
+            return f"delete from {binding.qualified} as t where {conditions.tests(template)}"
 
         return _written(binding, request, *query_of(binding, request, ("delete",), make))
 
@@ -76,25 +75,16 @@ def update_matching(
     names = tuple(changes)
 
     def build(binding: TableBinding) -> Call:
-        def make(conditions: Conditions, template: Template) -> sa.ClauseElement:
-            tests = [*conditions.tests(template), binding.current]
-            first = binding.core.c[binding.spec.primary_key[0]]
-            new = _assigned(binding, conditions, names)
-            assignments = {binding.core.c[name]: value for name, value in new.items()} or {first: first}
-            return sa.update(binding.core).where(*tests).values(assignments)
+        def make(conditions: Conditions, template: Template) -> str:
+            where = conditions.tests(template)
+            new = {name: conditions.parameter(binding.spec.field(name)) for name in names}
+            assigned = ", ".join(f"{column(name)} = {value}" for name, value in written(binding.spec, new).items())
+            return f"update {binding.qualified} as t set {assigned} where {where}"
 
-        found = query_of(binding, request, ("update", *names), make, _pieces(binding, changes))
-        return _written(binding, request, *found)
+        pieces = [encode_value(binding.spec.field(name), value) for name, value in changes.items()]
+        return _written(binding, request, *query_of(binding, request, ("update", *names), make, pieces))
 
     return _defer(tx, table, build, count, sum(sizes.values()))
-
-
-def _pieces(binding: TableBinding, changes: Mapping[str, Value]) -> list[bytes | None]:
-    return [encode_value(binding.spec.field(name), value) for name, value in changes.items()]
-
-
-def _assigned(binding: TableBinding, conditions: Conditions, names: Iterable[str]) -> dict[str, sa.ColumnElement[Any]]:
-    return {name: conditions.parameter(binding.spec.field(name)) for name in names}
 
 
 def _count_fitting(
@@ -113,21 +103,21 @@ def _count_fitting(
     names = tuple(changes)
 
     def build(binding: TableBinding) -> Call:
-        def make(conditions: Conditions, template: Template) -> sa.ClauseElement:
-            tests = [*conditions.tests(template), binding.current]
-            row = row_size(binding, _assigned(binding, conditions, names))
-            key = size_of(binding, [(field, binding.core.c[field.name]) for field in binding.key_fields])
-            sizes = [sa.func.coalesce(sa.func.max(size), number(0)) for size in (row, key)]
-            return sa.select(sa.func.count(), *sizes).select_from(binding.core).where(*tests)
+        def make(conditions: Conditions, template: Template) -> str:
+            left = [field for field in binding.spec.fields if field.name not in names]
+            of_fields = (
+                size_of(binding.spec, ((field, f"t.{column(field.name)}") for field in fields))
+                for fields in (left, binding.key_fields)
+            )
+            sizes = ", ".join(f"coalesce(max({size}), 0)" for size in of_fields)
+            return f"select count(*), {sizes} from {binding.qualified} as t where {conditions.tests(template)}"
 
-        return _written(
-            binding, request, *query_of(binding, request, ("sizes", *names), make, _pieces(binding, changes))
-        )
+        return _written(binding, request, *query_of(binding, request, ("sizes", *names), make))
 
-    count, whole_size, key_size = (int(str(found)) for found in tx.rows_of(tx.ask(table, build))[0])
+    count, others, key_size = (int(str(found)) for found in tx.rows_of(tx.ask(table, build))[0])
     count_query(table.binding, request)[0].note(many=count >= MANY_COUNTED)
-    if whole_size > MAX_ROW_SIZE:
-        raise FieldSizeLimitError(spec.name, "row", whole_size, MAX_ROW_SIZE)
+    if count:
+        require_size(spec.name, others + sum(sizes.values()))
     for name, size in indexed.items():
         if key_size + size > MAX_KEY_AND_INDEX_SIZE:
             raise FieldSizeLimitError(spec.name, f"primary key with {name}", key_size + size, MAX_KEY_AND_INDEX_SIZE)

@@ -23,7 +23,7 @@ from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE, UNDEFINED_COLUMN, UNDEFINED_TABLE
 from structable.backends.postgresql.driver.statement import Call, Statement, command
 from structable.backends.postgresql.driver.type_oids import BIGINT, INTEGER, TEXT
-from structable.backends.postgresql.schema.late_tables import make_late
+from structable.backends.postgresql.schema.catalog import make_late
 from structable.backends.postgresql.sql.names import RECEIPTS, literal, qualified
 from structable.spi import StorageUnavailableError, TransactionConflictError
 

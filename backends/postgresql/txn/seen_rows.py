@@ -8,12 +8,11 @@ from psycopg import pq
 
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
+from structable.backends.postgresql.sql.row_limit import ABSENT
 from structable.spi.values import MAX_ROW_SIZE
 
-__all__ = ["ABSENT", "SeenRows"]
+__all__ = ["SeenRows"]
 
-ABSENT = -1
-"""Stands for the size of a row that does not exist."""
 _MOST = 4_096
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from psycopg import pq
 
 from structable.backends.base.transaction import TransactionLifecycle
-from structable.backends.postgresql.driver.commit_outcome import was_committed
+from structable.backends.postgresql.driver.commit_outcome import error_of_lost_commit, was_committed
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import (
     STALE,
@@ -27,8 +27,8 @@ from structable.backends.postgresql.driver.snapshot_text import Snapshot
 from structable.backends.postgresql.driver.statement import Ask, Call, Values
 from structable.backends.postgresql.feeds.gate import Exact, require_primary
 from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.key_lookups import current
 from structable.backends.postgresql.sql.row_codec import Pieces
-from structable.backends.postgresql.sql.statements import current
 from structable.spi import Isolation, StorageUnavailableError, StructableError
 from structable.spi.rules.transaction_size import check_transaction_size
 
@@ -36,7 +36,6 @@ from .bound_table import BoundTable, Refusal, TableCall
 from .boundaries import BEGIN, BEGIN_WAITING, COMMIT, NUMBER_AND_SNAPSHOT, SNAPSHOT, require_commit, with_plans
 from .changed_tables import NewerTableError, changed_since, explained, rebind
 from .deferred_writes import DeferredWrites
-from .lost_commits import error_of_lost_commit
 from .receipts import Receipt
 from .store_parts import StoreParts
 
@@ -161,7 +160,9 @@ class ServerTransaction(TransactionLifecycle):
         """Whether the only call has sent and deferred nothing yet."""
         return self.has_one_call and not (self.begun or self.writes.works)
 
-    def change(self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces, refusal: Refusal) -> bool:
+    def change(
+        self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces, refusal: Refusal | None
+    ) -> bool:
         """Begin with an UPDATE of one row, and return whether it found the row."""
         self.writes.add(TableCall(table, build, key, refusal))
         result = self._exchange(None, None)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from structable.backends.postgresql.driver.statement import Call
+from structable.backends.postgresql.driver.type_oids import TID
 from structable.backends.postgresql.sql.binding import TableBinding
+from structable.backends.postgresql.sql.key_lookups import places_of, read_places
 from structable.backends.postgresql.sql.row_codec import SLACK, Pieces, at_most
+from structable.backends.postgresql.sql.row_limit import ABSENT, CHECKED_SIZE, Judge, judge, refusal
 from structable.backends.postgresql.sql.types import array
-from structable.backends.postgresql.sql.update_statements import places_array, places_of, read_places, update_places
-from structable.spi import UpdateMessage, Value
+from structable.backends.postgresql.sql.write_statements import update_at_places
+from structable.spi import UpdateMessage
+from structable.spi.operations import Effect
 from structable.spi.rules.changes import check_default
 from structable.spi.rules.rows import check_row
 from structable.spi.values import MAX_ROW_SIZE
 
 from .bound_table import BoundTable
-from .refusals import CHECKED_SIZE, refusal_of_sizes
-from .row_arrays import arrays, portions
-from .seen_rows import ABSENT
+from .many_rows import upsert_batch
+from .row_statements import EncodedRow, Given, encoded_row, portions, require_sizes
 from .server_transaction import ServerTransaction
-from .upsert_many import EncodedRow, encoded_row, require_sizes, upsert_batch
 
 __all__ = ["Update", "checked_updates", "rounds_of", "update_batch"]
 
-Given = Mapping[str, Value]
 _ONE_PORTION = 4_000
 """Keys that one statement has, however large they are."""
 _FEW_BYTES = 8 << 20
@@ -33,10 +35,9 @@ _FEW_BYTES = 8 << 20
 class Update(NamedTuple):
     """All updates of one key in a call."""
 
-    row: Given
-    """The key and the changes, together."""
     names: tuple[str, ...]
-    """Its fields, in the order of statements."""
+    """The key and the changed fields, in the order of statements."""
+    row: Given
     pieces: Pieces
     created: Given | None
     """The row that they make if there was none; None if they have no default."""
@@ -78,11 +79,11 @@ def checked_updates(
             if (in_order := binding.known_names(names)) is not None:
                 encode, ordered = binding.encoder(names).pieces, in_order
         if encode is None:
-            row, ordered, pieces = encoded_row(binding, row)
+            ordered, (row, pieces, _) = encoded_row(binding, row)
         else:
             pieces = encode(row)
         created, size = (None, 0) if under is None else under.under(row)
-        found.append(Update(row, ordered, pieces, created, size, created is None))
+        found.append(Update(ordered, row, pieces, created, size, created is None))
     return found
 
 
@@ -102,8 +103,8 @@ class _Default:
             start = check_default(spec, check_row(spec, row), self._default)
             if not any(name in self._default for name in spec.primary_key):
                 start = self._start = {name: value for name, value in start.items() if name not in spec.primary_key}
-        created, _, pieces = encoded_row(self._binding, {**start, **row})
-        return created, at_most(pieces)
+        _, created = encoded_row(self._binding, {**start, **row})
+        return created.row, created.size
 
 
 def _by_key(binding: TableBinding, updates: Iterable[Update]) -> dict[Pieces, Update]:
@@ -117,9 +118,9 @@ def _by_key(binding: TableBinding, updates: Iterable[Update]) -> dict[Pieces, Up
             continue
         created, size = one.created, one.created_size
         if before.created is not None:
-            created, _, pieces = encoded_row(binding, {**before.created, **one.row})
-            size = at_most(pieces)
-        found[key] = Update(*encoded_row(binding, {**before.row, **one.row}), created, size, before.skips)
+            _, (created, _, size) = encoded_row(binding, {**before.created, **one.row})
+        names, (row, pieces, _) = encoded_row(binding, {**before.row, **one.row})
+        found[key] = Update(names, row, pieces, created, size, before.skips)
     return found
 
 
@@ -197,7 +198,7 @@ def _places(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> dic
     for portion in portions(keys, at_most) if len(keys) > _ONE_PORTION else [keys] if keys else []:
 
         def build(binding: TableBinding, portion: list[Pieces] = portion) -> Call:
-            return Call(places_of(binding), arrays(binding, binding.spec.primary_key, portion))
+            return Call(places_of(binding), binding.arrays(binding.spec.primary_key, portion))
 
         result = tx.ask(table, build)
         found.update(read_places(portion, result.get_value(0, 0), result.get_value(0, 1)))
@@ -224,7 +225,7 @@ class _Placed:
         self._is_one_portion = self.size <= _FEW_BYTES
         if not self._is_one_portion:
             self.size = sum(at_most(one.pieces) for one in updates.values())
-        self._is_checked = self._width is None or self._largest + self._width > MAX_ROW_SIZE
+        self._is_checked = judge(self._width, self._largest, None)[1] is not Judge.NOBODY
 
     def check(self, tx: ServerTransaction, table: BoundTable) -> None:
         """Reject rows that get too large, as far as the server does not do so when it changes them."""
@@ -237,13 +238,13 @@ class _Placed:
         binding = table.binding
         width = len(binding.key_fields)
         oids = [binding.oids[name] for name in self._names[width:]]
-        statement = update_places(binding, self._names, checked=self._is_checked)
-        refusal = refusal_of_sizes(binding) if self._is_checked else None
+        statement = update_at_places(binding, self._names, checked=self._is_checked)
+        explain = partial(refusal, binding.spec, Effect.CHANGE, self._names) if self._is_checked else None
         for keys, columns in self._portions():
             given = [array(oid, column) for oid, column in zip(oids, columns[width:], strict=True)]
-            call = Call(statement, [places_array([places[key] for key in keys]), *given])
+            call = Call(statement, [array(TID, [places[key] for key in keys]), *given])
             # The transaction has read the rows in this version of the table.
-            tx.defer(table, lambda _, call=call: call, None, refusal)  # type: ignore[misc]
+            tx.defer(table, lambda _, call=call: call, None, explain)  # type: ignore[misc]
             table.seen.put_all(keys, MAX_ROW_SIZE if self._width is None else self._width + self._largest)
 
     def _portions(self) -> Iterator[tuple[list[Pieces], list[tuple[bytes | None, ...]]]]:

@@ -4,13 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from structable.spi.conformance import BackendConformance, Capabilities
+from structable.spi.conformance import BackendConformance
 
 
 class TestSQLite(BackendConformance):
-    capabilities = Capabilities(
-        writes_never_wait=True, streams=True, statistics=True, shared_snapshots=True, aggregates=True
-    )
     # Enough for each change; the defaults try more.
     max_examples = 15
     max_steps = 25

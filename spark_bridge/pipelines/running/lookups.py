@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import time
 import uuid
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
@@ -14,11 +11,13 @@ from typing import TYPE_CHECKING, Literal, cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from structable.spark_bridge.errors import carrying_errors
+from structable.spark_bridge.found_rows import CachedRows, Found, KeyValues, Matches
 from structable.spark_bridge.joins import ForeignKeyJoin
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.joins.definition import Joiner
 from structable.spark_bridge.lookup_joins import check_join, joined
-from structable.spark_bridge.lookup_rows import Found, How, KeyValues, RowsOf, RowSource, Values, read_rows
+from structable.spark_bridge.lookup_rows import How, RowsOf, RowSource, read_rows
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, RemoteTable, StoreTable, TableJoin
 from structable.spark_bridge.pipelines.planned import Planned, Step
 from structable.spark_bridge.registration import coordinator_of
@@ -124,14 +123,13 @@ class Tables:
             return _broadcast(frame, whole(table, reader.load()), spec, node, added)
 
         def source(fields: tuple[str, ...]) -> RowSource:
-            name = f"{self.run} {step.name}"
             if isinstance(target, RemoteTable):
                 assert target.read is not None
-                return _RemoteRows(
-                    name, table, fields, spec, target.read, target.read_retry, target.rate_limit, target.cache
-                )
+                limits = target.read_retry, target.rate_limit, target.cache
+                return _RemoteRows(self.run, step.name, table, fields, spec, target.read, *limits)
             cache = target.cache if isinstance(target, StoreTable) else None
-            return _KeptRows(name, self.ref(table).store, spec, fields, spec.table_options.soft_delete, cache)
+            soft_delete = spec.table_options.soft_delete
+            return _KeptRows(self.run, step.name, self.ref(table).store, spec, fields, soft_delete, cache)
 
         return joined(frame, spec, node.on, added, how, source, _BATCH)
 
@@ -152,7 +150,8 @@ def _broadcast(
 class _KeptRows:
     """Rows of a table, over a connection that the worker keeps, with a cache that it keeps too."""
 
-    name: str
+    run: str
+    step: str
     store: StoreClient
     spec: TableSpecification
     fields: tuple[str, ...]
@@ -161,7 +160,7 @@ class _KeptRows:
 
     @contextmanager
     def open(self) -> Iterator[RowsOf]:
-        with using_store(self.store) as storage:
+        with carrying_errors(self.run), using_store(self.store) as storage:
 
             def read(keys: list[KeyValues]) -> Found:
                 if self.soft_delete is None:
@@ -171,64 +170,24 @@ class _KeptRows:
                 kept_rows = [row for row in rows if row[self.soft_delete] is not True]
                 return Found.of_rows(self.spec, self.fields, kept_rows)
 
-            if self.cache is None:
-                yield lambda keys: read(list(keys))
+            cache = self.cache
+            if cache is None:
+                yield lambda keys: Matches.of(self.spec, self.fields, keys, read)
                 return
-            with kept(self.name, lambda: _CachedRows(self.cache or Cache())) as cached:
-                yield lambda keys: Found.of(cached.of(keys, read), self.fields)
 
+            def made() -> CachedRows:
+                return CachedRows(self.spec, self.fields, cache.max_rows, ttl=cache.ttl, absent=cache.absent)
 
-class _CachedRows:
-    """What `Cache` promises, for a task that alone reads, and writes nothing: the least recently used rows go first."""
-
-    def __init__(self, cache: Cache) -> None:
-        self._cache = cache
-        self._rows: OrderedDict[KeyValues, tuple[float, Values | None]] = OrderedDict()
-
-    def of(self, keys: Iterable[KeyValues], read: Callable[[list[KeyValues]], Found]) -> dict[KeyValues, Values]:
-        now, rows = time.monotonic(), self._rows
-        found: dict[KeyValues, Values] = {}
-        unknown: list[KeyValues] = []
-        for key in keys:
-            expires, values = rows.get(key, _NOT_CACHED)
-            if expires <= now:
-                unknown.append(key)
-                continue
-            rows.move_to_end(key)
-            if values is not None:
-                found[key] = values
-        if unknown:
-            read_now = read(unknown)
-            values_of = zip(*read_now.columns, strict=True) if read_now.columns else [()] * len(read_now.keys)
-            loaded = dict(zip(read_now.keys, values_of, strict=True))
-            found |= loaded
-            self._keep(unknown, loaded, now + self._cache.ttl)
-        return found
-
-    def _keep(self, keys: Iterable[KeyValues], loaded: Mapping[KeyValues, Values], expires: float) -> None:
-        rows = self._rows
-        for key in keys:
-            values = loaded.get(key)
-            if values is not None or self._cache.absent:
-                rows[key] = expires, values
-                rows.move_to_end(key)
-            else:
-                rows.pop(key, None)
-        while len(rows) > self._cache.max_rows:
-            rows.popitem(last=False)
-
-    def close(self) -> None:
-        self._rows.clear()
-
-
-_NOT_CACHED: tuple[float, Values | None] = (-math.inf, None)
+            with kept((self.run, self.step), made) as cached:
+                yield lambda keys: cached.of(keys, read)
 
 
 @dataclass(frozen=True, slots=True)
 class _RemoteRows:
     """Rows of a remote table, whose functions are opened once in each worker."""
 
-    name: str
+    run: str
+    step: str
     table: str
     fields: tuple[str, ...]
     spec: TableSpecification
@@ -239,8 +198,12 @@ class _RemoteRows:
 
     @contextmanager
     def open(self) -> Iterator[RowsOf]:
-        with kept(self.name, self._opened) as table:
-            yield lambda keys: self._found(table.get_many(list(keys)))
+        with carrying_errors(self.run), kept((self.run, self.step), self._opened) as table:
+
+            def read(keys: list[KeyValues]) -> Found:
+                return self._found(table.get_many(keys))
+
+            yield lambda keys: Matches.of(self.spec, self.fields, keys, read)
 
     def _found(self, rows: Mapping[KeyValues, Mapping[str, Value]]) -> Found:
         values = {key: tuple([self._value(key, row, name) for name in self.fields]) for key, row in rows.items()}

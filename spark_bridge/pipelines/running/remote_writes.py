@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
 from structable.spark_bridge.pipelines.graph import RemoteTable, SendOptions
+from structable.spark_bridge.pipelines.planned import Numbered
 from structable.spark_bridge.sending.arguments import Sending
 from structable.spark_bridge.sending.arrangement import Arrangement, RowOrder, named
 from structable.spark_bridge.sending.jobs import WriteSummary, measure_missing
@@ -22,8 +23,6 @@ from structable.spark_bridge.sending.updates import plan_updates
 from structable.spi import RecordNotFoundError, StructableError, TableSpecification
 from structable.spi.access import AsyncTable, Batching, FunctionTable, open_table
 from structable.spi.values import Value
-
-from .numbering import Numbered
 
 __all__ = ["RemoteWrite"]
 

@@ -14,11 +14,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from structable.spark_bridge.micro_batches import require_streaming
 from structable.spark_bridge.pipelines.plan import Plan
+from structable.spark_bridge.pipelines.planned import Numbered
 from structable.spark_bridge.registration import register
 from structable.spark_bridge.table_ref import TableRef
 from structable.spi import WriteMode
 
-from .numbering import Numbered
 from .plan_files import PlanFile
 from .stages import StageRun, prepared
 

@@ -11,20 +11,20 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from structable.spark_bridge.errors import carried_error
 from structable.spark_bridge.micro_batches import MicroBatch
 from structable.spark_bridge.pipelines.graph import Changes, Intermediate, Map, PartitionBy, Source, StepKind
-from structable.spark_bridge.pipelines.planned import Planned, Problem, Stage, Step
+from structable.spark_bridge.pipelines.planned import Numbered, Planned, Problem, Stage, Step
 from structable.spark_bridge.table_ref import TableRef
 from structable.spi import PlanError, RecordNotFoundError
+from structable.spi.metering import duration_histogram, recording_meter
 
 from .fronts import Front, loaded
 from .lookups import Tables
-from .numbering import Numbered
-from .step_metrics import record
 from .streams import derived
 from .writes import Write, write_of
 
-__all__ = ["StageRun", "prepared"]
+__all__ = ["StageRun", "prepared", "record"]
 
 _LOADS = (StepKind.SOURCE, StepKind.CHANGES)
 
@@ -213,13 +213,17 @@ class StageRun:
     def run(self, rows: DataFrame, batch: Numbered, between: dict[TableRef, DataFrame] | None = None) -> None:
         """Run the steps on the rows of the front; `between` takes the streams to later stages of a batch run."""
         with _Scope() as scope:
-            frames = self.front.streams(scope.persisted(rows) if self.stage.cached else rows)
+            stateful = between is None and self.stage.partitions is not None
+            frames = self.front.streams(scope.persisted(rows) if self.stage.cached or stateful else rows)
+            if stateful:
+                rows.count()  # Spark's state must move on, also where all writes were committed before
             for step in self.stage.steps:
                 inputs = [frames[name] for name in step.inputs]
                 if step.writes:
                     if between is not None and isinstance(step.node, Intermediate):
                         between[step.node.ref] = inputs[0].persist()
-                        inputs[0].count()  # now, ahead of later writes to the tables that it was joined with
+                        with self._telling(step):
+                            inputs[0].count()  # now, ahead of later writes to the tables that it was joined with
                     else:
                         self._write(step, inputs, batch)
                     if step.table is not None:
@@ -235,15 +239,38 @@ class StageRun:
 
     def _write(self, step: Step, inputs: list[DataFrame], batch: Numbered) -> None:
         begun = time.perf_counter()
-        try:
+        with self._telling(step):
             summary = self.writes[step.name].run(inputs[0] if inputs else None, batch)
-        except BaseException as error:
+        rows = None if summary is None else summary.rows
+        record(self.planned.name, self.name, step.name, time.perf_counter() - begun, rows)
+
+    @contextmanager
+    def _telling(self, step: Step) -> Iterator[None]:
+        """Raise the error of a task in place of Spark's with its text, and name the step."""
+        try:
+            yield
+        except BaseException as failure:
+            error = carried_error(failure, self.tables.run) or failure
             if isinstance(error, RecordNotFoundError) and step.kind is StepKind.SEND_UPDATE_TO:
                 error.add_note('on_missing="drop" leaves out updates of keys that have no row, default= gives them one')
             error.add_note(f"in {step.kind} {step.name!r} of stage {self.name!r}, pipeline {self.planned.name!r}")
-            raise
-        rows = None if summary is None else summary.rows
-        record(self.planned.name, self.name, step.name, time.perf_counter() - begun, rows)
+            if error is failure:
+                raise
+            raise error from failure
+
+
+def record(pipeline: str, stage: str, step: str, seconds: float, rows: int | None) -> None:
+    """Record a write of a micro-batch in the program's metrics; rows that were not counted are None."""
+    meter = recording_meter()
+    if meter is None:
+        return
+    attributes = {"pipeline": pipeline, "stage": stage, "step": step}
+    duration_histogram(meter, "structable.step.duration", "Time of a step's write of a micro-batch").record(
+        seconds, attributes
+    )
+    if rows is not None:
+        description = "Rows that a step wrote; none if the micro-batch had been written before"
+        meter.create_counter("structable.step.rows", unit="{row}", description=description).add(rows, attributes)
 
 
 class _Scope:

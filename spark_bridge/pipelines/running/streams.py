@@ -9,10 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from structable.spark_bridge.pipelines.graph import Filter, Map, Merge, PartitionBy, StreamJoin
-from structable.spark_bridge.pipelines.partitioners import Partitioner
+from structable.spark_bridge.pipelines.partitioners import Partitioner, partition_sql
 from structable.spark_bridge.pipelines.planned import Step
-
-from .partitioning import partitioned
 
 __all__ = ["derived"]
 
@@ -32,10 +30,19 @@ def derived(step: Step, inputs: Sequence[DataFrame], rules: Mapping[str, Partiti
             return reduce(DataFrame.unionByName, inputs)
         case PartitionBy():
             assert step.partitions is not None
-            return partitioned(first, node.key, step.partitions, rules.get(step.partitioner or ""))
+            return _partitioned(first, node.key, step.partitions, rules.get(step.partitioner or ""))
         case StreamJoin():
             return _joined(node, first, inputs[1])
     raise TypeError(f"step {step.name!r} makes no stream: {node!r}")
+
+
+def _partitioned(frame: DataFrame, key: Sequence[str], count: int, rule: Partitioner | None) -> DataFrame:
+    """Return the rows in exactly `count` partitions: by the rule, or else as `partition_of` has it."""
+    if rule is None:
+        number = partition_sql([(name, frame.schema[name].dataType.simpleString()) for name in key], count)
+    else:
+        number = rule.expression(key, count)
+    return frame.repartitionById(count, sf.expr(number).cast("int"))
 
 
 def _joined(node: StreamJoin, left: DataFrame, right: DataFrame) -> DataFrame:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from structable.spark_bridge.joins import JoinWorker, open_join
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, Intermediate, RemoteTable, Send, SideInput, Sink
-from structable.spark_bridge.pipelines.planned import Planned, Step
+from structable.spark_bridge.pipelines.planned import Numbered, Planned, Step
 from structable.spark_bridge.sending.arguments import Plan, Sending
 from structable.spark_bridge.sending.arrangement import COMMIT_VERSION
 from structable.spark_bridge.sending.jobs import Reshape, WriteSummary, run_job
@@ -21,9 +22,9 @@ from structable.spark_bridge.sending.updates import plan_updates
 from structable.spark_bridge.table_creation import create_table
 from structable.spark_bridge.table_ref import TableRef
 from structable.spi import TableSpecification, WriteMode
+from structable.spi.metering import recording_meter
 
 from .lookups import Tables
-from .numbering import Numbered
 from .remote_writes import RemoteWrite
 
 __all__ = ["Write", "write_of"]
@@ -130,9 +131,24 @@ class _Sink:
     def check(self, schema: StructType, *, streaming: bool) -> None:
         return None
 
-    def run(self, frame: DataFrame | None, batch: Numbered) -> None:
-        write = self.node.write
+    def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary | None:
         assert frame is not None
+        if recording_meter() is None:
+            self._write(frame, batch)
+            return None
+        seen = Observation()
+        self._write(frame.observe(seen, sf.count(sf.lit(1)).alias("rows")), batch)
+        if not isinstance(self.node.write, Mapping):
+            # The function may have read nothing, and then there is nothing to wait for.
+            jvm_spark = frame.sparkSession.sparkContext._jsc.sc()
+            jvm_spark.listenerBus().waitUntilEmpty()
+            if not seen._jo.future().isCompleted():  # type: ignore[union-attr]
+                return None
+        rows = int(seen.get["rows"])
+        return WriteSummary(rows, rows)
+
+    def _write(self, frame: DataFrame, batch: Numbered) -> None:
+        write = self.node.write
         if not isinstance(write, Mapping):
             write(frame, batch.number)
             return

@@ -16,6 +16,7 @@ import structable.spi.loader as loader
 from structable.spi import (
     COMMON_OPTIONS,
     Backend,
+    Capabilities,
     Change,
     FeedPosition,
     Isolation,
@@ -609,6 +610,10 @@ class WritesWait(PlantedStorage):
 
     It is refused at once if the row was written since the snapshot, or after a second without an unlocking.
     """
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self.inner.capabilities, writes_never_wait=False)  # type: ignore[no-any-return]
 
     class transaction_class(RefusableTransaction):
         def __init__(self, inner: Any, storage: Any) -> None:

@@ -1,13 +1,11 @@
 """The suite on every planted store; run by test_suite.py in a process of its own, and expected to fail."""
 
 import uuid
-from dataclasses import replace
 
 import pytest
 from hypothesis import Phase, settings
 
 from structable.spi.conformance import BackendConformance
-from tests.conformance.support.our_capabilities import OURS
 from tests.conformance.support.planted import BUGS, PREFIX
 from tests.conformance.support.planted_rules import rules_of
 from tests.conformance.support.sizes import examples
@@ -17,7 +15,6 @@ settings.register_profile(
     "planted", phases=[Phase.generate], report_multiple_bugs=False, derandomize=True, database=None, deadline=None
 )
 settings.load_profile("planted")
-
 
 FAULTLESS = {"nothing", "writes-wait", "refuses-anywhere"}
 """Stores that must pass: all examples run, where a bug ends a test at the first that shows it."""
@@ -34,16 +31,12 @@ def without_all_but(names: list[str]) -> dict[str, None]:
 
 
 class Planted(BackendConformance):
-    capabilities = replace(OURS, multi_process=False, durable_after_kill=False, writes_never_wait=True)
     bug = "nothing"
 
     @classmethod
     def planted(cls, bug: str) -> type["Planted"]:
         """Return the suite for a store with a bug."""
-        waits = replace(cls.capabilities, writes_never_wait=False)
         parts: dict[str, object] = {"bug": bug}
-        if bug == "writes-wait":
-            parts["capabilities"] = waits
         parts["max_examples"] = EXAMPLES if bug in FAULTLESS else MOST_EXAMPLES
         return type(f"Test_{bug}", (cls,), {**parts, **without_all_but(rules_of(bug)), "__doc__": f"Planted: {bug}."})
 

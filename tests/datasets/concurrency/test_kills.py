@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.datasets import DatasetRef, ProgramRef, RunStatus, Session, SystemData
+from structable.datasets import DatasetRef, JobState, ProgramRef, RunStatus, Session, SystemData
 from structable.datasets.tables import ALL_TABLES
 from structable.spi import Storage, connect
 
@@ -21,8 +22,9 @@ from .conftest import Place
 from .support.application_workloads import RUN_IDS, deploy
 from .support.cascade_workloads import add_to_application, add_to_namespace
 from .support.invariants import violations
+from .support.job_workloads import finish
 from .support.killed import KEPT_RUNS, call
-from .support.ledger import LEDGER
+from .support.ledger import LEDGER, note
 from .support.workloads import open_system
 
 ROOT = Path(__file__).parents[3]
@@ -43,9 +45,9 @@ class Killing:
         self._process = process
         assert self._receive() == "ready"
 
-    def run(self, url: str, operation: str, point: int) -> int:
+    def run(self, url: str, operation: str, arguments: list[str], point: int) -> int:
         """Return how the child ended: 0, or the negative number of the signal."""
-        order = {"url": url, "operation": operation, "arguments": OPERATIONS[operation], "point": point}
+        order = {"url": url, "operation": operation, "arguments": arguments, "point": point}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
@@ -151,7 +153,7 @@ def kill_at_each_point(
             system = open_system(storage, "cascades")
             system.run(fill)
             before = found(system, arguments)
-        ended = killing.run(url, operation, point)
+        ended = killing.run(url, operation, arguments, point)
         with connected() as storage:
             system = open_system(storage, "cascades")
             check_killed(operation, before, found(system, arguments))
@@ -173,6 +175,25 @@ def test_killed_operation_is_completed_by_another_call(place: Place, killing: Ki
 @pytest.mark.parametrize("shared_place", ["hbase"], indirect=True)
 def test_killed_operation_is_completed_on_hbase(place: Place, killing: Killing) -> None:
     kill_at_each_point(lambda: nullcontext(place.storage), place.url, killing, "remove_application")
+
+
+@pytest.mark.parametrize("shared_place", ["leveldb", "postgresql"], indirect=True)
+def test_jobs_of_a_killed_worker_are_done_exactly_once(place: Place, killing: Killing) -> None:
+    """A worker of four jobs is killed before and after each of its commits; another one finishes its jobs."""
+    system, chance = open_system(place.storage, "jobs"), random.Random(0)
+    ended, killed, total = -signal.SIGKILL, 0, 0
+    while ended == -signal.SIGKILL:
+        for _ in range(2):
+            system.run(lambda s: [note(s.tx, "enqueued", s.jobs.enqueue("q", n, timeout=1).id) for n in range(2)])
+        total += 4
+        ended = killing.run(place.url, "work", ["4"], killed)
+        assert violations(system) == []
+        finish(system, chance)
+        assert violations(system) == []
+        assert system.run(lambda s: s.jobs.counts("q"))[JobState.DONE] == total
+        killed += 1
+    assert ended == 0
+    assert killed > 8
 
 
 def test_killed_owner_of_the_store(tmp_path: Path, killing: Killing) -> None:

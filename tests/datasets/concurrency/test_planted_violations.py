@@ -41,6 +41,7 @@ from structable.datasets.tables.catalog import (
 )
 from structable.datasets.tables.coordination import LEASES
 from structable.datasets.tables.field_lineage import LINEAGE_OPERATIONS
+from structable.datasets.tables.jobs import JOB_KEYS, JobKey
 from structable.datasets.tables.lineage import LINEAGE_BY_PROGRAM, USAGE_BY_DATASET
 from structable.datasets.tables.namespaces import NAMESPACES
 from structable.datasets.tables.platform import CAPABILITY_OPERATIONS, EXTERNAL_POSITIONS, OPERATIONS, PEERS
@@ -383,6 +384,18 @@ def too_many_permits(s: Session) -> None:
     note(s.tx, "held", "pool", number=4, slot=0)
 
 
+def job_that_nobody_enqueued(s: Session) -> None:
+    s.jobs.enqueue("q", None)
+
+
+def work_of_an_open_job(s: Session) -> None:
+    note(s.tx, "worked", s.jobs.enqueue("q", None).id, claims=1)
+
+
+def key_without_a_job(s: Session) -> None:
+    put(s, JOB_KEYS, JobKey(queue="q", unique_key="k", id=RUN))
+
+
 PLANTS: dict[str, tuple[Plant, ...]] = {
     "members_have_their_namespace": (member_without_namespace,),
     "namespaces_count_their_changes": (namespace_with_a_lost_change,),
@@ -428,6 +441,9 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     "owners_of_a_lease_write_one_after_the_other": (lease_written_by_two_at_once,),
     "tokens_of_a_lease_grow": (token_that_went_back,),
     "permits_are_held_up_to_their_limit": (too_many_permits,),
+    "each_job_is_in_one_state": (job_that_nobody_enqueued,),
+    "work_is_done_exactly_once": (work_of_an_open_job,),
+    "a_unique_key_has_one_open_job": (key_without_a_job,),
 }
 
 

@@ -15,6 +15,7 @@ from structable.spi import Isolation, Storage, Transaction
 
 from .clock import Clock
 from .stores import emptied
+from .ticks import Ticks
 
 __all__ = ["SessionMachine"]
 
@@ -36,8 +37,9 @@ class SessionMachine(RuleBasedStateMachine, Generic[Model]):
         super().__init__()
         self.model = model
         self.clock = Clock()
+        self.ticks = Ticks()
         emptied(storage)
-        self.system = SystemData.open(storage, clock=self.clock)
+        self.system = SystemData.open(storage, clock=self.clock, monotonic=self.ticks)
         self._open: Transaction | None = None
         self._session: Session | None = None
         self._before = model

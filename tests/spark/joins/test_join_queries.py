@@ -19,6 +19,7 @@ from structable.spark_bridge.joins import ForeignKeyJoin, JoinWorker, join_avail
 from structable.spark_bridge.joins.progress import PROGRESS
 from structable.spi import InvalidSpecificationError, Storage, UnsupportedOperationError, connect
 from tests.joins.support.tables import ORDERS, PRODUCTS, join_of, rows_of
+from tests.spark.conftest import every_store
 from tests.waiting import until
 
 NOW = {"availableNow": True}
@@ -33,7 +34,7 @@ def orders(storage: Storage) -> Storage:
     return storage
 
 
-@pytest.mark.parametrize("url", ["leveldb", "postgresql"], indirect=True)
+@every_store
 def test_query_follows_both_tables(spark: SparkSession, url: str, orders: Storage, tmp_path: Path) -> None:
     """It catches up, steps when either table moves, and needs nothing of its checkpoint."""
     join, checkpoint = join_of(url, "left"), tmp_path / "checkpoint"

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
@@ -18,7 +17,7 @@ from structable.spark_bridge.pipelines import (
     PlanError,
     partition_of,
 )
-from structable.spark_bridge.pipelines.running import step_metrics
+from structable.spark_bridge.pipelines.running import stages, writes
 from structable.spark_bridge.sending import jobs
 from structable.spi import Field, RecordNotFoundError, Storage, TableSpecification
 from structable.spi.access import Cache
@@ -26,7 +25,7 @@ from structable.spi.values import Value
 from tests.access.support.measured import Measured
 from tests.spark.pipelines.support.collected import Collected
 from tests.spark.pipelines.support.remote import Folder
-from tests.spark.support.arrivals import Arrivals, forget_commits
+from tests.spark.pipelines.support.streams import Streams
 
 two_stores = pytest.mark.parametrize("url", ["leveldb", "postgresql"], indirect=True)
 
@@ -47,36 +46,6 @@ def rows(storage: Storage, table: str) -> list[dict[str, Value]]:
 def create(storage: Storage, *specs: TableSpecification) -> None:
     for spec in specs:
         storage.admin.create(spec)
-
-
-class Streams:
-    """Streams of files, and the checkpoint of a pipeline that reads them."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark = spark
-        self._folder = folder
-        self.checkpoint = folder / "checkpoint"
-
-    def of(self, name: str, schema: str) -> Arrivals:
-        return Arrivals(self.spark, self._folder / name, schema)
-
-    def forget(self, stage: str, last: int) -> None:
-        forget_commits([self.checkpoint / stage], last)
-
-    def run(self, pipeline: Pipeline) -> None:
-        for attempt in range(3):
-            try:
-                pipeline.run_available(self.spark, str(self.checkpoint))
-                return
-            except StreamingQueryException as error:
-                # Spark gives the Python process of a stream ten seconds to connect, too few on a very busy machine.
-                if attempt == 2 or "failed to connect back" not in str(error):
-                    raise
-
-
-@pytest.fixture
-def streams(spark: SparkSession, tmp_path: Path) -> Streams:
-    return Streams(spark, tmp_path)
 
 
 @two_stores
@@ -226,7 +195,7 @@ def test_run_goes_on_until_it_is_stopped_or_fails(
     streams: Streams, storage: Storage, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = Measured()
-    for module in (jobs, step_metrics):
+    for module in (jobs, stages, writes):
         monkeypatch.setattr(module, "recording_meter", lambda: measured.meter)
     create(storage, PROFILES)
     known, seen = streams.of("known", "id string, name string"), streams.of("seen", "id string, n bigint")
@@ -256,17 +225,19 @@ def test_run_goes_on_until_it_is_stopped_or_fails(
     with_run.stop()
     assert with_run.await_termination(10)
     assert with_run.exception is None
-    stages = {step.name: stage.name for stage in pipeline.plan().stages for step in stage.steps}
-    labels = tuple(sorted({"pipeline": "run", "stage": stages["ages"], "step": "ages"}.items()))
+    stage_of = {step.name: stage.name for stage in pipeline.plan().stages for step in stage.steps}
+    labels = tuple(sorted({"pipeline": "run", "stage": stage_of["ages"], "step": "ages"}.items()))
     assert measured.read()["structable.step.rows"][labels] == 2
     assert labels in measured.read()["structable.step.duration"]
+    sink = tuple(sorted({"pipeline": "run", "stage": stage_of["found"], "step": "found"}.items()))
+    assert measured.read()["structable.step.rows"][sink] == 2
     updated.add({"id": "missing", "age": 1})
     again = pipeline.start(streams.spark, str(streams.checkpoint), {"processingTime": "0 seconds"})
     with pytest.raises(RecordNotFoundError, match=r"'missing'") as caught:
         again.await_termination(120)
     assert again.exception is caught.value
     notes = " ".join(caught.value.__notes__)
-    assert f"stage {stages['ages']!r} of pipeline 'run' failed" in notes
+    assert f"stage {stage_of['ages']!r} of pipeline 'run' failed" in notes
     assert 'on_missing="drop"' in notes
     assert not any(query.isActive for query in again.queries.values())
 

@@ -15,6 +15,7 @@ from structable.backends.ordered import (
     BulkCommit,
     Engine,
     EngineSnapshot,
+    EngineTraits,
     Pair,
     RunLostError,
     SharedSplits,
@@ -44,8 +45,7 @@ _SPACE_CHANGED = "SELECT changed FROM spaces WHERE space = ?"
 class SQLiteEngine(Engine):
     """The ordered map in the table `pairs` of a database."""
 
-    bulk_application = BulkApplication.AT_ONCE
-    shares_snapshots = True
+    traits = EngineTraits(BulkApplication.AT_ONCE)
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -7,7 +7,7 @@ from typing import Final
 
 from structable.datasets import SystemData
 
-from . import application_invariants, content_invariants, coordination_invariants, platform_invariants
+from . import application_invariants, content_invariants, coordination_invariants, job_invariants, platform_invariants
 from .rows import Rows, rows_of
 
 __all__ = ["INVARIANTS", "Invariant", "violations"]
@@ -16,7 +16,13 @@ Invariant = Callable[[Rows], list[str]]
 
 INVARIANTS: Final[dict[str, Invariant]] = {
     invariant.__name__: invariant
-    for module in (application_invariants, platform_invariants, content_invariants, coordination_invariants)
+    for module in (
+        application_invariants,
+        platform_invariants,
+        content_invariants,
+        coordination_invariants,
+        job_invariants,
+    )
     for invariant in module.INVARIANTS
 }
 

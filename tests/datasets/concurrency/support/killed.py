@@ -5,19 +5,22 @@ The children are forked from a process that has imported everything and connecte
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import sys
+import threading
 import traceback
 
 import structable.backends.leveldb
 import structable.backends.postgresql  # noqa: F401 - so that no child imports it
-from structable.datasets import SystemData
+from structable.datasets import Job, Session, SystemData, Worker
 from structable.datasets.system import removal
 from structable.spi import connect
 
 from .commits import ObservedCommits
+from .ledger import note
 
 KEPT_RUNS = 2
 CHUNK = 2
@@ -61,6 +64,16 @@ def call(system: SystemData, operation: str, arguments: list[str]) -> None:
             system.remove_namespace(*arguments)
         case "delete_history":
             system.run(lambda s: s.runs.delete_history(*arguments))
+        case "work":
+            stop, left = threading.Event(), itertools.count(int(arguments[0]) - 1, -1)
+
+            def handle(s: Session, job: Job) -> object:
+                note(s.tx, "worked", job.id, claims=job.claims)
+                if next(left) == 0:
+                    stop.set()
+                return {"claims": job.claims}
+
+            Worker(system, "q", {"": handle}, threads=2).run(stop)
         case _:
             raise ValueError(f"unknown operation {operation!r}")
 

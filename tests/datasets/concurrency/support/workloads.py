@@ -17,6 +17,7 @@ from . import (
     cascade_workloads,
     content_workloads,
     coordination_workloads,
+    job_workloads,
     platform_workloads,
     schedule_workloads,
 )
@@ -50,10 +51,11 @@ WORKLOADS: Final[dict[str, tuple[Action, ...]]] = {
     "field_lineage": content_workloads.FIELD_LINEAGE,
     "leases": coordination_workloads.LEASES,
     "permits": coordination_workloads.PERMITS,
+    "jobs": job_workloads.JOBS,
 }
 KEYLESS: Final = tuple(name for name in WORKLOADS if name not in {"namespaces", "cascades", "secrets", "credentials"})
 """The workloads that seal nothing."""
-_FAST = {"leases", "permits"}
+_FAST = {"leases", "permits", "jobs"}
 
 
 def operations_of(store: str) -> int:

@@ -1,6 +1,6 @@
 """A Spark application that runs a pipeline over two stores until all is read, or until it is killed after a commit.
 
-Prints the table of each write job that it committed. Usage: pipeline_driver.py SETTINGS, JSON with the keys
+Prints the table of each write job and join step that it committed. Usage: pipeline_driver.py SETTINGS, JSON with keys
 
 - `folder`: where the files arrive, and the checkpoint and the sink's files are;
 - `leveldb` and `postgresql`: the URLs of the stores;
@@ -18,32 +18,49 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from structable.spark_bridge import TableRef, write_jobs
+from structable.spark_bridge.joins.failpoints import failpoints
 from structable.spark_bridge.pipelines import Pipeline
 from structable.spi import CommitResult, Field, StagedWrite, Storage, TableSpecification, WriteJob
 
-SCHEMAS = {"changed": "id string, name string", "viewed": "id string, n bigint", "asked": "n bigint, place int"}
+SCHEMAS = {
+    "changed": "id string, name string",
+    "viewed": "id string, n bigint",
+    "asked": "n bigint, place int",
+    "ordered": "id bigint, product string",
+    "priced": "product string, title string",
+}
 PROFILES = TableSpecification("profiles", [Field.string("id"), Field.string("name")], ["id"])
 VIEWS = TableSpecification("views", [Field.long("n"), Field.string("id"), Field.string("name")], ["n"])
 ASKED = TableSpecification("asked", [Field.long("n"), Field.int("place"), Field.string("name")], ["n"])
+FED = {"changelog-producer": "lookup"}
+ORDERS = TableSpecification("orders", [Field.long("id"), Field.string("product")], ["id"], ["product"], FED)
+PRODUCTS = TableSpecification("products", [Field.string("product"), Field.string("title")], ["product"], options=FED)
 
 
 def kill_after(commits: int) -> None:
     """Print a line after each commit, and kill this process after the last of them."""
     commit, numbers = write_jobs.commit_with_retries, itertools.count(1)
 
+    def tell(table: str) -> None:
+        print(f"committed {table}", flush=True)
+        if next(numbers) == commits:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     def told(storage: Storage, job: WriteJob, staged: list[StagedWrite]) -> tuple[CommitResult, int]:
         result = commit(storage, job, staged)
-        if result[0].applied:
-            print(f"committed {job.table}", flush=True)
-            if next(numbers) == commits:
-                os.kill(os.getpid(), signal.SIGKILL)
+        if result[0].applied and staged:
+            tell(job.table)
         return result
 
     write_jobs.commit_with_retries = told
+    failpoints["positions_recorded"] = lambda: tell("titled")
 
 
 def declared(settings: dict[str, Any]) -> Pipeline:
-    """Return the pipeline: changed -> profiles; viewed with profiles -> views; asked with views -> asked, and files."""
+    """Return the pipeline: changed -> profiles; viewed with profiles -> views; asked with views -> asked, and files.
+
+    And ordered -> orders, priced -> products, both joined in titled.
+    """
     folder = Path(settings["folder"])
 
     def load(name: str) -> Any:  # noqa: ANN401 - a function of a session
@@ -64,6 +81,13 @@ def declared(settings: dict[str, Any]) -> Pipeline:
     named = viewed.join_table(profiles, "id", columns="name").partition_by("n")
     named.send_to(views, unordered=True, name="view")
     pipeline.source("changed", load("changed"), key="id", partitions=2).send_to(profiles, name="change")
+
+    orders = pipeline.table("orders", TableRef(settings["leveldb"], "orders"))
+    products = pipeline.table("products", TableRef(settings["postgresql"], "products"))
+    select, result = {"title": "right.title"}, TableRef(settings["postgresql"], "titled")
+    pipeline.foreign_key_join("titled", orders, products, ["product"], select=select, result=result)
+    pipeline.source("ordered", load("ordered")).send_to(orders, name="order")
+    pipeline.source("priced", load("priced")).send_to(products, name="price")
     return pipeline
 
 

@@ -43,3 +43,10 @@ class Folder(TableReadFunction[Key, Row], TableWriteFunction[Key, Row]):
     def rows(self) -> dict[str, Row]:
         """Return all rows by the names of their files."""
         return {file.name: json.loads(file.read_text()) for file in sorted(Path(self.path).iterdir())}
+
+
+class Broken(TableReadFunction[Key, Row]):
+    """A system that does not answer."""
+
+    async def get(self, key: Key) -> Row | None:
+        raise KeyError(f"no route to {key[0]!s}")

@@ -1,0 +1,25 @@
+"""`Bounded`: a cache of results that depend on what users ask, which never grows without end."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+__all__ = ["Bounded"]
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Bounded(dict[Key, Value]):
+    """A dict that is emptied before it would hold more than `most` entries; safe to share between threads."""
+
+    __slots__ = ("_most",)
+
+    def __init__(self, most: int = 256) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        if len(self) >= self._most:
+            self.clear()
+        super().__setitem__(key, value)

@@ -1,0 +1,29 @@
+"""`RuledPostgreSQLTable`: a table of a transaction whose fields have rules."""
+
+from __future__ import annotations
+
+from structable.spi import Range, TableStatistics
+from structable.spi.row_rules import RowRules
+from structable.spi.ruled_table import RuledTable
+
+from .sql.binding import TableBinding
+from .table import PostgreSQLTable
+
+__all__ = ["RuledPostgreSQLTable"]
+
+
+class RuledPostgreSQLTable(RuledTable):
+    """What a transaction and a storage need of the table under the rules, which keeps its rules when it is renewed."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, table: PostgreSQLTable, rules: RowRules) -> None:
+        super().__init__(table, rules)
+        self._inner = table
+
+    @property
+    def binding(self) -> TableBinding:
+        return self._inner.binding
+
+    def statistics(self, range: Range) -> TableStatistics:
+        return self._inner.statistics(range)

@@ -1,0 +1,105 @@
+"""All tables of a store as a folder of files, and back: a dump that any store restores."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+from structable.spi import SharedSnapshot, Storage, TableSpecification, UnsupportedOperationError, WriteMode
+
+from .copying import Target, planned_target
+from .creation import undone
+from .errors import UsageProblem
+from .file_options import FileForm
+from .importing import FileImport
+from .output import open_output, open_writer
+from .progress import progress
+from .snapshots import snapshot_batches
+from .specifications import read_specification, specification_text
+
+__all__ = ["export_all", "import_all"]
+
+_DEFAULT = "parquet"
+_SPECIFICATION = ".toml"
+
+
+def export_all(storage: Storage, folder: str, format_: str | None) -> None:
+    """Write each table of a store to two files of a folder: its specification, and its rows, all of one snapshot."""
+    form = format_ or _DEFAULT
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    if any(place.iterdir()):
+        raise UsageProblem(f"{folder} is not empty; name a new folder")
+    specs = [storage.admin.get_specification(name) for name in storage.admin.list()]
+    with _shared(storage) as snapshot:
+        for spec in specs:
+            rows = _export(storage, snapshot, spec, place / f"{spec.name}.{form}", form)
+            # Behind the rows: without it they are not restored.
+            with open_output(str(place / f"{spec.name}{_SPECIFICATION}")) as stream:
+                stream.write(specification_text(spec, "toml").encode())
+            typer.echo(f"{rows:,} rows of table {spec.name} are in {place / spec.name}.{form}", err=True)
+
+
+@contextlib.contextmanager
+def _shared(storage: Storage) -> Iterator[SharedSnapshot | None]:
+    try:
+        snapshot = storage.share_snapshot()
+    except UnsupportedOperationError:
+        yield None
+        return
+    with snapshot:
+        yield snapshot
+
+
+def _export(storage: Storage, snapshot: SharedSnapshot | None, spec: TableSpecification, file: Path, form: str) -> int:
+    rows = 0
+    with (
+        open_output(str(file)) as stream,
+        open_writer(form, stream, str(file), spec.fields, spec.primary_key) as writer,
+        progress(f"export {spec.name}") as advance,
+    ):
+        found = snapshot_batches(storage, spec.name, spec.field_names, unordered=True, snapshot=snapshot)
+        with contextlib.closing(found):
+            for fraction, batch in found:
+                writer.write(batch)
+                rows += batch.num_rows
+                advance(fraction, rows)
+        advance(1.0, rows)
+    return rows
+
+
+def import_all(
+    storage: Storage,
+    folder: str,
+    mode: WriteMode | None,
+    job_id: str | None,
+    form: FileForm,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Make the tables of a folder that `export_all` wrote, where they are missing, and write their rows."""
+    files = sorted(Path(folder).glob(f"*{_SPECIFICATION}"))
+    if not files:
+        raise UsageProblem(f"{folder} has no specifications of tables, which end in {_SPECIFICATION}")
+    targets: list[tuple[Target, Path]] = []
+    for file in files:
+        rows = [one for one in sorted(file.parent.glob(f"{file.stem}.*")) if one.suffix != _SPECIFICATION]
+        if len(rows) != 1:
+            names = ", ".join(one.name for one in rows) or "none"
+            raise UsageProblem(f"{file}: one file with the rows of the table must be beside it; there are {names}")
+        targets.append((planned_target(storage, read_specification(str(file)), mode, job_id), rows[0]))
+    for target, file in targets:
+        if dry_run and not target.exists:
+            typer.echo(f"table {target.spec.name} would be created, with the rows of {file}", err=True)
+            continue
+        if not target.exists:
+            storage.admin.create(target.spec)
+        name = target.spec.name
+        chosen = mode or WriteMode.INSERT
+        given = target.job_id if job_id is not None else None
+        with undone(storage, None if target.exists else target.spec):
+            FileImport(storage, name, str(file), str(file), None, form, chosen, None, given, dry_run, yes).run()

@@ -1,0 +1,191 @@
+"""The options of files that other programs wrote: their columns, their CSV dialect, and the form of their values."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+from zoneinfo import ZoneInfo
+
+import typer
+
+from .errors import UsageProblem
+from .file_columns import ColumnChoice
+from .output import TAB_SUFFIXES
+from .text_form import TextForm
+
+if TYPE_CHECKING:
+    from .csv_dialect import CsvDialect
+
+__all__ = ["FileForm", "FileFormat", "with_file_options"]
+
+FileFormat = Annotated[
+    Literal["csv", "json", "arrow", "parquet"] | None,
+    typer.Option("--format", help="The file's format; by default that of its extension.", show_default=False),
+]
+
+_OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
+_CSV, _TEXT = "Options of CSV files", "Values as text, in CSV and JSON"
+
+
+def _option(group: str, help_: str, metavar: str = "CHARACTER") -> typer.models.OptionInfo:
+    found: typer.models.OptionInfo = typer.Option(
+        metavar=metavar, help=help_, rich_help_panel=group, show_default=False
+    )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """The options of one file."""
+
+    columns: ColumnChoice
+    text: TextForm
+    delimiter: str | None
+    quote: str | None
+    escape: str | None
+    text_options: tuple[str, ...]
+    """The names of those given that only text has."""
+
+    def dialect(self, place: str) -> CsvDialect:
+        """Return the CSV dialect of a file: with tabs if its name ends in .tsv."""
+        from .csv_dialect import CsvDialect
+
+        delimiter = self.delimiter or ("\t" if place.lower().endswith(TAB_SUFFIXES) else ",")
+        quote = '"' if self.quote is None else self.quote
+        escape = self.escape or ""
+        if delimiter in (quote, escape):
+            raise UsageProblem(f"--delimiter is {delimiter!r}, and so is the quote or the escape; they must differ")
+        return CsvDialect(delimiter, quote, escape)
+
+    def check(self, kind: str) -> None:
+        """Check that the options given are of a format.
+
+        Raises
+        ------
+        UsageProblem
+            If one is not.
+        """
+        csv = [f"--{name}" for name in ("delimiter", "quote", "escape") if getattr(self, name) is not None]
+        wrong = csv if kind == "json" else [*csv, *self.text_options] if kind != "csv" else []
+        if wrong:
+            wanted = "CSV" if csv else "CSV or JSON"
+            raise UsageProblem(f"{', '.join(wrong)}: the file is {kind}, and only {wanted} has this")
+
+
+def with_file_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose parameter `form` is made of the options of files."""
+    options = inspect.signature(_form, eval_str=True).parameters
+    own = inspect.signature(command, eval_str=True).parameters
+    names = [name for name in own if name != "form"]
+
+    @functools.wraps(command)
+    def run(**given: object) -> None:
+        form = _form(**{name: given.pop(name) for name in options})  # type: ignore[arg-type]  # as Typer parsed them
+        command(**given, form=form)
+
+    parameters = [*(own[name] for name in names), *options.values()]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def _form(
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=FIELD", help="The field of a column; repeat it for others.", show_default=False),
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="FIELDS", help="Only these fields, separated by commas.", show_default=False)
+    ] = None,
+    skip_unknown: Annotated[
+        bool, typer.Option("--skip-unknown", help="Leave out columns that are no fields, or that no field takes.")
+    ] = False,
+    delimiter: Annotated[
+        str | None, _option(_CSV, "What separates cells; by default a comma, or a tab in .tsv.")
+    ] = None,
+    quote: Annotated[str | None, _option(_CSV, 'What cells are quoted with, by default "; empty for nothing.')] = None,
+    escape: Annotated[
+        str | None, _option(_CSV, "What stands before a quote inside quotes, as in Spark's and MySQL's files.")
+    ] = None,
+    null: Annotated[
+        list[str] | None,
+        _option(_CSV, "The text of null, beside the empty cell, such as NA; repeat it for others.", "TEXT"),
+    ] = None,
+    date_format: Annotated[str, _option(_TEXT, "Of dates, such as %d.%m.%Y, as in Python's strptime.", "FORMAT")] = "",
+    timestamp_format: Annotated[str, _option(_TEXT, "Of timestamps, likewise.", "FORMAT")] = "",
+    time_zone: Annotated[
+        str | None, _option(_TEXT, "Of timestamps without one, such as Europe/Berlin, UTC or +02:00.", "ZONE")
+    ] = None,
+    decimal: Annotated[Literal[".", ","], _option(_TEXT, "The decimal mark.", "MARK")] = ".",
+    true: Annotated[list[str] | None, _option(_TEXT, "The text of true; repeat it for others.", "TEXT")] = None,
+    false: Annotated[list[str] | None, _option(_TEXT, "The text of false; repeat it for others.", "TEXT")] = None,
+) -> FileForm:
+    given = {
+        "--null": null,
+        "--date-format": date_format,
+        "--timestamp-format": timestamp_format,
+        "--time-zone": time_zone,
+        "--decimal": decimal != ".",
+        "--true": true,
+        "--false": false,
+    }
+    only = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
+    if bool(true) != bool(false):
+        raise UsageProblem("--true and --false are given together: there is no other text of the other")
+    form = TextForm(
+        tuple(null or ()),
+        date_format,
+        timestamp_format,
+        _zone(time_zone),
+        decimal,
+        tuple(true or ()),
+        tuple(false or ()),
+    )
+    return FileForm(
+        ColumnChoice(dict(_renamed(one) for one in rename or ()), only, skip_unknown),
+        form,
+        _character("delimiter", delimiter),
+        _character("quote", quote, optional=True),
+        _character("escape", escape, optional=True),
+        tuple(name for name, value in given.items() if value),
+    )
+
+
+def _renamed(text: str) -> tuple[str, str]:
+    column, mark, name = text.rpartition("=")
+    if not mark or not name:
+        raise UsageProblem(f"--rename {text!r} is not COLUMN=FIELD")
+    return column, name
+
+
+def _character(name: str, text: str | None, *, optional: bool = False) -> str | None:
+    if text is None or (optional and not text):
+        return text
+    if len(text) > 1 and text.startswith("\\"):  # as \t, which shells pass on as it is
+        with contextlib.suppress(UnicodeError):  # it is refused below
+            text = text.encode("ascii").decode("unicode_escape")
+    if len(text) != 1 or not text.isascii() or text in "\r\n\0":
+        raise UsageProblem(f"--{name} is {text!r}; it must be one character of ASCII, and no end of a line")
+    return text
+
+
+def _zone(name: str | None) -> dt.tzinfo | None:
+    if name is None:
+        return None
+    if match := _OFFSET.fullmatch(name):
+        offset = dt.timedelta(hours=int(match[2]), minutes=int(match[3]))
+        if offset < dt.timedelta(days=1):
+            return dt.timezone(-offset if match[1] == "-" else offset)
+    try:
+        return dt.UTC if name.upper() in ("UTC", "Z") else ZoneInfo(name)
+    except (OSError, ValueError, KeyError):
+        raise UsageProblem(
+            f"--time-zone is {name!r}, which this machine does not know; give a name like Europe/Berlin, or an offset "
+            "like +02:00"
+        ) from None

@@ -1,0 +1,176 @@
+"""One file as one atomic write job; in bounded memory."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import typer
+
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    InvalidFieldError,
+    RecordExistsError,
+    StagedWrite,
+    Storage,
+    TableSpecification,
+    UnsupportedOperationError,
+    WriteJob,
+    WriteMode,
+)
+from structable.spi.rules.keyless import check_mode
+
+from .confirmation import confirm
+from .errors import CommandError, UsageProblem
+from .file_options import FileForm
+from .jobs import commit, write_job
+from .progress import Advance, progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .source import Source
+
+__all__ = ["FileImport"]
+
+_KEY_BYTES = 64 * 1024 * 1024
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FileImport:
+    """The import of a file into a table."""
+
+    storage: Storage
+    table: str
+    place: str
+    name: str
+    """The file, in messages."""
+    format_: str | None
+    form: FileForm
+    mode: WriteMode | None
+    expect_rows: int | None
+    job_id: str | None
+    dry_run: bool
+    yes: bool
+    is_new: bool = False
+    """Whether the table was made for the file."""
+
+    def run(self) -> None:
+        """Write the rows, and say so."""
+        spec = self.storage.admin.get_specification(self.table)
+        mode = self.mode or (WriteMode.INSERT if spec.keyless else WriteMode.UPSERT)
+        check_mode(spec, mode)
+        if mode is WriteMode.OVERWRITE and not self.dry_run:
+            confirm(self.storage, self.table, "overwrite", yes=self.yes)
+        # A dry run stages a job, with all of the store's checks, and then aborts it: never under the user's id.
+        name = self.job_id if self.job_id and not self.dry_run else f"structable-import-{uuid.uuid4()}"
+        keeps = self.job_id is not None and not self.dry_run
+        with self._open(spec, mode) as source, write_job(self.storage, self.table, mode, name, keep=keeps) as job:
+            if job.committed:
+                typer.echo(f"job {name} was already committed; nothing was done", err=True)
+                return
+            keys = _KeyCount(spec)
+            try:
+                done = self._written(source, job, keys)
+            except (InvalidFieldError, UnsupportedOperationError) as error:
+                raise source.locate(error) from error
+            except CommitOutcomeUnknownError as error:
+                raise CommandError(f"{error}; run the same import with --job-id {name} to be sure") from error
+            except RecordExistsError as error:
+                if self.is_new:
+                    raise self._twice(spec, error) from error
+                raise
+        if self.dry_run:
+            typer.echo(f"{keys} of {source.name} fit table {self.table}; nothing was written", err=True)
+        elif done:
+            typer.echo(f"{keys} of {source.name} {_fate(spec, mode)} table {self.table} (job {name})", err=True)
+        else:
+            typer.echo(f"job {name} was already committed; nothing was done", err=True)
+
+    def _open(self, spec: TableSpecification, mode: WriteMode) -> Source:
+        from .file_columns import FileColumns
+        from .sources import open_source
+
+        source = open_source(FileColumns(spec, mode, self.form.columns), self.place, self.format_, self.form)
+        source.name = self.name
+        return source
+
+    def _written(self, source: Source, job: WriteJob, keys: _KeyCount) -> bool:
+        """Return whether this made the rows visible, or a dry run found them right."""
+        with progress(f"import {self.table}") as advance:
+            staged: list[StagedWrite] = []
+            # The batches of one call of `stage` have the same columns.
+            for number, (_, batches) in enumerate(
+                groupby(self._counted(source, keys, advance), lambda batch: batch.schema.names)
+            ):
+                staged.append(self.storage.stage(job, number, 0, batches))
+            if self.dry_run:
+                self.storage.abort_write(job)
+                return True
+            return commit(self.storage, job, staged)
+
+    def _counted(self, source: Source, keys: _KeyCount, advance: Advance) -> Iterator[pa.RecordBatch]:
+        for batch in source.batches():
+            yield batch
+            keys.add(batch)
+            advance(source.fraction, keys.rows)
+        if self.expect_rows is not None and keys.rows != self.expect_rows:
+            raise UsageProblem(
+                f"{source.name} has {keys.rows:,} rows, --expect-rows says {self.expect_rows:,}; nothing was written"
+            )
+
+    def _twice(self, spec: TableSpecification, error: RecordExistsError) -> UsageProblem:
+        """Return the error for a key that several rows of the file have, which names them."""
+        with self._open(spec, WriteMode.INSERT) as source:
+            places = source.places_of(spec.primary_key, error.key)
+        shown = ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
+        return UsageProblem(
+            f"{self.name}: rows share the key {error.key!r}, which must be unique: {shown}; name further fields by "
+            "--primary-key, or give a --mode: with replace the last of them counts, with upsert they are merged"
+        )
+
+
+class _KeyCount:
+    """Counts rows, and different keys, of which two rows may share one, as long as they fit in 64 MiB."""
+
+    def __init__(self, spec: TableSpecification) -> None:
+        self._key = list(spec.primary_key)
+        self._batches: list[pa.RecordBatch] | None = []
+        self._bytes = 0
+        self.rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.num_rows
+        if self._key and self._batches is not None:
+            keys = batch.select(self._key)
+            self._bytes += keys.nbytes
+            self._batches.append(keys)
+            if self._bytes > _KEY_BYTES:
+                self._batches = None
+
+    def __str__(self) -> str:
+        rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
+        if not self._batches:
+            return rows
+        import pyarrow as pa
+
+        different = pa.Table.from_batches(self._batches).group_by(self._key).aggregate([]).num_rows
+        keys = "1 key" if different == 1 else f"{different:,} different keys"
+        return rows if different == self.rows else f"{rows} ({keys})"
+
+
+def _fate(spec: TableSpecification, mode: WriteMode) -> str:
+    if mode is WriteMode.UPSERT and spec.table_options.merges:
+        return "are merged into"
+    return _FATES.get(mode, "are in")
+
+
+_FATES = {
+    WriteMode.DELETE: "are no longer in",
+    WriteMode.OVERWRITE: "are all that is in",
+    WriteMode.CHANGES: "are applied to",
+}

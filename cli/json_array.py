@@ -1,0 +1,114 @@
+"""The elements of a JSON array, read part by part."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator
+from typing import BinaryIO
+
+__all__ = ["ArrayError", "array_elements"]
+
+_PART = 1024 * 1024
+_LARGEST = 64 * 1024 * 1024
+_SPACE = " \t\r\n"
+_DECODER = json.JSONDecoder()
+
+
+class ArrayError(ValueError):
+    """The array is not one, at a line."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+def array_elements(begin: bytes, stream: BinaryIO, lines_before: int) -> Iterator[tuple[int, str]]:
+    """Yield the texts of the elements, each with the number of its first line.
+
+    Raises
+    ------
+    ArrayError
+        If an element is no JSON or the array does not end, with nothing after it.
+    """
+    text = _Text(begin, stream, lines_before + 1)
+    text.skip("[")
+    if text.peek() == "]":
+        text.skip("]")
+    else:
+        while True:
+            yield text.line, text.element()
+            if text.peek() != ",":
+                break
+            text.skip(",")
+            text.peek()
+        if text.peek() != "]":
+            raise ArrayError(text.line, "a comma, or the end of the array, is missing behind an element")
+        text.skip("]")
+    if text.peek():
+        raise ArrayError(text.line, "more follows the end of the array")
+
+
+class _Text:
+    """The text that was read and not yet taken."""
+
+    def __init__(self, begin: bytes, stream: BinaryIO, line: int) -> None:
+        self._stream = stream
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        self._text = ""
+        self._at = 0
+        self._ended = False
+        self.line = line
+        self._take(begin)
+        self.peek()
+
+    def _take(self, content: bytes) -> None:
+        try:
+            more = self._utf8.decode(content, final=self._ended)
+        except UnicodeDecodeError as error:
+            lines = self._text.count("\n", self._at) + content.count(b"\n", 0, error.start)
+            raise ArrayError(self.line + lines, "the text is not UTF-8") from None
+        self._text, self._at = self._text[self._at :] + more, 0
+
+    def _read(self) -> bool:
+        if self._ended:
+            return False
+        part = self._stream.read(_PART)
+        self._ended = not part
+        self._take(part)
+        return True
+
+    def peek(self) -> str:
+        """Return the next character that is no space, without taking it; nothing at the end."""
+        while True:
+            while self._at < len(self._text) and self._text[self._at] in _SPACE:
+                self.line += self._text[self._at] == "\n"
+                self._at += 1
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._read():
+                return ""
+
+    def skip(self, mark: str) -> None:
+        """Take a character that was seen."""
+        self._at += len(mark)
+
+    def element(self) -> str:
+        """Take the text of the next element."""
+        while True:
+            try:
+                _, end = _DECODER.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                if len(self._text) - self._at > _LARGEST or not self._read():
+                    line = self.line + self._text.count("\n", self._at, error.pos)
+                    column = error.pos - self._text.rfind("\n", 0, error.pos)
+                    raise ArrayError(line, f"{error.msg} at column {column}") from None
+                continue
+            except RecursionError:
+                raise ArrayError(self.line, "the object is nested too deeply") from None
+            if end == len(self._text) and self._read():
+                continue  # a number may go on
+            text = self._text[self._at : end]
+            self._at = end
+            self.line += text.count("\n")
+            return text

@@ -1,0 +1,132 @@
+"""The type that all texts of a column have: the narrowest that keeps each value as it is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from structable.spi import Field, FieldType
+from structable.spi.literals import LiteralError
+
+from .text_form import TextForm
+
+__all__ = ["DATES", "TextGuess"]
+
+DATES = (FieldType.DATE, FieldType.TIMESTAMP_NTZ, FieldType.TIMESTAMP)
+_ALL = (FieldType.LONG, FieldType.DOUBLE, FieldType.BOOLEAN, *DATES)
+_ALSO = {FieldType.LONG: FieldType.DOUBLE, FieldType.DATE: FieldType.TIMESTAMP_NTZ}
+"""A type whose texts all are texts of another one, too."""
+_MOST_EXACT = 2**53
+_FIRST = 50
+_CASTS: dict[FieldType, pa.DataType] = {
+    FieldType.DATE: pa.date32(),
+    FieldType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    FieldType.TIMESTAMP_NTZ: pa.timestamp("us"),
+}
+
+
+class TextGuess:
+    """The types that the texts seen so far may have.
+
+    A text that a number would change is a string: `007`, and whole numbers beyond a long, or among fractions beyond the
+    digits of a float. So is a column without a text.
+    """
+
+    def __init__(self, form: TextForm, kinds: tuple[FieldType, ...] = _ALL) -> None:
+        self._form = form
+        self._kinds = list(kinds)
+        self._seen = False
+        self._exact = True
+        """Whether a float has all whole numbers up to the largest of those seen last."""
+
+    @property
+    def field_type(self) -> FieldType:
+        """The type."""
+        if not self._seen or not self._kinds:
+            return FieldType.STRING
+        kind = self._kinds[0]
+        zoned = kind is FieldType.TIMESTAMP_NTZ and self._form.time_zone is not None
+        return FieldType.TIMESTAMP if zoned else kind
+
+    def see(self, texts: pa.Array[Any]) -> None:
+        """Take a part of the column into account."""
+        if not self._kinds or texts.null_count == len(texts):
+            return
+        self._seen = True
+        fitting: list[FieldType] = []
+        for kind in self._kinds:
+            if kind in fitting or (not fitting and self._fits(kind, texts)):
+                fitting.append(kind)
+                other = _ALSO.get(kind)
+                if other in self._kinds and (other is not FieldType.DOUBLE or self._exact):
+                    fitting.append(other)
+        self._kinds = list(dict.fromkeys(fitting))
+
+    def _fits(self, kind: FieldType, texts: pa.Array[Any]) -> bool:
+        # A cast that fails takes ten times as long as one that does not.
+        return self._all_fit(kind, texts.slice(0, _FIRST)) and self._all_fit(kind, texts)
+
+    def _all_fit(self, kind: FieldType, texts: pa.Array[Any]) -> bool:
+        form, field = self._form, Field("guess", kind)
+        if kind in (FieldType.LONG, FieldType.DOUBLE):
+            return self._is_number(kind, texts)
+        if not form.is_plain(field):
+            return self._is_read(field, texts)
+        if kind is FieldType.BOOLEAN:
+            return _all(texts, "^(?i:true|false)$")
+        return _cast(texts, _CASTS[kind])
+
+    def _is_read(self, field: Field, texts: pa.Array[Any]) -> bool:
+        different: Any = texts.unique()
+        try:
+            for text in different.to_pylist():
+                if text is not None:
+                    self._form.parse(field, text)
+        except LiteralError:
+            return False
+        return True
+
+    def _is_number(self, kind: FieldType, texts: pa.Array[Any]) -> bool:
+        plain: Any = texts
+        if self._form.decimal == "," and kind is FieldType.DOUBLE:
+            if pc.any(pc.match_substring(plain, ".")).as_py():
+                return False
+            plain = pc.replace_substring(plain, ",", ".")
+        for begin in ("0", "-0"):
+            # What begins with a zero, and is neither zero nor a fraction, is no number but a code.
+            if pc.any(pc.starts_with(plain, begin)).as_py() and _any(plain, f"^{begin}[^.eE]"):
+                return False
+        try:
+            numbers: Any = plain.cast(pa.int64() if kind is FieldType.LONG else pa.float64())
+        except pa.ArrowInvalid:
+            return False
+        self._exact = _is_exact(numbers)
+        if kind is FieldType.LONG:
+            return True
+        if not _all(plain.filter(pc.is_inf(numbers)), "^(?i:[+-]?inf(inity)?)$"):
+            return False  # beyond the largest
+        return self._exact or not _any(plain, r"^[+-]?[0-9]{16,}(\.0*)?$")
+
+
+def _is_exact(numbers: pa.Array[Any]) -> bool:
+    """Return whether a 64-bit float has all whole numbers up to the largest of some numbers."""
+    found: Any = pc.min_max(numbers)
+    return bool(max(abs(found[end].as_py() or 0) for end in ("min", "max")) < _MOST_EXACT)
+
+
+def _cast(texts: pa.Array[Any], kind: pa.DataType) -> bool:
+    try:
+        texts.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _all(texts: pa.Array[Any], pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py())
+
+
+def _any(texts: pa.Array[Any], pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())

@@ -1,0 +1,40 @@
+"""What `structable doctor` says of job queues."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+from structable.datasets import JobState, SystemData
+from structable.datasets.tables.jobs import TABLES
+from structable.spi import Finding, FindingLevel, Range, Storage, col
+
+__all__ = ["findings"]
+
+
+def findings(storage: Storage) -> Iterator[Finding]:
+    """Yield a finding for each queue of each prefix in the store: its jobs past `until`."""
+    names = set(storage.admin.list())
+    for name in sorted(names):
+        prefix = name.removesuffix("jobs")
+        tables = [table.named(prefix + table.name) for table in TABLES]
+        if prefix == name or not names.issuperset(table.name for table in tables):
+            continue
+        if any(table.differences(storage.admin.get_specification(table.name)) for table in tables):
+            continue
+        with SystemData(storage, prefix=prefix).transaction(read_only=True) as s:
+            now = dt.datetime.now(dt.UTC)
+            for queue in s.jobs.queues():
+                running = Range.prefix((queue, JobState.RUNNING.value))
+                late = s.tx.table(name).count([running], where=col("until") < now)
+                yield _finding(f"queue {queue} of {name}", late)
+
+
+def _finding(subject: str, late: int) -> Finding:
+    if not late:
+        return Finding(FindingLevel.OK, subject, "no job is past its timeout")
+    text = (
+        f"{late:,} of its jobs run past their timeout: any worker rescues them if theirs has stopped; "
+        "otherwise their handlers are long"
+    )
+    return Finding(FindingLevel.NOTE, subject, text)

@@ -1,0 +1,67 @@
+"""How jobs change their state: the state belongs to the key, so a job moves from one row to another."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+
+import msgspec
+
+from structable.datasets.errors import LeaseLostError
+from structable.datasets.tables.jobs import JOB_KEYS, JOBS, Job, JobState
+
+from .context import Context
+
+__all__ = ["ended", "error_text", "held", "job_key", "move", "move_all"]
+
+_MOST_ERROR = 10_000
+
+
+def job_key(job: Job) -> tuple[object, ...]:
+    """Return the key of a job's row."""
+    return (job.queue, job.state, job.lane, job.priority, job.due, job.job)
+
+
+def held(context: Context, job: Job) -> Job:
+    """Return the job as it is stored, which its worker still has.
+
+    Raises
+    ------
+    LeaseLostError
+        If it has ended, was rescued, cancelled or claimed again.
+    """
+    stored = context.records(JOBS).get(*job_key(job)) if job.state is JobState.RUNNING else None
+    if stored is None or stored.claims != job.claims:
+        raise LeaseLostError(job.id)
+    return stored
+
+
+def move(context: Context, before: Job, **changes: object) -> Job:
+    """Change a job, its state included, and return it."""
+    after: Job = msgspec.structs.replace(before, **changes)
+    move_all(context, [(before, after)])
+    return after
+
+
+def move_all(context: Context, moves: Iterable[tuple[Job, Job]]) -> None:
+    """Write the rows of changed jobs, and delete those that they had; a rejected one raises before any write."""
+    pairs = list(moves)
+    rows = context.records(JOBS)
+    rows.put_many([after for _, after in pairs])
+    left = [job_key(before) for before, after in pairs if job_key(before) != job_key(after)]
+    rows.table.delete_many(left)  # type: ignore[arg-type] # an IntEnum is an int
+
+
+def ended(context: Context, before: Job, state: JobState, at: dt.datetime, **changes: object) -> Job:
+    """End a job, whose unique key becomes free."""
+    after = move(context, before, state=state, finished=at, **changes)
+    if before.unique_key is not None:
+        context.records(JOB_KEYS).delete(before.queue, before.unique_key)
+    return after
+
+
+def error_text(error: BaseException | str) -> str:
+    """Return an error as a text that every store keeps: no NUL, no lone surrogate, at most 10,000 characters."""
+    if isinstance(error, BaseException):
+        error = f"{type(error).__name__}: {error}"
+    return error[:_MOST_ERROR].encode(errors="backslashreplace").decode().replace("\0", "\\0")

@@ -1,0 +1,122 @@
+"""`Queue`: the claims of one queue's jobs, each a transaction of its own."""
+
+from __future__ import annotations
+
+import datetime as dt
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+
+import msgspec
+
+from structable.datasets.identifiers import check_names
+from structable.datasets.records.cursors import check_limit
+from structable.datasets.tables.jobs import JOB_KEY, JOBS, Job, JobState
+from structable.spi import Range
+
+from .context import Context
+from .job_moves import move_all
+from .jobs import LANES, PRIORITIES
+
+if TYPE_CHECKING:
+    from structable.spi import Value
+
+__all__ = ["Queue"]
+
+Result = TypeVar("Result")
+
+
+class Run(Protocol):
+    """Runs a body in transactions until one commits."""
+
+    def __call__(self, body: Callable[[Context], Result]) -> Result: ...
+
+
+class Queue:
+    """A queue: `system.queue(name)`. Safe to share between threads."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        check_names(queue=name)
+        self.name = name
+        self._run = run
+
+    def claim(self, worker: str, limit: int) -> list[Job]:
+        """Give the worker the first due jobs of the queue, at most `limit`, and return them RUNNING, in their order.
+
+        The order is that of priority, then of the time at which they are due. It is exact but for claims at the same
+        time: after a conflict with another one, a claim looks at fewer lanes, so that the next one is less likely.
+
+        Parameters
+        ----------
+        worker : str
+            Names the worker, for those who look at the jobs.
+        limit : int
+            1 to 1,000.
+
+        Raises
+        ------
+        ValueError
+            If an argument is out of its range.
+        """
+        check_names(worker=worker)
+        check_limit(limit)
+        lanes = LANES
+
+        def take(context: Context) -> list[Job]:
+            nonlocal lanes
+            now = context.now()
+            found = _first(context, self.name, random.sample(range(LANES), lanes), now, limit)
+            if not found and lanes < LANES:
+                found = _first(context, self.name, range(LANES), now, limit)
+            lanes = max(1, lanes // 2)
+            taken = [(job, _claimed(job, worker, now)) for job in found]
+            if taken:
+                move_all(context, taken)
+            return [after for _, after in taken]
+
+        return self._run(take)
+
+
+def _first(context: Context, queue: str, lanes: Sequence[int], now: dt.datetime, limit: int) -> list[Job]:
+    """Return the first due jobs of the lanes: by priority, time and id."""
+    starts = [(queue, JobState.READY.value, lane) for lane in lanes]
+    heads = _heads(context, [Range.prefix(start) for start in starts], limit)
+    delayed = {_lane(key) for key in heads if _order(key)[1] > now}
+    full = {lane for lane, number in Counter(map(_lane, heads)).items() if number == limit}
+    if delayed & full:
+        # Due jobs may lie behind the delayed ones of a higher priority; each priority apart begins with those due.
+        begins = [(*start, priority) for start in starts for priority in range(PRIORITIES)]
+        heads = _heads(context, [Range(begin, (*begin, now), True, True) for begin in begins], limit)
+    keys = heapq.nsmallest(limit, (key for key in heads if _order(key)[1] <= now), key=_order)
+    if not keys:
+        return []
+    rows = context.records(JOBS)
+    return sorted(rows.get_many(keys), key=lambda job: (job.priority, job.due, job.job))
+
+
+def _heads(context: Context, ranges: Sequence[Range], limit: int) -> list[tuple[Value, ...]]:
+    """Return the first keys of each range: of all heads few are taken, and their arguments may be large."""
+    table = context.records(JOBS).table
+    with table.multi_scan(ranges, columns=JOB_KEY, limit_per_range=limit) as rows:
+        return [row.key for row in rows]
+
+
+def _lane(key: tuple[Value, ...]) -> Value:
+    return key[2]
+
+
+def _order(key: tuple[Value, ...]) -> tuple[int, dt.datetime, str]:
+    return cast("tuple[int, dt.datetime, str]", key[3:])
+
+
+def _claimed(job: Job, worker: str, now: dt.datetime) -> Job:
+    return msgspec.structs.replace(
+        job,
+        state=JobState.RUNNING,
+        worker=worker,
+        until=now + dt.timedelta(seconds=job.timeout),
+        attempt=job.attempt + 1,
+        claims=job.claims + 1,
+    )

@@ -1,0 +1,58 @@
+"""Migrations: the schema of a table changes while services run.
+
+A folder of revisions says what changes; a `Migrator` takes a store through them; a program says by `Schema` which
+revision it is of. docs/migrations.md is the guide.
+"""
+
+from __future__ import annotations
+
+from .autogenerate import Differences, differences
+from .backfill import Mapper
+from .background import Background
+from .errors import (
+    IrreversibleError,
+    LiveClientsError,
+    MigrationError,
+    MigrationLockedError,
+    NotReadyError,
+    RevisionChangedError,
+    RevisionError,
+    SchemaAheadError,
+    SchemaBehindError,
+    VerificationError,
+)
+from .folder import Folder, Revision
+from .migrator import Migrator
+from .plans import PlannedOperation, PlannedRevision
+from .recorder import Recorder
+from .schema import Schema
+from .states import State
+from .status import RevisionStatus
+from .throttle import Throttle
+
+__all__ = [
+    "Background",
+    "Differences",
+    "Folder",
+    "IrreversibleError",
+    "LiveClientsError",
+    "Mapper",
+    "MigrationError",
+    "MigrationLockedError",
+    "Migrator",
+    "NotReadyError",
+    "PlannedOperation",
+    "PlannedRevision",
+    "Recorder",
+    "Revision",
+    "RevisionChangedError",
+    "RevisionError",
+    "RevisionStatus",
+    "Schema",
+    "SchemaAheadError",
+    "SchemaBehindError",
+    "State",
+    "Throttle",
+    "VerificationError",
+    "differences",
+]

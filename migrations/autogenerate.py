@@ -1,0 +1,224 @@
+"""What differs between a store's tables and the specifications of a program, as operations of a revision."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from structable.spi import Derived, Field, Renamed, Storage, TableNotFoundError, TableSpecification
+from structable.spi.fields import widens
+
+from .errors import RevisionError
+from .folder import Folder, Revision
+from .functions import put_on_path
+from .history import RevisionRow
+from .operations import (
+    AddField,
+    AddIndex,
+    CreateTable,
+    DropField,
+    DropIndex,
+    DropRule,
+    DropTable,
+    Operation,
+    RenameField,
+    WidenField,
+)
+
+__all__ = ["Differences", "differences", "specifications_named"]
+
+
+@dataclass(slots=True)
+class Differences:
+    """What a revision would have to do.
+
+    Parameters
+    ----------
+    up, contract : list of Operation
+        The operations.
+    renames : list of RenameField
+        Renames that may be meant where a field vanished and another of its type was added.
+    """
+
+    up: list[Operation] = field(default_factory=list)
+    contract: list[Operation] = field(default_factory=list)
+    renames: list[RenameField] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.up or self.contract)
+
+
+def specifications_named(name: str, folder: Path) -> list[TableSpecification]:
+    """Import the specifications of a program, "package:SPECIFICATIONS".
+
+    Raises
+    ------
+    RevisionError
+        If there are none of this name, or it is no list of specifications.
+    """
+    put_on_path(folder)
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RevisionError(
+            f"the target {name!r} cannot be imported: {error}; name it as package:SPECIFICATIONS"
+        ) from error
+    specs = list(found.values() if isinstance(found, Mapping) else found) if isinstance(found, Iterable) else [found]
+    if not all(isinstance(one, TableSpecification) for one in specs):
+        raise RevisionError(f"the target {name!r} is no list of TableSpecification")
+    return specs
+
+
+def differences(
+    storage: Storage, target: Iterable[TableSpecification], folder: Folder, rows: Mapping[int, RevisionRow]
+) -> Differences:
+    """Compare the tables of a store with specifications.
+
+    What an unfinished contract drops counts as dropped. A table that the specifications do not have is one only if a
+    revision made it: others belong to others.
+
+    Raises
+    ------
+    RevisionError
+        If a revision of the folder is not up, or a table cannot become what its specification says.
+    """
+    revisions = folder.revisions()
+    for one in revisions:
+        row = rows.get(one.number)
+        if row is None or not row.state.ready:
+            raise RevisionError(f"revision {one.number} is not up in this store; run 'structable migrate up' first")
+    dropped = _Dropped(row for row in rows.values() if row.state.ready)
+    found = Differences()
+    wanted = {spec.name: spec for spec in target}
+    for name in sorted(wanted):
+        try:
+            before = storage.admin.get_specification(name) if storage.admin.exists(name) else None
+        except TableNotFoundError:
+            before = None
+        if before is None or name in dropped.tables:
+            _create(found, wanted[name])
+        else:
+            _compare(found, dropped.without(before), wanted[name])
+    for name in _made(revisions):
+        if name not in wanted and name not in dropped.tables and storage.admin.exists(name):
+            found.contract.append(DropTable(name))
+    return found
+
+
+class _Dropped:
+    """What contracts take away, those that are not finished included."""
+
+    def __init__(self, rows: Iterable[RevisionRow]) -> None:
+        self.tables: set[str] = set()
+        self._fields: set[tuple[str, str]] = set()
+        self._indexes: set[tuple[str, str]] = set()
+        self._rules: set[tuple[str, str]] = set()
+        for row in sorted(rows, key=lambda row: row.number):
+            for operation in row.operations.up:  # what is added again is there again
+                match operation:
+                    case CreateTable(specification):
+                        self.tables.discard(specification.name)
+                        self._fields -= {(specification.name, name) for name in specification.field_names}
+                        self._indexes -= {(specification.name, name) for name in specification.indexes}
+                    case AddField(table, one):
+                        self._fields.discard((table, one.name))
+                        self._rules.discard((table, one.name))
+                    case AddIndex(table, name):
+                        self._indexes.discard((table, name))
+                    case RenameField(table, _, new):
+                        self._fields.discard((table, new))
+            for operation in row.operations.contracts:
+                match operation:
+                    case DropTable(table):
+                        self.tables.add(table)
+                    case DropField(table, name):
+                        self._fields.add((table, name))
+                    case RenameField(table, old, _):
+                        self._fields.add((table, old))
+                    case DropIndex(table, name):
+                        self._indexes.add((table, name))
+                    case DropRule(table, name):
+                        self._rules.add((table, name))
+
+    def without(self, spec: TableSpecification) -> TableSpecification:
+        """Return a table without what contracts take away."""
+        gone = {name for name in spec.field_names if (spec.name, name) in self._fields}
+        rules = [
+            rule
+            for rule in spec.rules
+            if not (isinstance(rule, Renamed) and (rule.old in gone or rule.new in gone))
+            and not (isinstance(rule, Derived) and (rule.field in gone or (spec.name, rule.field) in self._rules))
+        ]
+        return spec.evolve(
+            fields=[one for one in spec.fields if one.name not in gone],
+            indexes=[name for name in spec.indexes if name not in gone and (spec.name, name) not in self._indexes],
+            rules=[
+                Derived(rule.field, rule.source, rule.function, rule.ready) if isinstance(rule, Derived) else rule
+                for rule in rules
+                if not (isinstance(rule, Derived) and rule.source in gone)
+            ],
+        )
+
+
+def _made(revisions: Iterable[Revision]) -> list[str]:
+    return sorted(
+        {one.table for revision in revisions for one in revision.operations.up if isinstance(one, CreateTable)}
+    )
+
+
+def _create(found: Differences, spec: TableSpecification) -> None:
+    derived = [rule for rule in spec.rules if isinstance(rule, Derived)]
+    found.up.append(CreateTable(spec.evolve(rules=[])))
+    found.up += [AddField(spec.name, spec.field(rule.field), rule.function, rule.source) for rule in derived]
+    if any(isinstance(rule, Renamed) for rule in spec.rules):
+        raise RevisionError(f"table {spec.name!r} is new and has a renamed field; leave the old name out")
+
+
+def _compare(found: Differences, before: TableSpecification, wanted: TableSpecification) -> None:
+    name = wanted.name
+    if before.primary_key != wanted.primary_key:
+        raise RevisionError(
+            f"table {name!r} has the key ({', '.join(before.primary_key)}) and cannot "
+            f"get ({', '.join(wanted.primary_key)}); make a new table, which the old one's feed fills"
+        )
+    if {**before.options, **wanted.options} != dict(before.options):
+        raise RevisionError(f"table {name!r} has the options {dict(before.options)!r}; no revision changes options")
+    rules = {rule.field: rule for rule in wanted.rules if isinstance(rule, Derived)}
+    present = {rule.field for rule in before.rules if isinstance(rule, Derived)}
+    renames = {rule.new: rule.old for rule in wanted.rules if isinstance(rule, Renamed)}
+    added: list[Field] = []
+    for one in wanted.fields:
+        rule = rules.get(one.name)
+        if one.name not in before:
+            added.append(one)
+            if one.name in renames:
+                found.up.append(RenameField(name, renames[one.name], one.name))
+            elif rule is not None:
+                found.up.append(AddField(name, one, rule.function, rule.source))
+            else:
+                found.up.append(AddField(name, one))
+            continue
+        old = before.field(one.name)
+        if widens(old, one) and one.name not in wanted.primary_key:
+            found.up.append(WidenField(name, one))
+        elif old != one and not widens(one, old):
+            raise RevisionError(
+                f"table {name!r}: {old} cannot become {one.type_text}; add a field of another name, and derive it"
+            )
+        if rule is not None and one.name not in present:
+            found.up.append(AddField(name, one, rule.function, rule.source))
+    found.up += [AddIndex(name, one) for one in wanted.indexes if one not in before.indexes]
+    gone = [one for one in before.fields if one.name not in wanted]
+    found.contract += [DropIndex(name, one) for one in before.indexes if one not in wanted.indexes and one in wanted]
+    found.contract += [DropField(name, one.name) for one in gone if one.name not in renames.values()]
+    for old in gone:
+        for new in added:
+            if new.name not in rules and new.name not in renames and _same_type(old, new):
+                found.renames.append(RenameField(name, old.name, new.name))
+
+
+def _same_type(one: Field, other: Field) -> bool:
+    return (one.type, one.precision, one.scale) == (other.type, other.precision, other.scale)

@@ -1,0 +1,127 @@
+"""One batch of a part: a snapshot transaction that changes rows and moves the cursor, so that none is done twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from structable.spi import Row, StructableError, Transaction, Value
+
+from .clocks import Clock
+from .errors import MigrationError
+from .fills import Fill
+from .history import History
+from .key_texts import range_of_texts, text_of_key
+from .lease import check_epoch
+
+__all__ = ["INDEX_PART", "MOST_BYTES", "MOST_ROWS", "Batch", "TaskKey", "do_batch", "transform"]
+
+INDEX_PART = -1
+"""The part in whose row the rows are counted that an index covers, while it is built."""
+MOST_ROWS = 5_000
+MOST_BYTES = 4 * 1024**2
+
+
+class TaskKey(NamedTuple):
+    """The key of a part's row in the table of tasks."""
+
+    revision: int
+    operation: int
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a batch did.
+
+    Parameters
+    ----------
+    seen, changed, failed : int
+        Rows that it looked at, changed, and that have no value that fits.
+    done : bool
+        Whether the part has no further rows.
+    """
+
+    seen: int
+    changed: int
+    failed: int
+    done: bool
+
+
+def do_batch(history: History, key: TaskKey, fill: Fill, *, rows: int, lost: int, epoch: int, clock: Clock) -> Batch:
+    """Do the next rows of a part, at most `rows` and 4 MiB, in one transaction.
+
+    Parameters
+    ----------
+    lost : int
+        Rows whose work conflicts have undone since the last batch; they are counted with this one.
+    epoch : int
+        The runner's, without whose lease nothing is done.
+
+    Raises
+    ------
+    TransactionConflictError
+        If a user or another runner changed the same rows or part meanwhile; nothing was done.
+    MigrationError
+        If the lease was lost; or with the row's key, if a row cannot be changed.
+    """
+    with history.storage.transaction() as tx:
+        check_epoch(tx, history, epoch)
+        tasks = history.tasks(tx)
+        task = tasks.read(key)
+        if task is None:
+            raise MigrationError(f"the store has no part {key.part} of operation {key.operation}; run 'up' again")
+        if task.done:
+            return Batch(0, 0, 0, True)
+        batch, cursor = transform(tx, fill, task, rows)
+        tasks.update(
+            {
+                **key._asdict(),
+                "cursor": task.cursor if cursor is None else cursor,
+                "seen": task.seen + batch.seen,
+                "changed": task.changed + batch.changed,
+                "failed": task.failed + batch.failed,
+                "conflicts": task.conflicts + lost,
+                "done": batch.done,
+                "updated": clock(),
+            }
+        )
+    return batch
+
+
+def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch, str | None]:
+    """Change the next rows of a part in a transaction; return what was done, and the last row's key as a text."""
+    table = fill.open(tx)
+    spec = table.specification
+    part = range_of_texts(spec, task.begin, task.end, task.cursor)
+    names, change = spec.primary_key, fill.change
+    seen = failed = size = 0
+    changes: list[dict[str, Value]] = []
+    last: tuple[Value, ...] | None = None
+    with fill.scan(table, part, rows) as found:
+        for row in found:
+            last = row.key
+            try:
+                changed, unfit = change(row)
+            except Exception as error:
+                raise _refused(fill, last, error) from error
+            seen += 1
+            failed += unfit
+            if changed is not None:
+                changes.append({**dict(zip(names, last, strict=True)), **changed})
+            for value in row.astuple():
+                if isinstance(value, str | bytes):
+                    size += len(value)
+            if size > MOST_BYTES:
+                break
+        else:
+            size = 0
+    if changes:
+        table.update_many(changes)
+    done = size <= MOST_BYTES and seen < rows
+    return Batch(seen, len(changes), failed, done), None if last is None else text_of_key(spec, last)
+
+
+def _refused(fill: Fill, key: tuple[Value, ...], error: Exception) -> MigrationError:
+    what = str(error) if isinstance(error, StructableError) else f"{type(error).__name__}: {error}"
+    return MigrationError(f"table {fill.table!r}, row {key!r}: {what}")

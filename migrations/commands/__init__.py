@@ -1,0 +1,1 @@
+"""The commands of migrations; they need the extra `cli`."""

@@ -1,0 +1,69 @@
+"""What the commands print of revisions, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from structable.migrations.plans import PlannedRevision
+from structable.migrations.states import State
+from structable.migrations.status import RevisionStatus
+
+__all__ = ["plan_lines", "status_lines"]
+
+
+def status_lines(statuses: Sequence[RevisionStatus]) -> Iterator[str]:
+    """Yield a line for each revision, and one for what stopped it."""
+    width = max((len(one.name) for one in statuses), default=0)
+    for one in statuses:
+        yield f"{one.number:04} {one.name:<{width}}  {one.progress:<12} {'   '.join(_details(one))}".rstrip()
+        if one.state is State.PAUSED and one.error:
+            yield from (f"     {line}" for line in one.error.splitlines())
+
+
+def _details(one: RevisionStatus) -> Iterator[str]:
+    if one.finished is not None and one.state in (State.READY, State.DONE):
+        yield f"{'contracted' if one.state is State.DONE else 'ready'} {one.finished:%Y-%m-%d}"
+    rows = list(_rows(one))
+    if rows:
+        yield ", ".join(rows)
+    if one.runner is not None and one.state.moving:
+        yield f"runner {one.runner}"
+
+
+def _rows(one: RevisionStatus) -> Iterator[str]:
+    if one.resumes is State.FILLING:
+        yield f"{one.seen:,} of {one.total:,} rows" if one.total else f"{one.seen:,} rows"
+        if one.rate:
+            yield f"{one.rate:,.0f} a second"
+        if one.seen:
+            yield f"{100 * one.conflicts / (one.seen + one.conflicts):.1f} % conflicts"
+        if one.remaining is not None and one.state is State.FILLING:
+            yield f"about {_duration(one.remaining)}"
+    elif one.seen:
+        yield f"{one.changed:,} of {one.seen:,} rows changed"
+    if one.indexed is not None:
+        yield f"index of {one.indexed:,} rows so far"
+    if one.failed:
+        yield f"{one.failed:,} have no value that fits"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def plan_lines(plan: Iterable[PlannedRevision]) -> Iterator[str]:
+    """Yield what `up` would do."""
+    empty = True
+    for revision in plan:
+        empty = False
+        yield f"{revision.number:04} {revision.name}: {revision.title}".rstrip(": ")
+        for one in revision.operations:
+            rows = "" if one.rows is None else f"about {one.rows:,} rows"
+            notes = "; ".join(note for note in (rows, one.locks, one.warning and f"warning: {one.warning}") if note)
+            yield f"  {one.text}" + (f" ({notes})" if notes else "")
+        for text in revision.contract:
+            yield f"  contract: {text}"
+    if empty:
+        yield "nothing to do"

@@ -1,0 +1,213 @@
+"""What an operation does to each existing row: the matter of the backfill and of its verification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from structable.spi import (
+    Derived,
+    Filter,
+    Range,
+    Row,
+    RowIterator,
+    StructuredTable,
+    TableSpecification,
+    Transaction,
+    Value,
+)
+from structable.spi.evaluation import equal
+from structable.spi.field_functions import FieldFunction
+from structable.spi.row_rules import RowRules
+from structable.spi.rules.filters import bind_filter
+from structable.spi.where import WhereError, parse_where
+
+from .errors import MigrationError
+from .functions import function_named
+from .operations import AddField, Operation, RenameField, Rewrite
+from .stored import stored_table
+
+__all__ = ["Changed", "Fill", "fill_of"]
+
+
+class Changed(NamedTuple):
+    """What becomes of a row.
+
+    Parameters
+    ----------
+    changes : mapping or None
+        The fields that change; None if the row is right.
+    failed : bool
+        Whether it has no value that fits, and is null therefore.
+    """
+
+    changes: Mapping[str, Value] | None
+    failed: bool = False
+
+
+class Fill(Protocol):
+    """What an operation does to the rows of a table."""
+
+    @property
+    def table(self) -> str:
+        """The table."""
+
+    @property
+    def verified(self) -> str | None:
+        """The field that must agree with its rule in every row, afterwards; None if no rule says so."""
+
+    def open(self, tx: Transaction) -> StructuredTable:
+        """Return the table in a transaction, as this fill reads and writes it."""
+
+    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
+        """Return the rows to look at, in key order."""
+
+    def change(self, row: Row) -> Changed:
+        """Return what becomes of a row."""
+
+
+def fill_of(operation: Operation, folder: Path) -> Fill | None:
+    """Return what an operation does to rows; None if it does nothing to them."""
+    match operation:
+        case AddField(table, field, derive, source) if derive is not None and source is not None:
+            return DerivedFill(table, field.name, source, derive)
+        case AddField(table, field, default=default) if default is not None:
+            return DefaultFill(table, field.name, default)
+        case RenameField(table, old, new):
+            return RenamedFill(table, old, new)
+        case Rewrite(table, function, where):
+            return RewriteFill(table, function, function_named(function, folder), where)
+    return None
+
+
+class DerivedFill:
+    """Stores what a function makes of a field."""
+
+    def __init__(self, table: str, field: str, source: str, function: FieldFunction) -> None:
+        self.table = table
+        self.verified = field
+        self._field = field
+        self._source = source
+        self._computed = function.computed
+        self._rules: RowRules | None = None
+        self._unfilled_source = False
+        self._dependents: tuple[Derived, ...] = ()
+
+    def open(self, tx: Transaction) -> StructuredTable:
+        table = stored_table(tx, self.table)
+        rules = self._rules = RowRules.of(table.specification)
+        if rules is not None:
+            self._unfilled_source = rules.stored([self._source]) != [self._source]
+            depending = {self._field}
+            for rule in rules.derived:  # in the order in which they are computed
+                if rule.source in depending:
+                    depending.add(rule.field)
+            self._dependents = tuple(rule for rule in rules.derived if rule.source in depending)
+        return table
+
+    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
+        # The source may be a field that is itself not filled yet.
+        sources = [self._source] if self._rules is None else self._rules.stored([self._source])
+        return table.scan(range, columns=[*sources, self._field], limit=limit)
+
+    def change(self, row: Row) -> Changed:
+        if self._unfilled_source and self._rules is not None:
+            source = self._rules.current(row, self._source)
+        else:
+            source = row[self._source]
+        value, failed = self._computed(source)
+        stored = row[self._field]
+        if value is stored or _same(value, stored):
+            return Changed(None, failed)
+        changes = {self._field: value}
+        for rule in self._dependents:
+            changes[rule.field] = rule.function.computed(changes[rule.source]).value
+        return Changed(changes, failed)
+
+
+class RenamedFill:
+    """Copies a field to its new name."""
+
+    def __init__(self, table: str, old: str, new: str) -> None:
+        self.table = table
+        self.verified = new
+        self._old = old
+        self._new = new
+
+    def open(self, tx: Transaction) -> StructuredTable:
+        return stored_table(tx, self.table)
+
+    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
+        return table.scan(range, columns=[self._old, self._new], limit=limit)
+
+    def change(self, row: Row) -> Changed:
+        value = row[self._old]
+        return Changed(None if _same(value, row[self._new]) else {self._new: value})
+
+
+class DefaultFill:
+    """Puts a value where a field is null."""
+
+    verified = None
+
+    def __init__(self, table: str, field: str, default: Value) -> None:
+        self.table = table
+        self._field = field
+        self._default = default
+
+    def open(self, tx: Transaction) -> StructuredTable:
+        return tx.table(self.table)
+
+    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
+        return table.scan(range, columns=[self._field], limit=limit)
+
+    def change(self, row: Row) -> Changed:
+        return Changed({self._field: self._default} if row[self._field] is None else None)
+
+
+class RewriteFill:
+    """Calls a function of the program with each row."""
+
+    verified = None
+
+    def __init__(
+        self, table: str, name: str, function: Callable[[Row], Mapping[str, Value] | None], where: str | None
+    ) -> None:
+        self.table = table
+        self._name = name
+        self._function = function
+        self._where = where
+        self._filter: Filter | None = None
+
+    def open(self, tx: Transaction) -> StructuredTable:
+        table = tx.table(self.table)
+        self._filter = None if self._where is None else _filter(table.specification, self._where)
+        return table
+
+    def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
+        return table.scan(range, where=self._filter, limit=limit)
+
+    def change(self, row: Row) -> Changed:
+        changes = self._function(row)
+        if changes is None:
+            return Changed(None)
+        if not isinstance(changes, Mapping):
+            raise MigrationError(f"{self._name} returned {changes!r}; it must return a mapping of changes, or None")
+        differing = {name: value for name, value in changes.items() if name not in row or not _same(value, row[name])}
+        return Changed(differing or None)
+
+
+def _same(one: Value, other: Value) -> bool:
+    if one is None or other is None:
+        return one is other
+    return type(one) is type(other) and equal(one, other)
+
+
+def _filter(spec: TableSpecification, text: str) -> Filter:
+    try:
+        where = parse_where(spec, text)
+    except WhereError as error:
+        raise MigrationError(f"where {text!r} of a rewrite of table {spec.name!r}: {error}") from None
+    bind_filter(spec, where)
+    return where

@@ -1,0 +1,146 @@
+"""`Folder`: the revisions of a program, a folder of scripts `NNNN_slug.py`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from structable.spi import StructableError
+
+from .errors import RevisionError
+from .operations import Operation, Operations
+from .recorder import Recorder
+
+__all__ = ["Folder", "Revision"]
+
+_FILE = re.compile(r"(\d{4})_([a-z0-9][a-z0-9_]*)\.py")
+_SLUG = re.compile(r"[a-z0-9][a-z0-9_]*")
+_MOST = 9999
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One script.
+
+    Parameters
+    ----------
+    number : int
+        Its number, from 1.
+    name : str
+        Its slug.
+    file : Path
+        The script.
+    title : str
+        The first line of its docstring.
+    operations : Operations
+        What it records.
+    """
+
+    number: int
+    name: str
+    file: Path
+    title: str
+    operations: Operations
+
+
+class Folder:
+    """A folder of revisions. Nothing is kept: each call reads it.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder. Functions of scripts, "module:function", are imported with its parent first on the path.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def init(self) -> bool:
+        """Make the folder, and return whether it was absent."""
+        if self.path.is_dir():
+            return False
+        self.path.mkdir(parents=True)
+        return True
+
+    def revisions(self) -> list[Revision]:
+        """Return the revisions by number.
+
+        Raises
+        ------
+        RevisionError
+            If there is no such folder, a number is there twice or is missing, or a script breaks a rule.
+        """
+        files = self._files()
+        return [_load(number, name, file) for number, (name, file) in enumerate(files, 1)]
+
+    def write(self, slug: str, text: str) -> Path:
+        """Write the next revision's script, and return its path.
+
+        Raises
+        ------
+        RevisionError
+            If the slug is no part of a name, or the folder breaks a rule.
+        """
+        if not _SLUG.fullmatch(slug):
+            raise RevisionError(f"the slug {slug!r} is not allowed: lower case letters, digits and underscores are")
+        number = len(self._files()) + 1
+        if number > _MOST:
+            raise RevisionError(f"the folder {self.path} has {_MOST} revisions, the most")
+        file = self.path / f"{number:04}_{slug}.py"
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    def _files(self) -> list[tuple[str, Path]]:
+        if not self.path.is_dir():
+            raise RevisionError(f"there is no folder {self.path}; 'structable migrate init' makes it")
+        found: list[tuple[int, str, Path]] = []
+        for file in sorted(self.path.iterdir()):
+            if file.suffix != ".py" or file.name == "__init__.py":
+                continue
+            match = _FILE.fullmatch(file.name)
+            if match is None:
+                raise RevisionError(f"{file} is no revision: its name must be like 0001_add_region.py")
+            found.append((int(match[1]), match[2], file))
+        before: Path | None = None
+        for expected, (number, _, file) in enumerate(found, 1):
+            if number != expected:
+                if before is None:
+                    raise RevisionError(f"{file} is the first, and a revision {expected:04} is missing before it")
+                if number == expected - 1:
+                    raise RevisionError(f"{before} and {file} have the same number; renumber one of them")
+                raise RevisionError(f"{file} comes after {before}: a revision {expected:04} is missing between them")
+            before = file
+        return [(name, file) for _, name, file in found]
+
+
+def _load(number: int, name: str, file: Path) -> Revision:
+    namespace: dict[str, object] = {"__name__": f"revision_{file.stem}", "__file__": str(file)}
+    try:
+        source = file.read_bytes()
+        exec(compile(source, str(file), "exec"), namespace)  # noqa: S102 - a script of the program's own
+    except Exception as error:
+        raise RevisionError(f"{file} cannot be loaded: {type(error).__name__}: {error}") from error
+    up = _recorded(file, namespace, "up")
+    if up is None:
+        raise RevisionError(f"{file} has no function up(op)")
+    down = _recorded(file, namespace, "down")
+    title = str(namespace.get("__doc__") or "").strip().partition("\n")[0]
+    operations = Operations(up, _recorded(file, namespace, "contract") or (), down or (), down is not None)
+    return Revision(number, name, file, title, operations)
+
+
+def _recorded(file: Path, namespace: dict[str, object], function: str) -> tuple[Operation, ...] | None:
+    body = namespace.get(function)
+    if body is None:
+        return None
+    if not callable(body):
+        raise RevisionError(f"{file}: {function} is no function")
+    recorder = Recorder(function)
+    try:
+        body(recorder)
+    except RevisionError as error:
+        raise RevisionError(f"{file}, {function}: {error}") from None
+    except (StructableError, TypeError, ValueError, AttributeError) as error:
+        raise RevisionError(f"{file}, {function}: {type(error).__name__}: {error}") from error
+    return recorder.recorded

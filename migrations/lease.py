@@ -1,0 +1,202 @@
+"""`RunnerLease`: one runner of a store at a time, judged by beats that were watched, never by wall clocks."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import socket
+import threading
+from typing import NamedTuple
+
+from structable.spi import Transaction
+
+from .clocks import Clocks
+from .errors import MigrationError, MigrationLockedError
+from .history import History
+
+__all__ = ["TTL", "RunnerLease", "check_epoch", "owner_name", "take_away"]
+
+TTL = 15
+"""Seconds without a beat after which another runner takes over."""
+
+_log = logging.getLogger("structable.migrations")
+_RUNNER = ("runner",)
+_BEAT = ("beat",)
+_LOOKS = 0.25
+
+
+class _Holder(NamedTuple):
+    owner: str | None
+    epoch: int
+    beat: int
+    ttl: int
+    since: dt.datetime | None
+
+
+def owner_name() -> str:
+    """Return the name of this process: host:process."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def check_epoch(tx: Transaction, history: History, epoch: int) -> None:
+    """Check that the runner of an epoch still holds the lease; a read, which conflicts with nothing.
+
+    Raises
+    ------
+    MigrationLockedError
+        If another runner holds it.
+    MigrationError
+        If it was taken away by an operator's pause.
+    """
+    held = _holder(tx, history)
+    if held.epoch != epoch or held.owner is None:
+        raise _lost(held)
+
+
+def _lost(held: _Holder) -> MigrationError:
+    if held.owner is None or held.since is None:
+        return MigrationError("this runner was told to pause; 'structable migrate resume' goes on")
+    return MigrationLockedError(held.owner, held.since)
+
+
+def _holder(tx: Transaction, history: History) -> _Holder:
+    table = history.lease(tx)
+    runner, beat = table.read(_RUNNER), table.read(_BEAT)
+    if runner is None:
+        return _Holder(None, 0, 0, TTL, None)
+    return _Holder(runner.owner, runner.epoch, 0 if beat is None else beat.beat, runner.ttl, runner.since)
+
+
+class RunnerLease:
+    """The right to run; a context manager that acquires and releases it.
+
+    Parameters
+    ----------
+    history : History
+        The store, which has the state tables.
+    clocks : Clocks
+        The clocks.
+
+    Attributes
+    ----------
+    owner : str
+        This process.
+    epoch : int
+        A number that grows with each runner, once it is acquired.
+    """
+
+    def __init__(self, history: History, clocks: Clocks) -> None:
+        self.owner = owner_name()
+        self.epoch = 0
+        self._history = history
+        self._storage = history.storage
+        self._clocks = clocks
+        self._ended = threading.Event()
+        self._beating: threading.Thread | None = None
+
+    def acquire(self) -> None:
+        """Take the lease, if it is free, or its owner has not renewed it while this process watched for its ttl.
+
+        Raises
+        ------
+        MigrationLockedError
+            If its owner lives.
+        """
+        history = self._history
+        seen: tuple[int, int] | None = None
+        watched = 0.0
+        while True:
+            before = self._clocks.monotonic()
+            held = self._storage.run(lambda tx: _holder(tx, history), read_only=True)
+            if held.owner is None or held.since is None:
+                expired = True
+            elif seen is None:
+                # The owner may have renewed it until the read, which is over.
+                seen, watched, expired = (held.epoch, held.beat), self._clocks.monotonic(), False
+            elif seen != (held.epoch, held.beat):
+                raise MigrationLockedError(held.owner, held.since)
+            else:
+                expired = before - watched >= held.ttl
+            if expired and self._take(held):
+                break
+            self._clocks.wait(_LOOKS, self._ended)
+        self._beating = threading.Thread(target=self._beat, name="structable migrations", daemon=True)
+        self._beating.start()
+
+    def _take(self, expected: _Holder) -> bool:
+        history = self._history
+
+        def take(tx: Transaction) -> int:
+            if _holder(tx, history) != expected:
+                return 0
+            epoch = expected.epoch + 1
+            table = history.lease(tx)
+            since = self._clocks.clock()
+            table.upsert({"lease": "runner", "owner": self.owner, "epoch": epoch, "ttl": TTL, "since": since})
+            table.upsert({"lease": "beat", "epoch": epoch, "beat": 0})
+            return epoch
+
+        self.epoch = self._storage.run(take)
+        return self.epoch > 0
+
+    def hold(self, tx: Transaction) -> None:
+        """Let the transaction commit only if the lease is held then: it conflicts with a takeover and a pause.
+
+        Raises
+        ------
+        MigrationError
+            As `check_epoch` does.
+        """
+        check_epoch(tx, self._history, self.epoch)
+        self._history.lease(tx).update({"lease": "runner", "epoch": self.epoch})
+
+    def release(self) -> None:
+        """Let others have it at once; nothing if it was lost."""
+        self._ended.set()
+        history = self._history
+
+        def free(tx: Transaction) -> None:
+            if _holder(tx, history).epoch == self.epoch:
+                history.lease(tx).update({"lease": "runner", "owner": None, "epoch": self.epoch})
+
+        self._storage.run(free)
+
+    def _beat(self) -> None:
+        history = self._history
+
+        def renew(tx: Transaction) -> bool:
+            table = history.lease(tx)
+            row = table.read(_BEAT)
+            if row is None or row.epoch != self.epoch:
+                return False
+            table.update({"lease": "beat", "beat": row.beat + 1})
+            return True
+
+        while not self._clocks.wait(TTL / 3, self._ended):
+            try:
+                if not self._storage.run(renew):
+                    return
+            except Exception:
+                # The next beat may succeed; if none does, another runner takes over, and transactions here tell.
+                if self._ended.is_set() or self._storage.closed:
+                    return
+                _log.warning("the lease of the runner %s could not be renewed", self.owner, exc_info=True)
+
+    def __enter__(self) -> RunnerLease:
+        self.acquire()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: object) -> None:
+        try:
+            self.release()
+        except Exception:
+            if error is None:
+                raise
+            _log.warning("the lease of the runner %s could not be released", self.owner, exc_info=True)
+
+
+def take_away(tx: Transaction, history: History) -> None:
+    """End the right of the present runner, whose next transaction fails; for an operator's pause."""
+    held = _holder(tx, history)
+    history.lease(tx).upsert({"lease": "runner", "owner": None, "epoch": held.epoch + 1, "ttl": TTL})

@@ -1,0 +1,291 @@
+"""The operations of a revision, as values, and their documents, which are stored when the revision begins."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from structable.spi import Field, TableSpecification, Value, specification_from_document, specification_to_document
+from structable.spi.documents import field_from_document, field_to_document
+from structable.spi.field_functions import FieldFunction, function_from_document, function_to_document
+from structable.spi.literals import value_from_json, value_to_json
+
+from .errors import MigrationError
+
+__all__ = [
+    "FIRST_OF_DOWN",
+    "AddField",
+    "AddIndex",
+    "CreateTable",
+    "DropField",
+    "DropIndex",
+    "DropRule",
+    "DropTable",
+    "Operation",
+    "Operations",
+    "RenameField",
+    "Rewrite",
+    "Run",
+    "WidenField",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """Make a table."""
+
+    specification: TableSpecification
+
+    @property
+    def table(self) -> str:
+        """The table's name."""
+        return self.specification.name
+
+    def __str__(self) -> str:
+        return f"create table {self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """Retire a table in contract, and drop it `keep_days` later."""
+
+    table: str
+    keep_days: int = 7
+
+    def __str__(self) -> str:
+        return f"drop table {self.table}, {self.keep_days} days after it was retired"
+
+
+@dataclass(frozen=True, slots=True)
+class AddField:
+    """Add a field, which may be computed from another one, or get a value in the rows that exist."""
+
+    table: str
+    field: Field
+    derive: FieldFunction | None = None
+    source: str | None = None
+    default: Value = None
+
+    def __str__(self) -> str:
+        how = ""
+        if self.derive is not None:
+            how = f" = {self.derive!r} of {self.source}"
+        elif self.default is not None:
+            how = f", {self.default!r} in the rows that exist"
+        return f"add field {self.table}.{self.field}{how}"
+
+
+@dataclass(frozen=True, slots=True)
+class WidenField:
+    """Make a number wider."""
+
+    table: str
+    field: Field
+
+    def __str__(self) -> str:
+        return f"widen field {self.table}.{self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddIndex:
+    """Index a field."""
+
+    table: str
+    field: str
+
+    def __str__(self) -> str:
+        return f"add index {self.table}.{self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropIndex:
+    """Remove an index in contract."""
+
+    table: str
+    field: str
+
+    def __str__(self) -> str:
+        return f"drop index {self.table}.{self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class RenameField:
+    """Let a field have a second name, and in contract no other one."""
+
+    table: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"rename field {self.table}.{self.old} to {self.new}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropField:
+    """Remove a field in contract."""
+
+    table: str
+    field: str
+
+    def __str__(self) -> str:
+        return f"drop field {self.table}.{self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class DropRule:
+    """Let a computed field be one like any other in contract."""
+
+    table: str
+    field: str
+
+    def __str__(self) -> str:
+        return f"drop the rule of field {self.table}.{self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Change rows in place by a function of the row."""
+
+    table: str
+    function: str
+    where: str | None = None
+
+    def __str__(self) -> str:
+        return f"rewrite {self.table} by {self.function}" + (f" where {self.where}" if self.where else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Call a function with a transaction."""
+
+    function: str
+
+    def __str__(self) -> str:
+        return f"run {self.function}"
+
+
+Operation: TypeAlias = (
+    CreateTable
+    | DropTable
+    | AddField
+    | WidenField
+    | AddIndex
+    | DropIndex
+    | RenameField
+    | DropField
+    | DropRule
+    | Rewrite
+    | Run
+)
+FIRST_OF_DOWN = 1_000
+"""The number of the first operation of `down` in the table of tasks, after those of `up`."""
+_CONTRACTS = DropTable | DropIndex | RenameField | DropField | DropRule
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What a script recorded.
+
+    Parameters
+    ----------
+    up, contract, down : tuple of Operation
+        The operations of its three functions, in their order.
+    reversible : bool
+        Whether it has a function `down`.
+    """
+
+    up: tuple[Operation, ...]
+    contract: tuple[Operation, ...] = ()
+    down: tuple[Operation, ...] = ()
+    reversible: bool = False
+
+    def at(self, position: int) -> Operation:
+        """Return the operation of a number in the table of tasks."""
+        return self.up[position] if position < FIRST_OF_DOWN else self.down[position - FIRST_OF_DOWN]
+
+    @property
+    def contracts(self) -> tuple[DropTable | DropIndex | RenameField | DropField | DropRule, ...]:
+        """What a contract takes away, in its order: fields after the indexes and rules that name them."""
+        return tuple(one for one in (*self.up, *self.contract) if isinstance(one, _CONTRACTS))
+
+    def to_text(self) -> str:
+        """Return the operations as JSON, the same text for equal operations."""
+        document = {
+            "up": [_to_document(one) for one in self.up],
+            "contract": [_to_document(one) for one in self.contract],
+            "down": [_to_document(one) for one in self.down],
+            "reversible": self.reversible,
+        }
+        return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the text."""
+        return hashlib.sha256(self.to_text().encode()).hexdigest()
+
+    @classmethod
+    def from_text(cls, text: str) -> Operations:
+        """Return the operations of a text of `to_text`.
+
+        Raises
+        ------
+        MigrationError
+            If a later version of structable stored operations that this one does not know.
+        """
+        document = json.loads(text)
+        parts = [tuple(map(_from_document, document[part])) for part in ("up", "contract", "down")]
+        return cls(parts[0], parts[1], parts[2], document["reversible"])
+
+
+_KINDS: dict[str, type[Operation]] = {
+    "create_table": CreateTable,
+    "drop_table": DropTable,
+    "add_field": AddField,
+    "widen_field": WidenField,
+    "add_index": AddIndex,
+    "drop_index": DropIndex,
+    "rename_field": RenameField,
+    "drop_field": DropField,
+    "drop_rule": DropRule,
+    "rewrite": Rewrite,
+    "run": Run,
+}
+_NAMES: dict[type[object], str] = {kind: name for name, kind in _KINDS.items()}
+
+
+def _to_document(operation: Operation) -> dict[str, object]:
+    document: dict[str, object] = {"operation": _NAMES[type(operation)]}
+    match operation:
+        case CreateTable(specification):
+            document["specification"] = specification_to_document(specification)
+        case AddField(table, field, derive, source, default):
+            document |= {"table": table, "field": field_to_document(field)}
+            if derive is not None:
+                document |= {"derive": function_to_document(derive), "source": source}
+            if default is not None:
+                document["default"] = value_to_json(field, default)
+        case WidenField(table, field):
+            document |= {"table": table, "field": field_to_document(field)}
+        case _:
+            document |= {name: getattr(operation, name) for name in operation.__slots__}
+    return document
+
+
+def _from_document(document: Mapping[str, object]) -> Operation:
+    arguments = dict(document)
+    name = str(arguments.pop("operation"))
+    kind = _KINDS.get(name)
+    if kind is None:
+        raise MigrationError(f"the store has an operation {name!r} of a later version of structable; use that one")
+    if kind is CreateTable:
+        return CreateTable(specification_from_document(arguments["specification"]))
+    if kind is AddField or kind is WidenField:
+        field = arguments["field"] = field_from_document(arguments["field"])
+        if "derive" in arguments:
+            arguments["derive"] = function_from_document(arguments["derive"])
+        if "default" in arguments:
+            arguments["default"] = value_from_json(field, arguments["default"])
+    return kind(**arguments)  # type: ignore[arg-type]  # as _to_document wrote them

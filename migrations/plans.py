@@ -1,0 +1,207 @@
+"""What `up` would do: the operations of a revision with their locks, rows and warnings, and a rehearsal on few rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from structable.spi import (
+    Range,
+    Storage,
+    StructableError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+)
+
+from .errors import MigrationError
+from .fills import RewriteFill, fill_of
+from .folder import Revision
+from .operations import (
+    AddField,
+    AddIndex,
+    CreateTable,
+    Operation,
+    RenameField,
+    Rewrite,
+    Run,
+    WidenField,
+)
+from .status import estimated_rows
+
+__all__ = ["PlannedOperation", "PlannedRevision", "planned", "rehearse"]
+
+_REHEARSED = 1_000
+_BRIEF = "waits for open transactions of the table, shortly"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedOperation:
+    """An operation that `up` would do.
+
+    Parameters
+    ----------
+    text : str
+        The operation.
+    locks : str
+        What it waits for; empty for nothing.
+    table : str or None
+        The table whose rows it fills or indexes.
+    rows : int or None
+        About how many they are; None if that is unknown, or it does nothing to rows.
+    warning : str
+        What to know before; empty for nothing.
+    """
+
+    text: str
+    locks: str = ""
+    table: str | None = None
+    rows: int | None = None
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRevision:
+    """A revision that `up` would go through.
+
+    Parameters
+    ----------
+    number : int
+        Its number.
+    name, title : str
+        Its slug, and the first line of its docstring.
+    operations : tuple of PlannedOperation
+        What it does before it is READY.
+    contract : tuple of str
+        What a later contract takes away.
+    """
+
+    number: int
+    name: str
+    title: str
+    operations: tuple[PlannedOperation, ...]
+    contract: tuple[str, ...]
+
+    def to_document(self) -> dict[str, object]:
+        """Return it as a JSON document."""
+        return {
+            "revision": self.number,
+            "name": self.name,
+            "title": self.title,
+            "operations": [
+                {
+                    "operation": one.text,
+                    "locks": one.locks or None,
+                    "rows": one.rows,
+                    "warning": one.warning or None,
+                }
+                for one in self.operations
+            ],
+            "contract": list(self.contract),
+        }
+
+
+def planned(storage: Storage, revision: Revision) -> PlannedRevision:
+    """Return what a revision would do to a store."""
+    operations = revision.operations
+    contracts = operations.contracts
+    return PlannedRevision(
+        revision.number,
+        revision.name,
+        revision.title,
+        tuple(_planned(storage, one) for one in operations.up if one not in contracts or isinstance(one, RenameField)),
+        tuple(map(str, contracts)),
+    )
+
+
+def _planned(storage: Storage, operation: Operation) -> PlannedOperation:
+    text = str(operation)
+    match operation:
+        case CreateTable():
+            return PlannedOperation(text)
+        case AddField(table, derive=derive, default=default) if derive is not None or default is not None:
+            return PlannedOperation(text, _BRIEF, table, _rows(storage, table), _feed_warning(storage, table))
+        case AddField() | WidenField():
+            return PlannedOperation(text, _BRIEF)
+        case AddIndex(table):
+            return PlannedOperation(text, _BRIEF, table, _rows(storage, table))
+        case RenameField(table):
+            return PlannedOperation(text, _BRIEF, table, _rows(storage, table), _feed_warning(storage, table))
+        case Rewrite(table):
+            warning = "old code must understand the rows, and the function must be idempotent"
+            return PlannedOperation(text, "", table, _rows(storage, table), warning)
+        case Run():
+            return PlannedOperation(text, "", warning="one transaction; old code must understand what it leaves")
+    return PlannedOperation(text)
+
+
+def _rows(storage: Storage, table: str) -> int | None:
+    try:
+        return sum(estimated_rows(storage, [table]))
+    except (TableNotFoundError, UnsupportedOperationError):
+        return None
+
+
+def _feed_warning(storage: Storage, table: str) -> str:
+    try:
+        spec = storage.admin.get_specification(table)
+    except TableNotFoundError:
+        return ""
+    producer = spec.table_options.changelog_producer
+    return "" if producer.value == "none" else "the table's change feed gets a change of each row"
+
+
+def rehearse(storage: Storage, revision: Revision, folder: Path) -> list[str]:
+    """Transform up to 1,000 rows for each operation that fills a table, and roll back; return lines for people."""
+    lines: list[str] = []
+    for operation in revision.operations.up:
+        try:
+            line = _rehearsed(storage, operation, folder)
+        except StructableError as error:
+            raise MigrationError(f"revision {revision.number}, {operation}: {error}") from error
+        if line:
+            lines.append(f"{revision.number:04} {operation}: {line}")
+    return lines
+
+
+def _rehearsed(storage: Storage, operation: Operation, folder: Path) -> str:
+    match operation:
+        case AddField(table, _, derive, source) if derive is not None and source is not None:
+            with storage.transaction(read_only=True) as tx:
+                if not _has(storage, table, source):
+                    return f"{source} does not exist yet"
+                with tx.table(table).scan(columns=[source], limit=_REHEARSED) as rows:
+                    computed = [derive.computed(row[source]) for row in rows]
+            return f"{len(computed):,} rows computed, {sum(one.failed for one in computed):,} of them have no value"
+        case Rewrite(table):
+            fill = fill_of(operation, folder)
+            assert isinstance(fill, RewriteFill)
+            if not storage.admin.exists(table):
+                return "the table does not exist yet"
+            return _rewritten(storage, fill)
+    return ""
+
+
+def _rewritten(storage: Storage, fill: RewriteFill) -> str:
+    transaction = storage.transaction()
+    try:
+        table = fill.open(transaction)
+        key = table.specification.primary_key
+        with fill.scan(table, Range.all(), _REHEARSED) as rows:
+            found = list(rows)
+        changed = [
+            {**dict(zip(key, row.key, strict=True)), **changes}
+            for row in found
+            if (changes := fill.change(row).changes) is not None
+        ]
+        if changed:
+            table.update_many(changed)
+    finally:
+        transaction.rollback()
+    return f"{len(found):,} rows, {len(changed):,} of them changed, and rolled back"
+
+
+def _has(storage: Storage, table: str, field: str) -> bool:
+    try:
+        return field in storage.admin.get_specification(table)
+    except TableNotFoundError:
+        return False

@@ -1,0 +1,145 @@
+"""`Recorder`: the `op` of a revision's script, which records operations and runs nothing."""
+
+from __future__ import annotations
+
+from structable.spi import Field, TableSpecification, Value, check_value
+from structable.spi.field_functions import FieldFunction
+
+from .constructors import Constructors
+from .errors import RevisionError
+from .operations import (
+    AddField,
+    AddIndex,
+    CreateTable,
+    DropField,
+    DropIndex,
+    DropRule,
+    DropTable,
+    Operation,
+    RenameField,
+    Rewrite,
+    Run,
+    WidenField,
+)
+
+__all__ = ["Recorder"]
+
+
+class Recorder(Constructors):
+    """Records the operations of one function of a script; it also makes what they take, so that scripts import nothing.
+
+    Parameters
+    ----------
+    function : str
+        The script's function: `up`, `contract` or `down`.
+    """
+
+    def __init__(self, function: str) -> None:
+        self._function = function
+        self._recorded: list[Operation] = []
+
+    @property
+    def recorded(self) -> tuple[Operation, ...]:
+        """The operations so far."""
+        return tuple(self._recorded)
+
+    def create_table(self, specification: TableSpecification) -> None:
+        """Make a table; one that exists gets what it lacks."""
+        if not isinstance(specification, TableSpecification):
+            raise RevisionError(f"create_table takes a table of op.table, not {specification!r}")
+        self._record(CreateTable(specification), "up")
+
+    def drop_table(self, table: str, keep_days: int = 7) -> None:
+        """Retire a table in contract: nobody finds it any more; its rows are deleted `keep_days` later."""
+        if isinstance(keep_days, bool) or not isinstance(keep_days, int) or keep_days < 0:
+            raise RevisionError(f"keep_days is {keep_days!r}; it must be a whole number of days, 0 or more")
+        self._record(DropTable(self._name(table), keep_days), "up", "contract")
+
+    def add_field(
+        self,
+        table: str,
+        field: Field,
+        *,
+        derive: FieldFunction | None = None,
+        source: str | None = None,
+        default: Value = None,
+    ) -> None:
+        """Add a field: null in the rows that exist, or computed from the field `source` from now on, or a default.
+
+        A default is filled into the rows in which the field is null, once; rows that come later have what their writer
+        says.
+        """
+        self._check_field(field)
+        if (derive is None) != (source is None):
+            raise RevisionError(f"field {field.name!r} of table {table!r}: give derive and source together, or neither")
+        if derive is not None and not isinstance(derive, FieldFunction):
+            raise RevisionError(
+                f"field {field.name!r} of table {table!r}: derive is {derive!r}; it must be made by op.json_field, "
+                "op.cast or op.lower"
+            )
+        if default is not None:
+            if derive is not None:
+                raise RevisionError(f"field {field.name!r} of table {table!r}: a computed field has no default")
+            default = check_value(table, field, default)
+        self._record(AddField(self._name(table), field, derive, source, default), "up")
+
+    def widen_field(self, table: str, field: Field) -> None:
+        """Let an integer or a float be a wider one: `field` is the field as it will be."""
+        self._check_field(field)
+        self._record(WidenField(self._name(table), field), "up")
+
+    def add_index(self, table: str, field: str) -> None:
+        """Index a field, after it was filled if this revision does that."""
+        self._record(AddIndex(self._name(table), self._name(field)), "up")
+
+    def drop_index(self, table: str, field: str) -> None:
+        """Remove the index of a field, in contract."""
+        self._record(DropIndex(self._name(table), self._name(field)), "up", "contract")
+
+    def rename_field(self, table: str, old: str, new: str) -> None:
+        """Give a field a second name, which is its only one after contract."""
+        self._record(RenameField(self._name(table), self._name(old), self._name(new)), "up")
+
+    def drop_field(self, table: str, field: str) -> None:
+        """Remove a field, its index and the rule that computes it, in contract."""
+        self._record(DropField(self._name(table), self._name(field)), "up", "contract")
+
+    def drop_rule(self, table: str, field: str) -> None:
+        """Let a computed field be one that is written like any other, in contract."""
+        self._record(DropRule(self._name(table), self._name(field)), "contract")
+
+    def rewrite(self, table: str, function: str, where: str | None = None) -> None:
+        """Change rows in place: `function`, "module:function", takes a row and returns changes, or None.
+
+        It must be idempotent, and old code must understand the result. `where` is an expression as the command line has
+        it; only rows of which it is true are given to the function.
+        """
+        self._record(Rewrite(self._name(table), self._callable(function), where), "up", "down")
+
+    def run(self, function: str) -> None:
+        """Call `function`, "module:function", with one transaction, which commits what it does once."""
+        self._record(Run(self._callable(function)), "up", "down")
+
+    def _record(self, operation: Operation, *allowed: str) -> None:
+        if self._function not in allowed:
+            places = " and ".join(allowed)
+            raise RevisionError(f"'{operation}' is an operation of {places}, not of {self._function}")
+        self._recorded.append(operation)
+
+    @staticmethod
+    def _check_field(field: object) -> None:
+        if not isinstance(field, Field):
+            raise RevisionError(f"{field!r} is no field; make one, as in op.long('n')")
+
+    @staticmethod
+    def _name(name: object) -> str:
+        if not isinstance(name, str) or not name:
+            raise RevisionError(f"{name!r} is not the name of a table or a field")
+        return name
+
+    @staticmethod
+    def _callable(function: object) -> str:
+        module, separator, name = function.partition(":") if isinstance(function, str) else ("", "", "")
+        if not (separator and name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+            raise RevisionError(f'{function!r} does not name a function; write it as "module:function"')
+        return f"{module}:{name}"

@@ -1,0 +1,242 @@
+"""`Runner`: takes revisions from state to state under the lease, and pauses them when something stops it."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from structable.spi import Range, StructableError, Transaction
+
+from . import steps
+from .backfill import Backfill, Mapper
+from .batches import INDEX_PART, TaskKey
+from .clocks import Clocks
+from .errors import MigrationError, MigrationLockedError
+from .fills import fill_of
+from .folder import Revision
+from .functions import function_named
+from .history import History
+from .lease import RunnerLease, check_epoch
+from .operations import FIRST_OF_DOWN, Operation, Run
+from .schema_calls import Report, SchemaCalls
+from .states import State
+from .throttle import Throttle
+
+__all__ = ["Runner"]
+
+_REPORTS = 1.0
+"""Seconds between two reports of an index that is built."""
+
+
+class Runner:
+    """Works on the revisions of a store while it holds the lease.
+
+    Parameters
+    ----------
+    history : History
+        The store, which has the state tables.
+    folder : Path
+        The folder of revisions.
+    lease : RunnerLease
+        The lease, which is held.
+    clocks : Clocks
+        The clocks.
+    throttle : Throttle
+        Limits of backfills.
+    mapper : callable or None
+        Fills parts elsewhere.
+    ended : Event
+        Ends the work soon.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        folder: Path,
+        lease: RunnerLease,
+        clocks: Clocks,
+        throttle: Throttle,
+        mapper: Mapper | None,
+        ended: threading.Event,
+    ) -> None:
+        self._history = history
+        self._storage = history.storage
+        self._folder = folder
+        self._lease = lease
+        self._clocks = clocks
+        self._ended = ended
+        self._backfill = Backfill(history, lease, clocks, folder, throttle, mapper, ended)
+
+    def begin(self, revision: Revision) -> None:
+        """Store what a revision does, and that it has begun."""
+        self._in_transaction(lambda tx, at: self._history.begin(tx, revision, self._lease.owner, at, State.EXPANDING))
+
+    def advance(self, number: int) -> None:
+        """Take a revision that has begun to READY, or to DONE if nothing is to be contracted.
+
+        Raises
+        ------
+        StructableError
+            What stopped it; the revision is PAUSED, unless the store is away or the lease was lost.
+        """
+        row = self._history.require(number)
+        operations = row.operations
+        calls = SchemaCalls(self._storage, number, self._ended)
+        state = row.resumes
+        with self._pausing(number, lambda: state):
+            if row.state is State.PAUSED:
+                self._move(number, state)
+            if state is State.EXPANDING:
+                waiting = steps.filled_fields(operations)
+                for position, operation in enumerate(operations.up):
+                    self._check()
+                    steps.expand(calls, operation, self._report_of(number, position), waiting)
+                    if isinstance(operation, Run):
+                        self._call_once(number, position, operation)
+                state = self._move(number, State.FILLING)
+            if state is State.FILLING:
+                self._fill(number, operations.up)
+                state = self._move(number, State.VERIFYING)
+            if state is State.VERIFYING:
+                self._verify(number, operations.up)
+                self._check()
+                steps.finish(calls, operations, lambda position: self._report_of(number, position))
+                state = self._move(number, State.READY if operations.contracts else State.DONE)
+
+    def contract(self, number: int) -> dt.datetime | None:
+        """Take away what only older code needs; return until when retired tables are kept, if they still are.
+
+        The caller has raised the minimum revision, and made sure that no older program lives.
+        """
+        row = self._history.require(number)
+        calls = SchemaCalls(self._storage, number, self._ended)
+        if row.state is not State.CONTRACTING:
+            self._move(number, State.CONTRACTING)
+        kept: list[dt.datetime] = []
+        for operation in row.operations.contracts:
+            self._check()
+            until = steps.contract(calls, operation, self._clocks.clock())
+            if until is not None:
+                kept.append(until)
+        if kept:
+            return max(kept)
+        self._move(number, State.DONE)
+        return None
+
+    def revert(self, number: int) -> None:
+        """Undo what a revision expanded, from any state before its contract."""
+        row = self._history.require(number)
+        operations = row.operations
+        calls = SchemaCalls(self._storage, number, self._ended)
+        if row.state is not State.REVERTING:
+            self._move(number, State.REVERTING)
+        for position, operation in enumerate(operations.down, FIRST_OF_DOWN):
+            if isinstance(operation, Run):
+                self._call_once(number, position, operation)
+        self._fill(number, operations.down, FIRST_OF_DOWN)
+        for operation in reversed(operations.up):
+            self._check()
+            steps.revert(calls, operation)
+
+        def end(tx: Transaction, at: dt.datetime) -> None:
+            self._history.tasks(tx).delete_all(Range.prefix((number,)))
+            self._history.move(tx, number, State.PENDING, runner=None, at=at)
+
+        self._in_transaction(end)
+
+    def _fill(self, number: int, operations: tuple[Operation, ...], first: int = 0) -> None:
+        for position, operation in enumerate(operations, first):
+            fill = fill_of(operation, self._folder)
+            if fill is not None:
+                self._backfill.fill(number, position, fill)
+
+    def _verify(self, number: int, operations: tuple[Operation, ...]) -> None:
+        for position, operation in enumerate(operations):
+            fill = fill_of(operation, self._folder)
+            if fill is not None and fill.verified is not None:
+                self._backfill.verify(number, position, fill)
+
+    def _call_once(self, number: int, position: int, operation: Run) -> None:
+        function = function_named(operation.function, self._folder)
+        key = TaskKey(number, position, 0)
+
+        def call(tx: Transaction, at: dt.datetime) -> None:
+            tasks = self._history.tasks(tx)
+            if tasks.read(key) is None:
+                try:
+                    function(tx)
+                except StructableError:
+                    raise  # a conflict is tried again
+                except Exception as error:
+                    raise MigrationError(f"{operation.function}: {type(error).__name__}: {error}") from error
+                tasks.insert(
+                    {
+                        **key._asdict(),
+                        **dict.fromkeys(("seen", "changed", "failed", "conflicts"), 0),
+                        "done": True,
+                        "updated": at,
+                    }
+                )
+
+        self._in_transaction(call)
+
+    def _report_of(self, number: int, position: int) -> Report:
+        """Return what records how many rows the index of an operation covers, now and then."""
+        key = TaskKey(number, position, INDEX_PART)
+        last = 0.0
+
+        def report(done: int, total: int | None) -> None:
+            nonlocal last
+            if time.monotonic() - last < _REPORTS:
+                return
+            last = time.monotonic()
+            counts = {"seen": done, "changed": 0, "failed": 0, "conflicts": 0, "done": False}
+            with contextlib.suppress(StructableError):  # the next report may succeed
+                self._in_transaction(
+                    lambda tx, at: self._history.tasks(tx).upsert({**key._asdict(), **counts, "updated": at})
+                )
+
+        return report
+
+    def _check(self) -> None:
+        """Check that the lease is held, before a change of tables, which does not check it."""
+        self._storage.run(lambda tx: check_epoch(tx, self._history, self._lease.epoch), read_only=True)
+
+    def _move(self, number: int, state: State) -> State:
+        self._in_transaction(lambda tx, at: self._history.move(tx, number, state, runner=self._lease.owner, at=at))
+        return state
+
+    def _in_transaction(self, body: Callable[[Transaction, dt.datetime], None]) -> None:
+        def held(tx: Transaction) -> None:
+            self._lease.hold(tx)
+            body(tx, self._clocks.clock())
+
+        self._storage.run(held)
+
+    @contextlib.contextmanager
+    def _pausing(self, number: int, state: Callable[[], State]) -> Iterator[None]:
+        """Record what stops the block, and the state to go on with."""
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, MigrationLockedError):
+                self._pause(number, state(), error)
+            raise
+
+    def _pause(self, number: int, state: State, error: BaseException) -> None:
+        text = str(error) or type(error).__name__
+        if isinstance(error, KeyboardInterrupt):
+            text = "interrupted"
+        elif not isinstance(error, StructableError):
+            text = f"{type(error).__name__}: {error}"
+        text = "\n".join([text, *getattr(error, "__notes__", ())]).replace("\0", "")[:10_000]
+        with contextlib.suppress(StructableError):  # a store that is away: the revision goes on as after a kill
+            self._in_transaction(
+                lambda tx, at: self._history.move(
+                    tx, number, State.PAUSED, runner=self._lease.owner, at=at, resumes=state, error=text
+                )
+            )

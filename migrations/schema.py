@@ -1,0 +1,150 @@
+"""`Schema`: what a program says of itself as it starts, and asks of the store's revisions."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+import uuid
+from typing import Self
+
+from structable.spi import Storage, TableNotFoundError, Transaction
+
+from .clients import BEAT
+from .clocks import Clock, Clocks, Monotonic
+from .errors import NotReadyError, SchemaAheadError, SchemaBehindError
+from .history import History, RevisionRow
+from .lease import owner_name
+from .states import State
+from .status import progress_text
+
+__all__ = ["Schema"]
+
+_log = logging.getLogger("structable.migrations")
+
+
+class Schema:
+    """The revision of a running program: checked as it starts, and announced by a beat, until it is closed.
+
+    Parameters
+    ----------
+    storage : Storage
+        The store.
+    revision : int
+        The newest revision that the program knows; 0 for none.
+    application : str
+        The program's name.
+    instance : str, optional
+        Its name among those of the application; host, process and a random part, if not given.
+    clock : callable, optional
+        Returns the time, an aware datetime; UTC now, if not given.
+    monotonic : callable
+        Returns seconds that never go back, by which it beats.
+
+    Raises
+    ------
+    SchemaBehindError
+        If the revision is not expanded in the store.
+    SchemaAheadError
+        If a later one was contracted.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        revision: int,
+        application: str,
+        instance: str | None = None,
+        clock: Clock | None = None,
+        monotonic: Monotonic = time.monotonic,
+    ) -> None:
+        if isinstance(revision, bool) or not isinstance(revision, int) or revision < 0:
+            raise ValueError(f"revision is {revision!r}; it must be a whole number, 0 or more")
+        if not application or not isinstance(application, str):
+            raise ValueError(f"application is {application!r}; it must be a name")
+        self.revision = revision
+        self.application = application
+        self.instance = instance or f"{owner_name()}:{uuid.uuid4().hex[:8]}"
+        self._storage = storage
+        self._history = History(storage)
+        self._clocks = Clocks.given(clock, monotonic)
+        self._ended = threading.Event()
+        if not revision and not self._history.exists:
+            self._history.create()  # a program of before the first revision
+        try:
+            storage.run(self._announce)
+        except TableNotFoundError:
+            raise SchemaBehindError(revision, State.PENDING) from None
+        threading.Thread(target=self._beat, name=f"schema of {application}", daemon=True).start()
+
+    @property
+    def _key(self) -> dict[str, str]:
+        return {"application": self.application, "instance": self.instance}
+
+    def _announce(self, tx: Transaction) -> None:
+        minimum = self._history.minimum(tx)
+        if minimum > self.revision:
+            raise SchemaAheadError(self.revision, minimum)
+        if self.revision:
+            row = self._history.revisions(tx).read((self.revision,))
+            state = State.PENDING if row is None else RevisionRow.of(row).resumes
+            if not state.expanded:
+                raise SchemaBehindError(self.revision, state)
+        # Of this and a contract that raises the minimum meanwhile, one conflicts.
+        self._history.set_minimum(tx, minimum)
+        self._history.clients(tx).upsert(
+            {**self._key, "revision": self.revision, "beat": 0, "host": socket.gethostname()}
+        )
+
+    def ready(self, revision: int) -> bool:
+        """Return whether all rows have the form of a revision, which indexes and orders need."""
+        row = self._history.all().get(revision)
+        return row is not None and row.state.ready
+
+    def require(self, revision: int) -> None:
+        """Check that a revision is ready.
+
+        Raises
+        ------
+        NotReadyError
+            If it is not; it tells the progress.
+        """
+        row = self._history.all().get(revision)
+        if row is None or not row.state.ready:
+            raise NotReadyError(revision, State.PENDING if row is None else progress_text(self._history, row))
+
+    def close(self) -> None:
+        """Say that the program has ended; idempotent."""
+        if not self._ended.is_set():
+            self._ended.set()
+            self._storage.run(lambda tx: self._history.clients(tx).delete((self.application, self.instance)))
+
+    def _beat(self) -> None:
+        def beat(tx: Transaction) -> None:
+            table = self._history.clients(tx)
+            row = table.read((self.application, self.instance))
+            # A contract that watched a stopped process forgets it; what it has taken away, the program will see.
+            table.upsert(
+                {
+                    **self._key,
+                    "revision": self.revision,
+                    "beat": 1 if row is None else row.beat + 1,
+                    "host": socket.gethostname(),
+                }
+            )
+
+        while not self._clocks.wait(BEAT, self._ended):
+            try:
+                self._storage.run(beat)
+            except Exception:
+                if self._ended.is_set() or self._storage.closed:
+                    return
+                _log.warning("the beat of %s %s failed", self.application, self.instance, exc_info=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()

@@ -1,0 +1,238 @@
+"""`SchemaCalls`: changes of tables that look first whether they were made, and wait for those in the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import logging
+import threading
+from collections.abc import Callable, Iterable
+
+from structable.spi import (
+    Derived,
+    Field,
+    FieldRule,
+    FindingLevel,
+    Renamed,
+    Retired,
+    Storage,
+    StorageUnavailableError,
+    StructableError,
+    TableNotFoundError,
+    TableSpecification,
+)
+from structable.spi.fields import widens
+
+from .errors import MigrationError
+
+__all__ = ["Report", "SchemaCalls"]
+
+_log = logging.getLogger("structable.migrations")
+_ATTEMPTS = 5
+_FIRST_PAUSE = 1.0
+
+Report = Callable[[int, int | None], None]
+
+
+class SchemaCalls:
+    """Changes of the tables of a store for one revision. Each may be repeated: what was done is left as it is.
+
+    Parameters
+    ----------
+    storage : Storage
+        The store.
+    revision : int
+        The revision, which the store remembers of what it takes away.
+    ended : Event
+        Ends pauses.
+    """
+
+    def __init__(self, storage: Storage, revision: int, ended: threading.Event) -> None:
+        self._storage = storage
+        self._admin = storage.admin
+        self._revision = revision
+        self._ended = ended
+
+    def find(self, table: str) -> TableSpecification | None:
+        """Return a table as it is, also a retired one; None if there is none."""
+        try:
+            return self._admin.get_specification(table)
+        except TableNotFoundError:
+            return None
+
+    def require(self, table: str) -> TableSpecification:
+        """Return a table as it is.
+
+        Raises
+        ------
+        MigrationError
+            If there is none.
+        """
+        found = self.find(table)
+        if found is None:
+            raise MigrationError(f"table {table!r}, which revision {self._revision} changes, does not exist")
+        return found
+
+    def create(self, spec: TableSpecification) -> None:
+        """Make a table, or let it have what it lacks."""
+        self._patiently(lambda: self._admin.create_or_update(spec, revision=self._revision))
+
+    def drop(self, table: str) -> None:
+        """Drop a table, also a retired one."""
+        self._patiently(lambda: self._admin.drop(table))
+
+    def add_field(self, table: str, field: Field) -> None:
+        """Add a field."""
+        spec = self.require(table)
+        if field.name not in spec:
+            self.create(spec.evolve(fields=[*spec.fields, field]))
+        elif (found := spec.field(field.name)) != field and not widens(field, found):
+            raise MigrationError(
+                f"table {table!r} has a field {found}, which revision {self._revision} adds as {field}"
+            )
+
+    def widen_field(self, table: str, field: Field) -> None:
+        """Let a field be wider."""
+        spec = self.require(table)
+        if field.name not in spec:
+            raise MigrationError(f"table {table!r} has no field {field.name!r}, which revision {self._revision} widens")
+        found = spec.field(field.name)
+        if found == field or widens(field, found):
+            return
+        if not widens(found, field) or field.name in spec.primary_key:
+            raise MigrationError(
+                f"table {table!r}: {found} cannot become {field.type_text}; integers and floats outside the key become "
+                "wider ones. For all else add a field"
+            )
+        self.create(spec.evolve(fields=[field if one.name == field.name else one for one in spec.fields]))
+
+    def add_index(self, table: str, field: str, report: Report) -> None:
+        """Index a field, and report the rows."""
+        spec = self.require(table)
+        if field not in spec.indexes:
+            wanted = spec.evolve(indexes=[*spec.indexes, field])
+            self._patiently(lambda: self._admin.create_or_update(wanted, progress=report, revision=self._revision))
+
+    def drop_index(self, table: str, field: str, *, for_good: bool) -> None:
+        """Remove an index."""
+        spec = self.find(table)
+        if spec is not None and field in spec.indexes:
+            revision = self._revision if for_good else None
+            self._patiently(lambda: self._admin.drop_index(table, field, revision=revision))
+
+    def drop_field(self, table: str, field: str, *, for_good: bool) -> None:
+        """Remove a field, its index, and the rule that computes it."""
+        spec = self.find(table)
+        if spec is None or field not in spec:
+            return
+        self.drop_index(table, field, for_good=for_good)
+        rules = [rule for rule in spec.rules if not (isinstance(rule, Derived) and rule.field == field)]
+        self._set_rules(spec, rules)
+        revision = self._revision if for_good else None
+        self._patiently(lambda: self._admin.drop_field(table, field, revision=revision))
+
+    def add_rule(self, table: str, rule: Derived | Renamed) -> None:
+        """Add a rule, which is not ready yet."""
+        spec = self.require(table)
+        present = _rule_of(spec, rule)
+        if present is None:
+            self._set_rules(spec, [*spec.rules, rule])
+        elif _unready(present) != _unready(rule):
+            raise MigrationError(
+                f"table {table!r} has the rule {present!r}, where revision {self._revision} has {rule!r}"
+            )
+
+    def add_name(self, table: str, old: str, new: str) -> None:
+        """Give a field a second name."""
+        spec = self.require(table)
+        if old not in spec:
+            raise MigrationError(
+                f"table {table!r} has no field {old!r}, which revision {self._revision} renames to {new!r}"
+            )
+        self.add_field(table, dataclasses.replace(spec.field(old), name=new))
+        self.add_rule(table, Renamed(old, new))
+
+    def end_name(self, table: str, old: str, new: str) -> None:
+        """Remove the first name of a field that has two; what is computed of it is computed of the second."""
+        spec = self.find(table)
+        if spec is None:
+            return
+        kept = [rule for rule in spec.rules if _target(rule) != new]
+        self._set_rules(spec, [_of_source(rule, old, new) for rule in kept])
+        self.drop_field(table, old, for_good=True)
+
+    def set_ready(self, table: str, fields: Iterable[str]) -> None:
+        """Let the rules of these fields be ready."""
+        names = set(fields)
+        spec = self.require(table)
+        self._set_rules(spec, [_ready(rule) if _target(rule) in names else rule for rule in spec.rules])
+
+    def drop_rule(self, table: str, field: str) -> None:
+        """Remove the rule of a field, which keeps its values."""
+        spec = self.find(table)
+        if spec is not None:
+            self._set_rules(spec, [rule for rule in spec.rules if _target(rule) != field])
+
+    def retire(self, table: str, at: dt.datetime) -> dt.datetime | None:
+        """Retire a table, and return since when it has been retired; None if there is none."""
+        spec = self.find(table)
+        if spec is None:
+            return None
+        for rule in spec.rules:
+            if isinstance(rule, Retired):
+                return rule.since
+        rules = [*spec.rules, Retired(at)]
+        self._patiently(lambda: self._admin.set_rules(table, rules, revision=self._revision))
+        return at
+
+    def _set_rules(self, spec: TableSpecification, rules: list[FieldRule]) -> None:
+        if list(spec.rules) != rules:
+            self._patiently(lambda: self._admin.set_rules(spec.name, rules))
+
+    def _patiently(self, call: Callable[[], None]) -> None:
+        """Call, and again after a pause if others hold the tables for longer than the store waits; none is ended."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return call()
+            except StorageUnavailableError as error:
+                in_the_way = self._in_the_way()
+                if error.lasting or attempt == _ATTEMPTS or self._ended.wait(_FIRST_PAUSE * 2 ** (attempt - 1)):
+                    for note in in_the_way:
+                        error.add_note(note)
+                    raise
+                _log.warning("%s; trying again%s", error, "".join(f"; {note}" for note in in_the_way))
+        return None
+
+    def _in_the_way(self) -> list[str]:
+        try:
+            found = list(self._storage.diagnose())
+        except StructableError:
+            return []
+        return [f"{one.subject}: {one.text}" for one in found if one.level is not FindingLevel.OK]
+
+
+def _target(rule: FieldRule) -> str | None:
+    match rule:
+        case Derived(field):
+            return field
+        case Renamed(_, new):
+            return new
+    return None
+
+
+def _of_source(rule: FieldRule, old: str, new: str) -> FieldRule:
+    if isinstance(rule, Derived) and rule.source == old:
+        return dataclasses.replace(rule, source=new)
+    return rule
+
+
+def _rule_of(spec: TableSpecification, rule: Derived | Renamed) -> FieldRule | None:
+    return next((one for one in spec.rules if _target(one) == _target(rule)), None)
+
+
+def _ready(rule: FieldRule) -> FieldRule:
+    return rule if isinstance(rule, Retired) else dataclasses.replace(rule, ready=True)
+
+
+def _unready(rule: FieldRule) -> FieldRule:
+    return rule if isinstance(rule, Retired) else dataclasses.replace(rule, ready=False)

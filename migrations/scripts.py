@@ -1,0 +1,102 @@
+"""The text of a revision's script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from structable.spi import Cast, Field, FieldType, JsonField, TableSpecification
+from structable.spi.field_functions import FieldFunction
+
+from .autogenerate import Differences
+from .operations import (
+    AddField,
+    AddIndex,
+    CreateTable,
+    DropField,
+    DropIndex,
+    DropRule,
+    DropTable,
+    Operation,
+    RenameField,
+    WidenField,
+)
+
+__all__ = ["empty_script", "script_of"]
+
+
+def empty_script(slug: str) -> str:
+    """Return a script whose operations are to be written."""
+    title = slug.replace("_", " ").capitalize()
+    return f'"""{title}."""\n\n\ndef up(op):\n    pass\n'
+
+
+def script_of(slug: str, found: Differences) -> str:
+    """Return the script that does what was found to differ."""
+    title = slug.replace("_", " ").capitalize()
+    lines = [f'"""{title}."""', "", "", "def up(op):"]
+    lines += [
+        f"    # {_call(one)}  # if it is meant: in place of its add_field and its drop_field" for one in found.renames
+    ]
+    lines += [f"    {_call(one)}" for one in found.up] or ["    pass"]
+    if found.contract:
+        lines += ["", "", "def contract(op):"]
+        lines += [f"    {_call(one)}" for one in found.contract]
+    return "\n".join(lines) + "\n"
+
+
+def _call(operation: Operation) -> str:
+    match operation:
+        case CreateTable(specification):
+            return f"op.create_table({_table(specification)})"
+        case AddField(table, field, derive, source) if derive is not None:
+            return f"op.add_field({table!r}, {_field(field)}, derive={_function(derive)}, source={source!r})"
+        case AddField(table, field):
+            return f"op.add_field({table!r}, {_field(field)})"
+        case WidenField(table, field):
+            return f"op.widen_field({table!r}, {_field(field)})"
+        case AddIndex(table, name):
+            return f"op.add_index({table!r}, {name!r})"
+        case RenameField(table, old, new):
+            return f"op.rename_field({table!r}, {old!r}, {new!r})"
+        case DropIndex(table, name):
+            return f"op.drop_index({table!r}, {name!r})"
+        case DropField(table, name):
+            return f"op.drop_field({table!r}, {name!r})"
+        case DropRule(table, name):
+            return f"op.drop_rule({table!r}, {name!r})"
+        case DropTable(table, keep_days):
+            return f"op.drop_table({table!r}, keep_days={keep_days})"
+    raise TypeError(operation)
+
+
+def _table(spec: TableSpecification) -> str:
+    parts = [repr(spec.name), f"[{_listed(map(_field, spec.fields))}]", f"primary_key={list(spec.primary_key)!r}"]
+    if spec.indexes:
+        parts.append(f"indexes={list(spec.indexes)!r}")
+    if spec.options:
+        parts.append(f"options={dict(spec.options)!r}")
+    return f"op.table({', '.join(parts)})"
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return ", ".join(texts)
+
+
+def _field(field: Field) -> str:
+    if field.type is FieldType.DECIMAL:
+        return f"op.decimal({field.name!r}, {field.precision}, {field.scale})"
+    return f"op.{field.type.value}({field.name!r})"
+
+
+def _function(function: FieldFunction) -> str:
+    match function:
+        case JsonField(path, kind):
+            strict = ", strict=True" if function.strict else ""
+            return f"op.json_field({path!r}, {_type(kind)!r}{strict})"
+        case Cast(kind):
+            return f"op.cast({_type(kind)!r})"
+    return "op.lower()"
+
+
+def _type(kind: FieldType | str) -> str:
+    return kind.value if isinstance(kind, FieldType) else kind

@@ -1,0 +1,186 @@
+"""`RevisionStatus`: how far a revision is, as operators see it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from structable.spi import Finding, FindingLevel, Range, Storage, StructableError, Transaction
+
+from .batches import INDEX_PART
+from .folder import Revision
+from .history import History, RevisionRow
+from .operations import AddField, Operation, RenameField, Rewrite
+from .states import State
+
+__all__ = ["RevisionStatus", "estimated_rows", "paused_revisions", "pending", "progress_text", "status_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionStatus:
+    """A revision in a store.
+
+    Parameters
+    ----------
+    number : int
+        Its number.
+    name : str
+        Its slug.
+    state : State
+        Where it stands.
+    resumes : State
+        The state itself; of a paused one the state that it goes on with.
+    seen, changed, failed, conflicts : int
+        Rows that were filled, those that changed, those that are null since a JSON document has no value that fits, and
+        those whose work a conflict undid.
+    indexed : int or None
+        Rows that the index covers which was built last, while the revision is not READY.
+    total : int or None
+        About how many rows there are to fill; None if that is unknown.
+    rate : float or None
+        Rows a second.
+    runner, error : str or None
+        Its runner, and what stopped it.
+    started, finished : datetime or None
+        When it began, and when it became READY or DONE.
+    """
+
+    number: int
+    name: str
+    state: State
+    resumes: State
+    seen: int = 0
+    changed: int = 0
+    failed: int = 0
+    conflicts: int = 0
+    indexed: int | None = None
+    total: int | None = None
+    rate: float | None = None
+    runner: str | None = None
+    error: str | None = None
+    started: dt.datetime | None = None
+    finished: dt.datetime | None = None
+
+    @property
+    def share(self) -> float | None:
+        """The share of the rows that is filled, 0 to 1; None if it is unknown, or nothing is filled now."""
+        if self.resumes is not State.FILLING or not self.total:
+            return None
+        return min(1.0, self.seen / self.total)
+
+    @property
+    def remaining(self) -> float | None:
+        """About how many seconds the fill will take."""
+        if self.share is None or not self.rate or self.total is None:
+            return None
+        return max(0, self.total - self.seen) / self.rate
+
+    @property
+    def progress(self) -> str:
+        """The state, and of a fill the share: "FILLING 41 %"."""
+        share = "" if self.share is None else f" {int(self.share * 100)} %"
+        paused = "PAUSED in " if self.state is State.PAUSED else ""
+        return f"{paused}{self.resumes}{share}"
+
+    def to_document(self) -> dict[str, object]:
+        """Return it as a JSON document."""
+        return {
+            "revision": self.number,
+            "name": self.name,
+            "state": str(self.state),
+            "resumes": str(self.resumes) if self.state is State.PAUSED else None,
+            "rows": self.seen,
+            "total": self.total,
+            "changed": self.changed,
+            "failed": self.failed,
+            "conflicts": self.conflicts,
+            "indexed": self.indexed,
+            "rows_per_second": self.rate,
+            "runner": self.runner,
+            "error": self.error,
+            "started": None if self.started is None else self.started.isoformat(),
+            "finished": None if self.finished is None else self.finished.isoformat(),
+        }
+
+
+def status_of(history: History, row: RevisionRow) -> RevisionStatus:
+    """Return the status of a revision that has begun."""
+
+    def counted(tx: Transaction) -> list[tuple[int, int, int, int, dt.datetime, bool]]:
+        with history.tasks(tx).scan(Range.prefix((row.number,))) as rows:
+            return [
+                (one.seen, one.changed, one.failed, one.conflicts, one.updated, one.part == INDEX_PART) for one in rows
+            ]
+
+    found = history.storage.run(counted, read_only=True)
+    tasks = [task for task in found if not task[5]]
+    indexes = [task for task in found if task[5]]
+    seen, changed = sum(task[0] for task in tasks), sum(task[1] for task in tasks)
+    failed, conflicts = sum(task[2] for task in tasks), sum(task[3] for task in tasks)
+    rate = None
+    if tasks and row.started is not None and row.resumes is State.FILLING:
+        seconds = (max(task[4] for task in tasks) - row.started).total_seconds()
+        rate = seen / seconds if seconds > 0 and seen else None
+    return RevisionStatus(
+        row.number,
+        row.name,
+        row.state,
+        row.resumes,
+        seen,
+        changed,
+        failed,
+        conflicts,
+        max(indexes, key=lambda task: task[4])[0] if indexes and not row.resumes.ready else None,
+        _total(history.storage, row) if row.resumes is State.FILLING else None,
+        rate,
+        row.runner,
+        row.error,
+        row.started,
+        row.finished,
+    )
+
+
+def pending(revision: Revision) -> RevisionStatus:
+    """Return the status of a revision that has not begun."""
+    return RevisionStatus(revision.number, revision.name, State.PENDING, State.PENDING)
+
+
+def _total(storage: Storage, row: RevisionRow) -> int | None:
+    filled = [table for table in map(_filled_table, row.operations.up) if table is not None]
+    try:
+        return sum(estimated_rows(storage, filled))
+    except StructableError:
+        return None
+
+
+def estimated_rows(storage: Storage, tables: Iterable[str]) -> Iterable[int]:
+    """Yield about how many rows each table has."""
+    for table in tables:
+        yield storage.statistics(table).rows
+
+
+def _filled_table(operation: Operation) -> str | None:
+    match operation:
+        case RenameField(table) | Rewrite(table):
+            return table
+        case AddField(table, derive=derive, default=default) if derive is not None or default is not None:
+            return table
+    return None
+
+
+def progress_text(history: History, row: RevisionRow) -> str:
+    """Return the state and the progress of a revision."""
+    return status_of(history, row).progress
+
+
+def paused_revisions(storage: Storage) -> Iterator[Finding]:
+    """Yield the revisions that are paused, by their tables, which any package may have made, for `doctor`."""
+    for name in storage.admin.list():
+        if not (name.startswith("structable_") and name.endswith("revisions")):
+            continue
+        with storage.table(name).scan(columns=["name", "state", "error"]) as rows:
+            for row in rows:
+                if row.state == "PAUSED":
+                    text = f"{row.name} is paused: {row.error}; mend that, then 'structable migrate resume'"
+                    yield Finding(FindingLevel.PROBLEM, f"revision {row.revision}", text)

@@ -1,0 +1,35 @@
+"""`spark_map`: fills the parts of tables that migrations change on Spark's executors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+from pyspark.sql import SparkSession
+
+from structable.migrations import Mapper
+from structable.migrations.part_filler import PartFiller
+
+__all__ = ["spark_map"]
+
+
+def spark_map(spark: SparkSession, *, url: str | None = None) -> Mapper:
+    """Return the mapper of a `Migrator` whose parts are tasks of a Spark job, each of which connects to the store.
+
+    The fields are filled by transactions, as by threads. Functions that revisions name must be importable there.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    url : str, optional
+        The store's URL, which a password in the storage's own needs, as that is masked.
+    """
+
+    def mapped(function: Callable[[int], int], numbers: Iterable[int]) -> Iterable[int]:
+        if url is not None and isinstance(function, PartFiller):
+            function = dataclasses.replace(function, url=url)
+        parts = list(numbers)
+        return spark.sparkContext.parallelize(parts, max(1, len(parts))).map(function).collect()
+
+    return mapped

@@ -1,0 +1,130 @@
+"""Data of other libraries as Arrow: frames of pandas and Polars, DuckDB's relations, tables. Imports pyarrow.
+
+What exports Arrow's C interface is read by it, without its library; pandas alone has a way of its own, for its missing
+values and its index.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .errors import InvalidFieldError
+from .showing import shown
+
+__all__ = ["reader_of", "record_batches", "schema_of"]
+
+_NEEDED = (
+    "a DataFrame of pandas or Polars, a relation of DuckDB, a pyarrow Table, RecordBatch or RecordBatchReader, "
+    "or another object with __arrow_c_stream__ is needed"
+)
+_COLUMN = re.compile(r"Conversion failed for column (.*) with type")
+
+
+def schema_of(given: object) -> pa.Schema:
+    """Return a schema: the given one, or that of data."""
+    if isinstance(given, pa.Schema):
+        return given
+    if hasattr(given, "__arrow_c_schema__") and not _is_pandas(given):
+        return pa.schema(given)  # type: ignore[arg-type]  # the stubs do not know the interface
+    return reader_of("", given).schema
+
+
+def record_batches(given: object) -> Iterable[pa.RecordBatch]:
+    """Return the batches of whatever `stage` is given: a table, a batch, a stream, or an iterable of batches."""
+    if isinstance(given, pa.Table):
+        return given.to_batches()
+    if isinstance(given, pa.RecordBatch):
+        return (given,)
+    if hasattr(given, "__arrow_c_stream__") and not isinstance(given, pa.RecordBatchReader):
+        return pa.RecordBatchReader.from_stream(given)
+    return given  # type: ignore[return-value]  # an error of the caller's otherwise
+
+
+def reader_of(table: str, data: object, *, nan_is_null: bool | None = None) -> pa.RecordBatchReader:
+    """Return the batches of data; they are consumed once.
+
+    Parameters
+    ----------
+    table : str
+        The table's name, for messages.
+    data : object
+        As `Storage.load` takes it.
+    nan_is_null : bool, optional
+        Whether a NaN is a missing value; in a frame of pandas, if not given.
+
+    Raises
+    ------
+    InvalidFieldError
+        If pandas has a column that Arrow has no type for, or two of one name.
+    TypeError
+        If the data are of another kind.
+    """
+    if nan_is_null is None:
+        nan_is_null = _is_pandas(data)
+    if _is_pandas(data):
+        reader = _table_of_pandas(table, data, nan_is_null).to_reader()
+    elif isinstance(data, pa.RecordBatchReader):
+        reader = data
+    elif isinstance(data, pa.Table):
+        reader = data.to_reader()
+    elif hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+    elif hasattr(data, "__arrow_c_array__"):
+        batch = pa.record_batch(data)
+        reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    else:
+        raise TypeError(f"{shown(data)} is of type {type(data).__name__}; {_NEEDED}{_hint(data)}")
+    if not nan_is_null:
+        return reader
+    return pa.RecordBatchReader.from_batches(reader.schema, map(_without_nan, reader))
+
+
+def _hint(data: object) -> str:
+    if hasattr(data, "collect"):  # lazy frames
+        return "; call collect() first"
+    if isinstance(data, Mapping | Iterable | Iterator):
+        return "; rows as mappings are written by upsert_many"
+    return ""
+
+
+def _is_pandas(data: object) -> bool:
+    kind = type(data)
+    return kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in ("DataFrame", "Series")
+
+
+def _table_of_pandas(table: str, frame: Any, nan_is_null: bool) -> pa.Table:  # noqa: ANN401 - of pandas, if it is there
+    if type(frame).__name__ == "Series":
+        frame = frame.to_frame()
+    try:
+        # A named index is a column; one without a name only counts rows, or remembers a selection.
+        named = [name for name in frame.index.names if name is not None]
+        frame = frame.reset_index(level=named) if named else frame
+        found = pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        # Its text ends with the column, in which an object is of another type than those before it.
+        text = " ".join(str(part) for part in error.args)
+        column = _COLUMN.search(text)
+        raise InvalidFieldError(table, column[1] if column else "data", f"Arrow cannot take it: {text}") from error
+    if nan_is_null:
+        return found
+    for place in range(found.num_columns):
+        values = frame.iloc[:, place]
+        if pa.types.is_floating(found.schema.types[place]) and getattr(values.dtype, "kind", "") == "f":
+            kept = pa.array(values.to_numpy(), from_pandas=False)
+            found = found.set_column(place, found.schema.field(place), [kept.cast(found.schema.types[place])])
+    return found
+
+
+def _without_nan(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns: list[Any] = []
+    for column in batch.columns:
+        plain: Any = column
+        if pa.types.is_floating(column.type):
+            plain = pc.if_else(pc.is_nan(plain), pa.scalar(None, column.type), plain)
+        columns.append(plain)
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -1,0 +1,85 @@
+"""Rows of a read under rules, whose columns are stored or computed of stored ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .evaluation import Predicate
+from .filters import Filter
+from .row_rules import Projector, RowRules
+from .rows import Row, shared_shape
+from .scans import RowIterator
+from .specification import TableSpecification
+
+__all__ = ["ComputedRows", "ListedRows", "with_computed"]
+
+
+class ComputedRows(RowIterator):
+    """Rows of a scan with computed values, of those for which a filter of these is true."""
+
+    __slots__ = ("_left", "_next", "_predicate", "_projector", "_rows", "_rules", "_shape", "_where")
+
+    def __init__(
+        self,
+        rows: RowIterator,
+        spec: TableSpecification,
+        rules: RowRules,
+        names: tuple[str, ...],
+        where: Filter | None = None,
+        limit: int | None = None,
+    ) -> None:
+        self._rows = rows
+        self._next = rows.__next__
+        self._shape = shared_shape(spec.name, names, spec.primary_key)
+        self._rules = rules
+        self._where = where
+        self._left = limit
+        self._projector: Projector | None = None
+        self._predicate: Predicate | None = None
+
+    def __next__(self) -> Row:
+        if self._left == 0:
+            self._rows.close()
+            raise StopIteration
+        while True:
+            row = self._next()
+            values = row.astuple()
+            projector = self._projector or self._begin(row)
+            if self._predicate is None or self._predicate(values):
+                break
+        if self._left is not None:
+            self._left -= 1
+        return Row(self._shape, projector(values))
+
+    def _begin(self, row: Row) -> Projector:
+        columns = tuple(row)
+        if self._where is not None:
+            self._predicate = self._rules.predicate(self._where, columns)
+        self._projector = self._rules.projector(columns, self._shape.columns)
+        return self._projector
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+class ListedRows(RowIterator):
+    """Rows that were read whole."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = iter(rows)
+
+    def __next__(self) -> Row:
+        return next(self._rows)
+
+    def close(self) -> None:
+        self._rows = iter(())
+
+
+def with_computed(rows: list[Row], spec: TableSpecification, rules: RowRules, names: tuple[str, ...]) -> list[Row]:
+    """Return rows of stored columns as rows of other columns."""
+    if not rows:
+        return []
+    shape, values_of = shared_shape(spec.name, names, spec.primary_key), rules.projector(tuple(rows[0]), names)
+    return [Row(shape, values_of(row.astuple())) for row in rows]

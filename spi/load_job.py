@@ -1,0 +1,116 @@
+"""`load`: what `Storage.load` does, an atomic job of all rows of some data. Imports pyarrow."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import pyarrow as pa
+
+from .admin import TableAdmin
+from .arrow_data import reader_of
+from .bulk import CommitResult, StagedWrite, WriteJob, WriteMode
+from .errors import (
+    CommitOutcomeUnknownError,
+    InvalidFieldError,
+    StructableError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+)
+from .loading import LoadedBatches
+from .runner import retry
+from .specification import TableSpecification
+
+__all__ = ["load"]
+
+
+class _Jobs(Protocol):
+    """What a load needs of a storage."""
+
+    @property
+    def admin(self) -> TableAdmin: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    def begin_write(self, table: str, *, mode: WriteMode | str, job_id: str | None = None) -> WriteJob: ...
+
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[pa.RecordBatch]) -> StagedWrite: ...
+
+    def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult: ...
+
+    def abort_write(self, job: WriteJob) -> None: ...
+
+
+def load(
+    storage: _Jobs,
+    table: str,
+    data: object,
+    mode: WriteMode | str | None,
+    create: bool,
+    primary_key: Iterable[str],
+    job_id: str | None,
+    nan_is_null: bool | None,
+) -> CommitResult:
+    """Do what `Storage.load` says."""
+    reader = reader_of(table, data, nan_is_null=nan_is_null)
+    spec, undo = _table(storage, table, reader.schema, create, primary_key)
+    try:
+        return _loaded(storage, spec, reader, mode, job_id)
+    except CommitOutcomeUnknownError:
+        raise
+    except BaseException:
+        with contextlib.suppress(StructableError):  # the first error counts
+            undo()
+        raise
+
+
+def _table(
+    storage: _Jobs, table: str, schema: pa.Schema, create: bool, primary_key: Iterable[str]
+) -> tuple[TableSpecification, Callable[[], None]]:
+    """Return the table, made if need be, and what takes it away again in that case."""
+    try:
+        return storage.admin.get_specification(table), lambda: None
+    except TableNotFoundError:
+        if not create:
+            raise
+    spec = TableSpecification.from_arrow(table, schema, primary_key)
+    try:
+        storage.admin.create(spec)
+    except TableAlreadyExistsError:  # another process was faster
+        return storage.admin.get_specification(table), lambda: None
+    return spec, lambda: storage.admin.drop(table)
+
+
+def _loaded(
+    storage: _Jobs,
+    spec: TableSpecification,
+    reader: pa.RecordBatchReader,
+    mode: WriteMode | str | None,
+    job_id: str | None,
+) -> CommitResult:
+    chosen = mode or (WriteMode.INSERT if spec.keyless else WriteMode.UPSERT)
+    name = f"load-{uuid.uuid4()}" if job_id is None else job_id
+    job = storage.begin_write(spec.name, mode=chosen, job_id=name)
+    if job.committed:
+        return CommitResult(False)
+    try:
+        batches = LoadedBatches(spec, job.mode, reader)
+        try:
+            staged = storage.stage(job, 0, 0, batches)
+        except InvalidFieldError as error:
+            located = batches.located(error)
+            if located is error:
+                raise
+            raise located from error
+        return retry(storage, lambda: storage.commit_write(job, [staged]))
+    except CommitOutcomeUnknownError as error:
+        error.add_note(f"load the same data again with job_id={name!r}: they count once")
+        raise
+    except BaseException:
+        if job_id is None:  # a job of the caller's goes on when it is loaded again
+            with contextlib.suppress(StructableError):
+                storage.abort_write(job)
+        raise

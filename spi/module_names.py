@@ -1,0 +1,36 @@
+"""Modules that a command line names: `MODULE:NAME`, also of the working directory."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from types import ModuleType
+
+__all__ = ["named_module"]
+
+
+def named_module(target: str, example: str) -> tuple[ModuleType, str]:
+    """Import the module of `MODULE:NAME`, and return it with the name.
+
+    Parameters
+    ----------
+    example : str
+        What the message of a malformed target shows.
+
+    Raises
+    ------
+    ValueError
+        If the target is malformed, or there is no such module. What the module's own imports raise stays as it is.
+    """
+    module, _, name = target.partition(":")
+    if not module or not name:
+        raise ValueError(f"{target!r} must be {example}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # where python -m looks, too
+    try:
+        return importlib.import_module(module), name
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(f"there is no module {module!r} in the working directory or on Python's path") from error

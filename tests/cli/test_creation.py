@@ -1,0 +1,273 @@
+"""infer, and import --create: the table for a file, the fields of its columns, keys that are not unique."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from structable.spi import Storage, TableNotFoundError, connect
+from tests.cli.conftest import Command, Fails, every_store
+
+PENGUINS = """,species,Body Mass (g),year,sex,"seen at",zip,ratio,when
+1,Adelie,3750.0,2007,male,2007-11-11,01234,0.5,2007-11-11T10:00:00Z
+2,Gentoo,NA,2008,,2008-11-11,00501,NA,2007-11-11 10:00:00+02:00
+3,Gentoo,5000,2009,NA,2009-11-11,10001,1e-3,NA
+"""
+FIELDS = [
+    'column_1 = "long"',
+    'species = "string"',
+    'Body_Mass_g = "double"',
+    'year = "long"',
+    'sex = "string"',
+    'seen_at = "date"',
+    'zip = "string"',
+    'ratio = "double"',
+    'when = "timestamp"',
+]
+
+
+def fields_of(toml: str) -> list[str]:
+    return [line for line in toml.partition("[fields]\n")[2].partition("\n\n")[0].splitlines() if line]
+
+
+@pytest.mark.parametrize("name", ["penguins.csv", "penguins.csv.gz", "penguins.tsv"])
+def test_types_by_all_rows_of_a_csv_file(structable: Command, tmp_path: Path, name: str) -> None:
+    text = PENGUINS.replace(",", "\t") if name.endswith("tsv") else PENGUINS
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+    found = structable("infer", tmp_path / name, "--primary-key", "column_1", "--null", "NA")
+    assert found.code == 0, found.err
+    assert found.err == f"types by all 3 rows of {tmp_path / name}\n"
+    assert 'name = "penguins"\nprimary_key = ["column_1"]\n' in found.out
+    assert fields_of(found.out) == FIELDS
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        ("1 -2 9223372036854775807", "long"),
+        ("1 9223372036854775808", "string"),
+        ("1 2.5", "double"),
+        ("9007199254740993 2.5", "string"),
+        ("2.5 9007199254740993", "string"),
+        ("1 nan -inf 1e5", "double"),
+        ("1e400", "string"),
+        ("0 -0 0.5 -0.5 0e1", "double"),
+        ("007", "string"),
+        ("1 00.5", "string"),
+        ("0x1F", "string"),
+        ("1 true", "string"),
+        ("true FALSE", "boolean"),
+        ("2024-02-29 0001-01-01", "date"),
+        ("2024-02-30", "string"),
+        ("2024-02-29 2024-02-29T10:00", "timestamp_ntz"),
+        ("2024-02-29T10:00:00.123456", "timestamp_ntz"),
+        ("2024-02-29T10:00:00.123456789", "string"),
+        ("2024-02-29T10:00:00Z 2024-02-29T10:00:00+05:30", "timestamp"),
+        ("2024-02-29T10:00:00Z 2024-02-29T10:00:00", "string"),
+        ("10:30:00", "string"),
+        ("1_000", "string"),
+    ],
+)
+def test_what_is_inferred_is_imported(structable: Command, url: str, tmp_path: Path, texts: str, kind: str) -> None:
+    file = tmp_path / "f.csv"
+    # Far apart, so that they are seen in different parts of the file.
+    lines = [f"{number},{text}" for number, text in enumerate(texts.split(" "))]
+    filler = [f"{number}," for number in range(100, 100_100)]
+    file.write_text("\n".join(["k,f", lines[0], *filler, *lines[1:], ""]))
+    outcome = structable("import", url, "t", file, "--create", "--primary-key", "k")
+    assert outcome.code == 0, outcome.err
+    assert f'f = "{kind}"' in outcome.err
+    with connect(url) as storage:
+        assert storage.table("t").count() == len(lines) + len(filler)
+
+
+def test_json_and_typed_files(structable: Command, fails: Fails, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    objects: list[dict[str, Any]] = [
+        {"k": 1, "a b": 1, "s": "x", "day": "2024-01-01", "big": 2**64, "none": None},
+        {"k": 2, "a b": 1.5, "t": True, "day": "2024-01-02"},
+    ]
+    file.write_text("\n".join(json.dumps(one) for one in objects))
+    wanted = [
+        'k = "long"',
+        'a_b = "double"',
+        's = "string"',
+        'day = "date"',
+        'big = "decimal(38,0)"',
+        'none = "string"',
+        't = "boolean"',
+    ]
+    found = structable("infer", file, "--primary-key", "k")
+    assert fields_of(found.out) == wanted
+    file.write_text(json.dumps(objects, indent=1))
+    assert structable("infer", file, "--primary-key", "k") == found
+    file.write_text('{"k": 1, "v": 1}\n{"k": 2, "v": "x"}\n{"k": 3, "w": [1]}\n')
+    assert "field 'v' is a whole number on line 1 and a string on line 2; no field takes them all" in fails(
+        2, "infer", file
+    )
+    assert structable("infer", file, "--columns", "k").code == 0
+    assert fields_of(structable("infer", file, "--skip-unknown").out) == ['k = "long"']
+    table = pa.table({"a": pa.array([1], pa.uint8()), "l": [[1]], "__index_level_0__": ["x"]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    assert "column 'l' is of the Arrow type list" in fails(2, "infer", tmp_path / "x.parquet")
+    found = structable("infer", tmp_path / "x.parquet", "--skip-unknown")
+    assert fields_of(found.out) == ['a = "short"', 'index_level_0 = "string"']
+    assert 'write-mode = "append-only"' in found.out
+    assert found.err.endswith("x.parquet; without --primary-key rows are only added\n")
+    assert "INT96" not in found.err
+    pq.write_table(
+        pa.table({"at": pa.array([0], pa.timestamp("us"))}),
+        tmp_path / "i.parquet",
+        use_deprecated_int96_timestamps=True,
+    )
+    assert fields_of(structable("infer", tmp_path / "i.parquet").out) == ['at = "timestamp"']
+
+
+def test_a_specification_that_create_takes(structable: Command, url: str, tmp_path: Path) -> None:
+    (tmp_path / "penguins.csv").write_text(PENGUINS)
+    toml = structable("infer", tmp_path / "penguins.csv", "--primary-key", "species,year", "--null", "NA").out
+    (tmp_path / "t.toml").write_text(toml)
+    assert structable("create", url, tmp_path / "t.toml").code == 0
+    assert structable("import", url, "penguins", tmp_path / "penguins.csv", "--null", "NA").code == 0
+    with connect(url) as storage:
+        row = storage.table("penguins").read(("Gentoo", 2008))
+        assert row is not None
+        assert (row.column_1, row.Body_Mass_g, row.sex, row.zip) == (2, None, None, "00501")
+
+
+@every_store
+def test_import_creates_the_table(structable: Command, fails: Fails, url: str, tmp_path: Path) -> None:
+    file = tmp_path / "penguins.csv"
+    file.write_text(PENGUINS)
+    args = ("import", url, "penguins", file, "--create", "--primary-key", "column_1", "--null", "NA")
+    outcome = structable(*args, "--job-id", "once")
+    assert outcome.code == 0, outcome.err
+    assert all(line in outcome.err for line in FIELDS)
+    assert outcome.err.endswith(f"types by all 3 rows of {file}\n3 rows of {file} are in table penguins (job once)\n")
+    assert structable(*args, "--job-id", "once").err == "job once was already committed; nothing was done\n"
+    assert "already has a row" in fails(1, *args)
+    assert structable(*args, "--mode", "upsert").code == 0  # into the table that is there
+    assert "exists, and its key is column_1, not species" in fails(
+        2, "import", url, "penguins", file, "--create", "--primary-key", "species"
+    )
+
+
+@every_store
+@pytest.mark.parametrize(
+    ("name", "content", "places"),
+    [
+        ("x.csv", "k,v\na,1\nb,2\n\na,3\n", "line 2, line 5"),
+        ("x.jsonl", '{"k": "a"}\n{"k": "b"}\n{"k": "a"}\n', "line 1, line 3"),
+        ("x.json", '[{"k": "a"},\n{"k": "b"},\n\n{"k": "a"}]', "line 1, line 4"),
+        ("x.parquet", "", "row 1, row 3"),
+        ("-", "k\na\na\n", "line 2, line 3"),
+    ],
+)
+def test_a_key_that_is_not_unique(fails: Fails, url: str, tmp_path: Path, name: str, content: str, places: str) -> None:
+    file: Path | str = tmp_path / name
+    if name == "x.parquet":
+        pq.write_table(pa.table({"k": ["a", "b", "a"]}), file)
+    elif name == "-":
+        file = "-"
+    else:
+        Path(file).write_text(content)
+    extra = ("--format", "csv") if name == "-" else ()
+    code, out = 2, ("import", url, "t", file, "--create", "--primary-key", "k", *extra)
+    outcome = fails_with_specification(fails, code, *out, stdin=content if name == "-" else None)
+    shown = "standard input" if name == "-" else str(file)
+    assert outcome.startswith(
+        f"{shown}: rows share the key ('a',), which must be unique: {places}; name further fields"
+    )
+    with connect(url) as storage:
+        assert storage.admin.list() == []
+
+
+def fails_with_specification(fails: Fails, code: int, *args: object, stdin: str | None) -> str:
+    """Run an import that fails after it has shown its specification."""
+    from typer.testing import CliRunner
+
+    from structable.cli.app import app
+
+    result = CliRunner().invoke(app, [str(arg) for arg in args], input=stdin)
+    assert (result.exit_code, result.stdout) == (code, "")
+    return result.stderr.splitlines()[-1].removeprefix("structable: ")
+
+
+def test_a_key_with_nulls(fails: Fails, url: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("k,v\na,1\n,2\n")
+    args = ("import", url, "t", tmp_path / "x.csv", "--create", "--primary-key", "k")
+    message = fails_with_specification(fails, 2, *args, stdin=None)
+    assert "x.csv, line 3: table 't', field 'k': is part of the primary key and must not be null" in message
+    with connect(url) as storage, pytest.raises(TableNotFoundError):
+        storage.admin.get_specification("t")
+
+
+def test_a_key_that_cannot_be_one(fails: Fails, url: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("k,v\n0.5,1\n")
+    args = ("import", url, "t", tmp_path / "x.csv", "--create", "--primary-key")
+    assert "primary_key names 'k' of type double, which cannot be ordered" in fails(1, *args, "k")
+    assert "primary_key names 'x', which is not a field; the fields are k, v" in fails(1, *args, "x")
+    assert "--primary-key is of the table that --create makes" in fails(
+        2, "import", url, "t", "x.csv", "--primary-key", "k"
+    )
+
+
+@pytest.fixture
+def stored(url: str, structable: Command, storage: Storage) -> Any:  # noqa: ANN401 - a function of any value
+    """Import a file into the table runs, and return the row that it makes."""
+
+    def run(file: Path, *options: str) -> dict[str, object]:
+        storage.table("runs").delete_many([("a", 1, 1)])
+        outcome = structable("import", url, "runs", file, *options)
+        assert outcome.code == 0, outcome.err
+        row = storage.table("runs").read(("a", 1, 1))
+        assert row is not None
+        return {name: value for name, value in row.items() if value is not None}
+
+    return run
+
+
+def test_columns_of_other_names(stored: Any, fails: Fails, url: str, tmp_path: Path) -> None:  # noqa: ANN401
+    head, row = "app,Started,attempt,Status!,junk", "a,1,1,DONE,7"
+    cells: list[Any] = ["a", 1, 1, "DONE", 7]
+    file = tmp_path / "x.csv"
+    file.write_text(f"{head}\n{row}\n")
+    message = fails(2, "import", url, "runs", file)
+    assert "the column 'Started' is not a field; the fields are app" in message
+    assert "--rename COLUMN=FIELD names its field, --skip-unknown leaves it out" in message
+    rename = ("--rename", "Started=started")
+    key = {"app": "a", "started": 1, "attempt": 1}
+    assert "'Status!' is not a field" in fails(2, "import", url, "runs", file, *rename)
+    both = (*rename, "--rename", "Status!=status")
+    assert stored(file, *both, "--skip-unknown") == {**key, "status": "DONE"}
+    assert stored(file, *both, "--columns", "app,started,attempt") == key
+    assert "--columns names 'cost', which is none of its columns" in fails(
+        2, "import", url, "runs", file, *both, "--columns", "app,started,attempt,cost"
+    )
+    assert "rename names the column 'x', which is not there" in fails(
+        2, "import", url, "runs", file, "--rename", "x=status"
+    )
+    assert "--rename 'x' is not COLUMN=FIELD" in fails(2, "import", url, "runs", file, "--rename", "x")
+    file.write_text(f"{head.replace('junk', 'status')}\n{row}\n")
+    assert "the column 'status' appears twice" in fails(2, "import", url, "runs", file, *both)
+    lines = tmp_path / "x.jsonl"
+    lines.write_text(json.dumps(dict(zip(head.split(","), cells, strict=True))))
+    assert stored(lines, *both, "--skip-unknown") == {**key, "status": "DONE"}
+    assert "'junk' is not a field" in fails(2, "import", url, "runs", lines, *both)
+    columns = {name: pa.array([value]) for name, value in zip(head.split(","), cells, strict=True)}
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    assert stored(tmp_path / "x.parquet", *both, "--skip-unknown") == {**key, "status": "DONE"}
+    assert "'junk' is not a field" in fails(2, "import", url, "runs", tmp_path / "x.parquet", *both)
+
+
+def test_a_column_that_the_rule_names(structable: Command, url: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("k k,Cost €\n1,2.5\n")
+    assert structable("import", url, "t", file, "--create", "--primary-key", "k_k").code == 0
+    assert structable("import", url, "t", file).code == 0
+    with connect(url) as storage:
+        assert [dict(row) for row in storage.table("t").scan()] == [{"k_k": 1, "Cost": 2.5}]

@@ -1,0 +1,135 @@
+"""`structable migrate`: the commands, their output and exit codes."""
+
+import json
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from structable.migrations.errors import MigrationError
+from structable.spi import connect
+from tests.cli.conftest import Command
+from tests.migrations.support.folders import Scripts, put_runs
+
+FILL = 'op.add_field("runs", op.long("n"), derive=op.json_field(("n",), "long"), source="payload")'
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"leveldb://{tmp_path}/store"
+    with connect(url) as storage:
+        put_runs(storage, 40)
+    return url
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Scripts:
+    return Scripts(tmp_path / "program")
+
+
+def test_from_init_to_contract(structable: Command, url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "revisions"
+    where = ("--folder", folder)
+    assert structable("migrate", "init", *where).out == f"folder {folder} is made\n"
+    assert structable("migrate", "init", *where).out == f"folder {folder} is there already\n"
+    made = structable("migrate", "new", "run_number", *where)
+    assert made.out == f"{folder}/0001_run_number.py is written; read it before it is run\n"
+    script = folder / "0001_run_number.py"
+    assert script.read_text() == '"""Run number."""\n\n\ndef up(op):\n    pass\n'
+    script.write_text(f'"""Number."""\ndef up(op):\n    {FILL}\n    op.drop_field("runs", "attempts")\n')
+    planned = structable("migrate", "plan", url, *where)
+    assert planned.out.splitlines() == [
+        "0001 run_number: Number.",
+        "  add field runs.n long = JsonField(path=('n',), type=<FieldType.LONG: 'long'>, strict=False) of payload "
+        "(about 40 rows; waits for open transactions of the table, shortly)",
+        "  contract: drop field runs.attempts",
+    ]
+    rehearsed = structable("migrate", "up", url, "--dry-run", *where)
+    assert rehearsed.out.splitlines()[-1].endswith("40 rows computed, 4 of them have no value")
+    assert structable("migrate", "status", url, *where).out == "0001 run_number  PENDING\n"
+    up = structable("migrate", "up", url, "--threads", "2", *where)
+    assert up.code == 0
+    assert up.out.startswith("0001 run_number  READY        ready 20")
+    assert up.out.endswith("36 of 40 rows changed, 4 have no value that fits\n")
+    assert structable("migrate", "plan", url, *where).out == "nothing to do\n"
+    contracted = structable("migrate", "contract", url, "1", *where)
+    assert contracted.out.startswith("0001 run_number  DONE         contracted 20")
+    [status] = json.loads(structable("migrate", "status", url, "--format", "json", *where).out)
+    assert (status["revision"], status["state"], status["failed"], status["error"]) == (1, "DONE", 4, None)
+    assert structable("migrate", "down", url, "0", *where).code == 1
+
+
+def test_auto_and_check(structable: Command, url: str, scripts: Scripts) -> None:
+    module = scripts.function("""
+    from structable.spi import Field, TableSpecification
+
+    SPECIFICATIONS = [TableSpecification("t", [Field.string("k"), Field.int("v")], ["k"], ["v"])]
+    """)
+    options = ("--target", f"{module}:SPECIFICATIONS", "--folder", scripts.path)
+    checked = structable("migrate", "check", url, *options)
+    assert (checked.code, checked.out) == (1, "create table t\n")
+    assert structable("migrate", "new", "first", url, "--auto", *options).code == 0
+    assert structable("migrate", "up", url, "--folder", scripts.path).code == 0
+    assert structable("migrate", "check", url, *options) == (0, "nothing differs\n", "")
+    again = structable("migrate", "new", "second", url, "--auto", *options, "--format", "json")
+    assert (again.code, json.loads(again.out)) == (0, {"file": None})
+    assert len(list(scripts.path.iterdir())) == 1
+    assert structable("migrate", "new", "third", "--auto", "--folder", scripts.path).code == 2
+    sys.modules.pop(module, None)
+
+
+def test_a_paused_revision(structable: Command, url: str, scripts: Scripts) -> None:
+    module = scripts.function("""
+    def fail(row):
+        raise ValueError("cannot be")
+    """)
+    scripts.add("bad", up=f'op.rewrite("runs", "{module}:fail")')
+    failed = structable("migrate", "up", url, "--folder", scripts.path)
+    assert failed.code == 1
+    assert "table 'runs', row ('app0', 0): ValueError: cannot be" in failed.err
+    shown = structable("migrate", "status", url, "--folder", scripts.path).out.splitlines()
+    assert shown[0].startswith("0001 bad  PAUSED in FILLING 0 %")
+    assert shown[1] == "     table 'runs', row ('app0', 0): ValueError: cannot be"
+    sick = structable("doctor", url)
+    assert sick.code == 1
+    assert "problem  revision 1: bad is paused: table 'runs', row" in sick.out
+    assert structable("migrate", "up", url, "--folder", scripts.path).code == 1
+    (scripts.path.parent / f"{module}.py").write_text("def fail(row):\n    return None\n")
+    sys.modules.pop(module)
+    assert structable("migrate", "resume", url, "--folder", scripts.path).code == 0
+    assert structable("migrate", "pause", url, "--folder", scripts.path).out == "no revision is running\n"
+
+
+def test_misuse(structable: Command, url: str, tmp_path: Path, scripts: Scripts) -> None:
+    absent = structable("migrate", "up", url, "--folder", tmp_path / "none")
+    assert (absent.code, absent.out) == (2, "")
+    assert "structable migrate init" in absent.err
+    (scripts.path / "0002_gap.py").write_text("def up(op): pass\n")
+    assert structable("migrate", "status", url, "--folder", scripts.path).code == 2
+    assert structable("migrate", "up", "memory://x?unknown=1", "--folder", scripts.path).code == 2
+    assert structable("migrate", "status", f"leveldb://{tmp_path}/absent", "--folder", scripts.path).code == 3
+    (scripts.path / "0002_gap.py").unlink()
+    assert structable("migrate", "up", url, "--to", "7", "--folder", scripts.path).code == 1
+    assert structable("migrate", "status", url, "--folder", scripts.path).out == "no revisions\n"
+
+
+def test_a_locked_store_may_be_tried_again(
+    structable: Command, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datetime as dt
+
+    from structable.migrations import MigrationLockedError, migrator
+
+    url = f"memory://{uuid.uuid4().hex}"
+    with connect(url):
+
+        class Locked:
+            def __init__(self, *args: object) -> None:
+                raise MigrationLockedError("host:1", dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+
+        monkeypatch.setattr(migrator, "RunnerLease", Locked)
+        locked = structable("migrate", "up", url, "--folder", scripts.path)
+    assert locked.code == 4
+    assert "host:1 has been running migrations of this store since 2026-01-01 00:00:00 UTC" in locked.err
+    assert issubclass(MigrationLockedError, MigrationError)

@@ -1,0 +1,137 @@
+"""`Worker`: handlers of jobs, each in the transaction that completes its job."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pytest
+
+from structable.datasets import Job, JobState, Session, SystemData, Worker
+from structable.datasets.jobs import Handler
+from structable.spi import StorageUnavailableError, connect
+from tests.waiting import until
+
+
+@pytest.fixture
+def system() -> Iterator[SystemData]:
+    with connect("memory://") as storage:
+        SystemData.create(storage)
+        yield SystemData.open(storage)
+
+
+def enqueue(system: SystemData, kind: str, **options: int) -> str:
+    return system.run(lambda s: s.jobs.enqueue("q", {"n": 1}, kind=kind, **options)).id  # type: ignore[arg-type] # all int
+
+
+def stored(system: SystemData, job: str) -> Job:
+    found = system.run(lambda s: s.jobs.get(job))
+    assert found is not None
+    return found
+
+
+def note(s: Session, text: str) -> None:
+    s.external_positions.put("topic", "subscriber", text)
+
+
+def noted(system: SystemData) -> str | None:
+    return system.run(lambda s: s.external_positions.get("topic", "subscriber"))
+
+
+@contextmanager
+def working(system: SystemData, handlers: Mapping[str, Handler], threads: int = 4) -> Iterator[threading.Event]:
+    """Run a worker in a thread, and stop it at the end."""
+    stop = threading.Event()
+    running = threading.Thread(target=Worker(system, "q", handlers, threads).run, args=(stop,))
+    running.start()
+    try:
+        yield stop
+    finally:
+        stop.set()
+        running.join()
+
+
+def test_handlers_are_chosen_by_kind_and_their_results_are_kept(system: SystemData) -> None:
+    jobs = [enqueue(system, kind) for kind in ("", "mail", "mail")]
+    with working(system, {"": lambda s, job: None, "mail": lambda s, job: {"got": job.args}}):
+        until(lambda: all(stored(system, job).state is JobState.DONE for job in jobs))
+    assert [stored(system, job).result for job in jobs] == [None, {"got": {"n": 1}}, {"got": {"n": 1}}]
+
+
+def test_kind_without_a_handler_fails_and_others_go_on(system: SystemData) -> None:
+    odd = enqueue(system, "odd", priority=0)
+    known = enqueue(system, "known")
+    with working(system, {"known": lambda s, job: None}, threads=1):
+        until(lambda: stored(system, known).state is JobState.DONE)
+    failed = stored(system, odd)
+    assert (failed.state, failed.attempt) == (JobState.READY, 1)
+    assert failed.error == "LookupError: no handler for the kind 'odd'; there are handlers for: 'known'"
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), SystemExit(3), float("nan")], ids=repr)
+def test_failed_handler_writes_nothing(system: SystemData, error: BaseException | float) -> None:
+    def handle(s: Session, job: Job) -> object:
+        note(s, "half")
+        if isinstance(error, BaseException):
+            raise error
+        return error  # no document
+
+    job = enqueue(system, "", max_attempts=1)
+    with working(system, {"": handle}):
+        until(lambda: stored(system, job).state is JobState.DEAD)
+    assert noted(system) is None
+    name = type(error).__name__ if isinstance(error, BaseException) else "DocumentError"
+    assert str(stored(system, job).error).startswith(f"{name}: ")
+
+
+def test_stopping_worker_ends_what_runs_and_claims_no_more(system: SystemData) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def handle(s: Session, job: Job) -> None:
+        began.set()
+        go_on.wait()
+
+    first, second = enqueue(system, "", priority=0), enqueue(system, "")
+    with working(system, {"": handle}, threads=1) as stop:
+        began.wait()
+        stop.set()
+        go_on.set()
+    assert (stored(system, first).state, stored(system, second).state) == (JobState.DONE, JobState.READY)
+
+
+def test_running_job_beats_and_its_cancellation_undoes_the_handler(system: SystemData) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def handle(s: Session, job: Job) -> None:
+        note(s, "handled")
+        began.set()
+        go_on.wait()
+
+    job = enqueue(system, "", timeout=1)
+    with working(system, {"": handle}):
+        began.wait()
+        until(lambda: system.storage.table("sys_job_beats").count() == 1)
+        assert system.run(lambda s: s.jobs.cancel(job))
+        go_on.set()
+    assert (stored(system, job).state, noted(system)) == (JobState.CANCELLED, None)
+
+
+def test_job_of_a_stopped_worker_is_taken_over(system: SystemData) -> None:
+    job = enqueue(system, "", timeout=1)
+    assert system.queue("q").claim("stopped", 1)
+    with working(system, {"": lambda s, job: None}):
+        until(lambda: stored(system, job).state is JobState.DONE)
+    assert stored(system, job).attempt == 2
+
+
+@pytest.mark.parametrize("threads", [0, True, 1.5])
+def test_number_of_threads(system: SystemData, threads: int) -> None:
+    with pytest.raises(ValueError, match="threads"):
+        Worker(system, "q", {}, threads)
+
+
+def test_closed_storage_ends_the_worker(system: SystemData) -> None:
+    system.storage.close()
+    with pytest.raises(StorageUnavailableError):
+        Worker(system, "q", {}).run(threading.Event())

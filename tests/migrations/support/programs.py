@@ -1,0 +1,126 @@
+"""Versions of a program that write at random, and a model of what they wrote."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterable, Mapping
+
+from structable.spi import Row, Storage, Value
+
+__all__ = ["UP", "Model", "Program", "models_of", "require_rows", "wanted"]
+
+UP = """
+op.add_field("runs", op.long("n"), derive=op.json_field(("n",), "long"), source="payload")
+op.add_index("runs", "n")
+op.add_field("runs", op.string("low"), derive=op.lower(), source="state")
+op.rename_field("runs", "attempts", "tries")
+op.add_index("runs", "tries")
+"""
+
+Model = dict[tuple[Value, ...], dict[str, Value]]
+
+
+class Program:
+    """A version of a program: one thread, which writes the rows of its own."""
+
+    def __init__(self, storage: Storage, model: Model, tries: str, seed: int) -> None:
+        self._storage = storage
+        self._model = model
+        self._keys = list(model)
+        self._tries = tries
+        self._random = random.Random(seed)
+        self._ended = threading.Event()
+        self.written = 0
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Program:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                self._write()
+                self.written += 1
+        except BaseException as error:
+            self.error = error
+
+    def _write(self) -> None:
+        dice = self._random
+        key = dice.choice(self._keys)
+        table = self._storage.table("runs")
+        named = dict(zip(("app", "run"), key, strict=True))
+        row: dict[str, Value] = dice.choice(
+            [
+                {"payload": json.dumps({"n": dice.randrange(1000)})},
+                {"payload": "no JSON"},
+                {"state": dice.choice(["Up", "Down", "done"])},
+                {self._tries: dice.randrange(10)},
+                {"state": "Both", self._tries: 5, "payload": '{"n": null}'},
+            ]
+        )
+        kind = dice.randrange(6)
+        old = {"attempts" if name == "tries" else name: value for name, value in row.items()}
+        if kind == 0:
+            table.delete(key)
+            self._model.pop(key, None)
+        elif kind == 1:
+            table.replace({**named, **row})
+            self._model[key] = old
+        elif kind == 2:
+            self._storage.run(lambda tx: tx.table("runs").increment(key, self._tries))
+            before = self._model.setdefault(key, {})
+            count = before.get("attempts") or 0
+            assert isinstance(count, int)
+            before["attempts"] = count + 1
+        else:
+            table.upsert({**named, **row})
+            self._model.setdefault(key, {}).update(old)
+
+
+def of_model(row: dict[str, Value]) -> tuple[Value, ...]:
+    try:
+        n = json.loads(str(row.get("payload")))["n"]
+    except (ValueError, TypeError, LookupError):
+        n = None
+    state = row.get("state")
+    low = state.lower() if isinstance(state, str) else None
+    return row.get("payload"), state, row.get("attempts"), n, low
+
+
+def of_row(row: Row, tries: str) -> tuple[Value, ...]:
+    return row.payload, row.state, row[tries], row.n, row.low
+
+
+def models_of(rows: Iterable[Mapping[str, Value]], count: int) -> list[Model]:
+    """Return models of rows, each of a share of them that one program writes."""
+    models: list[Model] = [{} for _ in range(count)]
+    for number, row in enumerate(rows):
+        values = {name: value for name, value in row.items() if name not in ("app", "run")}
+        models[number % count][row["app"], row["run"]] = values
+    return models
+
+
+def wanted(models: Iterable[Model]) -> dict[tuple[Value, ...], tuple[Value, ...]]:
+    """Return what the table must have."""
+    return {key: of_model(row) for model in models for key, row in model.items()}
+
+
+def require_rows(storage: Storage, models: Iterable[Model], *names: str) -> None:
+    """Compare all rows with models, the field `attempts` under each of its names."""
+    rows = wanted(models)
+    for name in names:
+        with storage.table("runs").scan() as found:
+            assert {row.key: of_row(row, name) for row in found} == rows
+    for number in list({values[3] for values in rows.values()})[:10]:
+        with storage.table("runs").scan_index("n", number) as found:
+            assert {row.key for row in found} == {key for key, values in rows.items() if values[3] == number}

@@ -1,0 +1,125 @@
+"""Revisions that are written of what differs: any two lists of specifications, `new`, `up`, and nothing differs."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from structable.migrations import Differences, Folder, Migrator, RevisionError, differences
+from structable.migrations.history import History
+from structable.migrations.scripts import script_of
+from structable.spi import (
+    Cast,
+    Derived,
+    Field,
+    FieldFunction,
+    FieldType,
+    JsonField,
+    Lower,
+    Storage,
+    TableSpecification,
+    connect,
+)
+from tests.migrations.support.folders import Scripts
+
+MADE: list[tuple[FieldFunction, Field]] = [
+    (Lower(), Field.string("made")),
+    (JsonField(("a", 0), "long"), Field.long("made")),
+    (JsonField(("b",), "boolean"), Field.boolean("made")),
+]
+KINDS = [one for one in FieldType if one is not FieldType.DECIMAL]
+
+
+def found(storage: Storage, target: list[TableSpecification], folder: Folder) -> Differences:
+    return differences(storage, target, folder, History(storage).all())
+
+
+def generated(storage: Storage, target: list[TableSpecification], folder: Folder) -> Differences:
+    one = found(storage, target, folder)
+    if one:
+        folder.write("auto", script_of("auto", one))
+        Migrator(storage, folder).up()
+    return one
+
+
+@st.composite
+def specifications(draw: st.DrawFn) -> list[TableSpecification]:
+    tables = []
+    for name in draw(st.lists(st.sampled_from(["a", "b"]), unique=True)):
+        kinds = {f"f{number}": draw(st.sampled_from([None, *KINDS])) for number in range(4)}
+        fields = [Field(one, kind) for one, kind in kinds.items() if kind is not None]
+        indexes = [one.name for one in fields if one.type.keyable and draw(st.booleans())]
+        rules = []
+        text = [one for one in fields if one.type is FieldType.STRING]
+        if bool(text) and draw(st.booleans()):
+            function, field = MADE[draw(st.integers(0, 2))]
+            fields.append(field)
+            rules.append(Derived(field.name, text[0].name, function, ready=True))
+        tables.append(TableSpecification(name, [Field.string("k"), *fields], ["k"], indexes, {}, rules))
+    return tables
+
+
+@settings(deadline=None)
+@given(first=specifications(), second=specifications())
+def test_after_up_nothing_differs(
+    first: list[TableSpecification], second: list[TableSpecification], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = Folder(Scripts(tmp_path_factory.mktemp("auto")).path)
+    with connect(f"memory://{uuid.uuid4().hex}") as storage:
+        generated(storage, first, folder)
+        assert not found(storage, first, folder)
+        try:
+            one = generated(storage, second, folder)
+        except RevisionError:
+            return  # a type that cannot become the other one
+        assert not found(storage, second, folder)
+        if one:
+            number = len(folder.revisions())
+            for revision in range(1, number + 1):
+                Migrator(storage, folder).contract(revision)
+            assert not found(storage, second, folder)
+
+
+def test_a_rename_is_offered(store: Storage, scripts: Scripts) -> None:
+    folder = Folder(scripts.path)
+    before = TableSpecification("t", [Field.string("k"), Field.long("old")], ["k"])
+    generated(store, [before], folder)
+    after = TableSpecification("t", [Field.string("k"), Field.long("new")], ["k"])
+    text = script_of("auto", found(store, [after], folder))
+    assert "    # op.rename_field('t', 'old', 'new')" in text
+    assert "    op.add_field('t', op.long('new'))\n" in text
+    assert "def contract(op):\n    op.drop_field('t', 'old')\n" in text
+
+
+def test_what_no_revision_does_is_refused(store: Storage, scripts: Scripts) -> None:
+    folder = Folder(scripts.path)
+    fields = [Field.string("k"), Field.long("v")]
+    generated(store, [TableSpecification("t", fields, ["k"])], folder)
+    with pytest.raises(RevisionError, match="cannot become string"):
+        found(store, [TableSpecification("t", [Field.string("k"), Field.string("v")], ["k"])], folder)
+    with pytest.raises(RevisionError, match="make a new table"):
+        found(store, [TableSpecification("t", fields, ["k", "v"])], folder)
+    scripts.add("more", up="pass")
+    with pytest.raises(RevisionError, match="revision 2 is not up"):
+        found(store, [], folder)
+
+
+def test_tables_of_others_are_left_alone(store: Storage, scripts: Scripts) -> None:
+    store.admin.create(TableSpecification("others", [Field.string("k")], ["k"]))
+    assert not found(store, [], Folder(scripts.path))
+
+
+def test_rules_of_the_target_are_added(store: Storage, scripts: Scripts) -> None:
+    folder = Folder(scripts.path)
+    before = TableSpecification("t", [Field.string("k"), Field.int("v")], ["k"])
+    store.admin.create(before)
+    after = before.evolve(
+        fields=[*before.fields, Field.string("text")], rules=[Derived("text", "v", Cast("string"), ready=True)]
+    )
+    store.table("t").upsert({"k": "a", "v": 7})
+    generated(store, [after], folder)
+    assert store.table("t").read(("a",)).text == "7"  # type: ignore[union-attr]
+    assert not found(store, [after], folder)

@@ -1,0 +1,348 @@
+"""Runners: one at a time, taken over when its beats stand still, paused and interrupted; programs that live."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Iterable
+
+import pytest
+
+from structable.migrations import (
+    LiveClientsError,
+    MigrationError,
+    MigrationLockedError,
+    Migrator,
+    NotReadyError,
+    Schema,
+    SchemaAheadError,
+    SchemaBehindError,
+    State,
+    Throttle,
+    batches,
+    part_filler,
+    schema_calls,
+)
+from structable.migrations.clocks import Clocks
+from structable.migrations.fills import Fill
+from structable.migrations.history import History
+from structable.migrations.lease import RunnerLease
+from structable.migrations.schema_calls import Report, SchemaCalls
+from structable.spi import Row, Storage, StorageUnavailableError, Transaction, TransactionConflictError, col
+from tests.migrations.conftest import every_store
+from tests.migrations.support.clocks import fast
+from tests.migrations.support.folders import Scripts, put_runs
+
+FILL = 'op.add_field("runs", op.long("n"), derive=op.json_field(("n",), "long"), source="payload")'
+
+
+@pytest.fixture
+def migrator(store: Storage, scripts: Scripts) -> Migrator:
+    put_runs(store, 200)
+    scripts.add("n", up=FILL, contract='op.drop_field("runs", "attempts")')
+    return Migrator(store, scripts.path, monotonic=fast)
+
+
+def held(store: Storage, *, beats: bool) -> RunnerLease:
+    """Acquire the lease, as a runner that lives or that was killed."""
+    history = History(store)
+    history.create()
+    lease = RunnerLease(history, Clocks.given(None, fast))
+    lease.acquire()
+    if not beats:
+        lease._ended.set()
+    return lease
+
+
+def test_a_living_runner_locks_others_out(store: Storage, migrator: Migrator) -> None:
+    lease = held(store, beats=True)
+    with pytest.raises(MigrationLockedError) as raised:
+        migrator.up()
+    assert raised.value.owner == lease.owner
+    lease.release()
+    migrator.up()
+
+
+def test_a_silent_runner_is_replaced_and_learns_it(store: Storage, migrator: Migrator) -> None:
+    lease = held(store, beats=False)
+    migrator.up()
+    assert migrator.status()[0].state is State.READY
+    with pytest.raises(MigrationError), store.transaction() as tx:
+        lease.hold(tx)
+    lease.release()  # nothing
+
+
+def test_a_takeover_conflicts_with_a_transaction_that_holds_the_lease(store: Storage) -> None:
+    lease = held(store, beats=False)
+    tx = store.transaction()
+    lease.hold(tx)
+    held(store, beats=False)
+    with pytest.raises(TransactionConflictError):
+        tx.commit()
+
+
+def test_a_runner_pauses_on_demand_and_goes_on(
+    store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 0
+    do_batch = batches.do_batch
+
+    def one(*args: object, **options: object) -> object:
+        nonlocal count
+        count += 1
+        if count == 2:
+            assert migrator.pause() == 1
+        return do_batch(*args, **{**options, "rows": 10})  # type: ignore[arg-type]
+
+    monkeypatch.setattr(batches, "do_batch", one)
+    with pytest.raises(MigrationError, match="told to pause"):
+        migrator.up()
+    [paused] = migrator.status()
+    assert (paused.state, paused.resumes) == (State.PAUSED, State.FILLING)
+    migrator.resume()
+    [ready] = migrator.status()
+    assert (ready.state, ready.seen) == (State.READY, 200)
+
+
+def test_an_interrupted_runner_is_paused(store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batches, "do_batch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            migrator.up()
+    [paused] = migrator.status()
+    assert (paused.state, paused.error) == (State.PAUSED, "interrupted")
+    migrator.resume(throttle=Throttle(threads=3))
+    assert store.table("runs").count(where=col("n") == 7) == 1
+
+
+def test_a_store_that_is_away_for_good_pauses_the_revision(
+    store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*args: object, **options: object) -> None:
+        raise StorageUnavailableError("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batches, "do_batch", away)
+        patch.setattr(part_filler, "_UNAVAILABLE", 0.2)
+        with pytest.raises(StorageUnavailableError):
+            migrator.up()
+    assert migrator.status()[0].error == "away"
+    migrator.resume()
+
+
+def test_conflicts_halve_batches_and_end_a_fill_that_always_loses(
+    store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def conflicting(*args: object, rows: int, **options: object) -> None:
+        sizes.append(rows)
+        raise TransactionConflictError("lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batches, "do_batch", conflicting)
+        with pytest.raises(MigrationError, match="conflicted 5 times in a row"):
+            migrator.up(throttle=Throttle(max_conflicts=5))
+    assert sizes == [100, 50, 25, 12, 6]
+
+
+@every_store
+def test_a_fill_in_the_background_by_threads_beside_a_writer(store: Storage, scripts: Scripts) -> None:
+    """Rows that a program writes meanwhile keep what it wrote, and those that it deletes stay away."""
+    put_runs(store, 400)
+    scripts.add("n", up=FILL)
+    migrator = Migrator(store, scripts.path)
+    background = migrator.up(background=True, throttle=Throttle(threads=2, rows_per_second=2_000))
+    assert background is not None
+    written = 0
+    while not background.done:
+        number = written % 400
+        key = (f"app{number % 3}", number)
+        if number % 7 == 0:
+            store.table("runs").delete(key)
+        else:
+            row = {"app": key[0], "run": key[1], "payload": f'{{"n": {1000 + number}}}'}
+            store.run(lambda tx, row=row: tx.table("runs").upsert(row))  # type: ignore[misc]
+        written += 1
+    assert background.wait()
+    assert written > 5
+    with store.table("runs").scan() as rows:
+        found = {row.run: row.n for row in rows}
+    for number in range(min(written, 400)):
+        assert found.get(number, "deleted") == ("deleted" if number % 7 == 0 else 1000 + number)
+
+
+def test_parts_are_filled_by_a_mapper(store: Storage, scripts: Scripts) -> None:
+    put_runs(store, 50)
+    scripts.add("n", up=FILL)
+    parts: list[int] = []
+
+    def mapper(function: object, numbers: Iterable[int]) -> Iterable[int]:
+        for number in numbers:
+            parts.append(function(number))  # type: ignore[operator]
+        return parts
+
+    Migrator(store, scripts.path, parallel=mapper).up()
+    assert parts
+    scripts.add("low", up='op.add_field("runs", op.string("low"), derive=op.lower(), source="state")')
+    with pytest.raises(MigrationError, match="the mapper did not fill"):
+        Migrator(store, scripts.path, parallel=lambda function, numbers: []).up()
+    Migrator(store, scripts.path).resume()
+    assert store.table("runs").count(where=col("low") == "done") == 25
+
+
+def test_a_rate_is_kept(store: Storage, migrator: Migrator) -> None:
+    begun = time.monotonic()
+    migrator.up(throttle=Throttle(rows_per_second=1_000))
+    assert time.monotonic() - begun >= 0.09  # the first hundred rows are paid for before the second
+
+
+def test_programs_are_refused_behind_and_ahead(store: Storage, migrator: Migrator) -> None:
+    with pytest.raises(SchemaBehindError, match="needs revision 1, which is PENDING"):
+        Schema(store, revision=1, application="a")
+    migrator.up()
+    with Schema(store, revision=1, application="a") as schema:
+        assert schema.ready(1)
+        assert not schema.ready(2)
+        schema.require(1)
+        with pytest.raises(NotReadyError, match="revision 2 is not ready: PENDING"):
+            schema.require(2)
+    migrator.contract(1)
+    with pytest.raises(SchemaAheadError) as raised:
+        Schema(store, revision=0, application="a")
+    assert (raised.value.revision, raised.value.contracted) == (0, 1)
+    Schema(store, revision=1, application="a").close()
+
+
+def test_contract_waits_for_the_end_of_older_programs(store: Storage, migrator: Migrator) -> None:
+    migrator.up()
+    old = Schema(store, revision=0, application="old", instance="i", monotonic=fast)
+    new = Schema(store, revision=1, application="new", monotonic=fast)
+    with pytest.raises(LiveClientsError) as raised:
+        migrator.contract(1)
+    assert [text.partition(" on ")[0] for text in raised.value.clients] == ["old i"]
+    assert migrator.status()[0].state is State.READY
+    Schema(store, revision=0, application="old", monotonic=fast).close()  # it may start again
+    old._ended.set()  # as if it were killed
+    migrator.contract(1)
+    assert migrator.status()[0].state is State.DONE
+    new.close()
+    with store.table("structable_clients").scan() as rows:
+        assert [row.application for row in rows] == [""]
+
+
+def test_contract_can_be_forced(store: Storage, migrator: Migrator) -> None:
+    migrator.up()
+    with Schema(store, revision=0, application="old", monotonic=fast):
+        migrator.contract(1, force=True)
+    assert "attempts" not in store.admin.get_specification("runs")
+
+
+def test_a_program_that_starts_during_a_contract_loses_or_is_seen(store: Storage, migrator: Migrator) -> None:
+    """Its announcement and the raise of the minimum conflict: one of them sees the other."""
+    migrator.up()
+    history = History(store)
+    schema = Schema(store, revision=1, application="a")
+    tx = store.transaction()
+    schema._announce(tx)
+    store.run(lambda other: history.set_minimum(other, 1))
+    with pytest.raises(TransactionConflictError):
+        tx.commit()
+    schema.close()
+
+
+def test_stamped_stores_have_nothing_to_do(store: Storage, migrator: Migrator) -> None:
+    migrator.stamp(1)
+    assert migrator.status()[0].state is State.DONE
+    assert migrator.plan() == []
+    migrator.up()
+    with pytest.raises(SchemaAheadError):
+        Schema(store, revision=0, application="a")
+
+
+def test_two_runners_that_start_at_once(store: Storage, migrator: Migrator, scripts: Scripts) -> None:
+    other = Migrator(store, scripts.path, monotonic=fast)
+    outcomes: list[object] = []
+
+    def run(one: Migrator) -> None:
+        try:
+            one.up()
+            outcomes.append("up")
+        except MigrationLockedError:
+            outcomes.append("locked")
+
+    threads = [threading.Thread(target=run, args=(one,)) for one in (migrator, other)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert "up" in outcomes
+    assert migrator.status()[0].seen == 200
+
+
+def test_the_rows_of_an_index_are_counted_while_it_is_built(
+    store: Storage, migrator: Migrator, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts.add("index", up='op.add_index("runs", "payload")\nop.add_index("runs", "n")')
+    counted: list[int | None] = []
+    add_index = SchemaCalls.add_index
+
+    def watched(self: SchemaCalls, table: str, field: str, report: Report) -> None:
+        add_index(self, table, field, report)
+        report(123, None)
+        counted.append(migrator.status()[1].indexed)
+
+    monkeypatch.setattr(SchemaCalls, "add_index", watched)
+    migrator.up()
+    assert counted[-1] is not None
+    [_, ready] = migrator.status()
+    assert (ready.state, ready.indexed) == (State.DONE, None)
+
+
+def test_a_table_that_is_in_use_is_waited_for(
+    store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What others hold is never ended; after some attempts the revision pauses."""
+    monkeypatch.setattr(schema_calls, "_FIRST_PAUSE", 0.001)
+    attempts = 0
+    set_rules = type(store.admin).set_rules
+
+    def busy(*args: object, **options: object) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 3:
+            raise StorageUnavailableError("a plan holds the table")
+        set_rules(*args, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store.admin), "set_rules", busy)
+        migrator.up()
+    assert attempts >= 3
+    assert migrator.status()[0].state is State.READY
+
+
+def test_two_runners_of_one_part_collide(store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that another runner does while it runs is done once, and counted once."""
+    history, transform = History(store), batches.transform
+    collided = False
+
+    def beside(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[batches.Batch, str | None]:
+        nonlocal collided
+        if not collided:
+            collided = True
+            key = batches.TaskKey(task.revision, task.operation, task.part)
+            lease = store.table("structable_lease").read(("runner",))
+            assert lease is not None
+            now = dt.datetime.now(dt.UTC)
+            batches.do_batch(history, key, fill, rows=rows, lost=0, epoch=lease.epoch, clock=lambda: now)
+        return transform(tx, fill, task, rows)
+
+    monkeypatch.setattr(batches, "transform", beside)
+    migrator.up()
+    [status] = migrator.status()
+    assert collided
+    assert (status.state, status.seen, status.changed) == (State.READY, 200, 180)

@@ -1,0 +1,92 @@
+"""`CachedRows`: rows that look-ups keep, as columns, against what was read; no Spark runs."""
+
+import random
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import pytest
+
+from structable.spark_bridge import found_rows
+from structable.spark_bridge.found_rows import CachedRows, Found, KeyValues
+from structable.spi import Field, TableSpecification
+from structable.spi.values import Value
+
+SPEC = TableSpecification("t", [Field.int("k"), Field.int("turn"), Field.string("text")], ["k"])
+TTL = 10.0
+
+
+class Reads:
+    """Reads rows of even keys, which change with each call, and notes for which keys."""
+
+    def __init__(self) -> None:
+        self.keys: list[list[Value]] = []
+        self.last: dict[KeyValues, tuple[Value, ...] | None] = {}
+
+    def __call__(self, keys: list[KeyValues]) -> Found:
+        assert len(set(keys)) == len(keys)
+        self.keys.append([key[0] for key in keys])
+        turn = len(self.keys)
+        rows = {key: (turn, None if key[0] == 2 else f"{key[0]!s} {turn}") for key in keys if key[0] in range(0, 60, 2)}
+        self.last |= {key: rows.get(key) for key in keys}
+        return Found.of(rows, ("turn", "text"))
+
+
+def cached(most: int, *, ttl: float = TTL, absent: bool = True) -> CachedRows:
+    return CachedRows(SPEC, ("turn", "text"), most, ttl=ttl, absent=absent)
+
+
+def values(rows: CachedRows, keys: Sequence[int | None], reads: Reads) -> list[tuple[Value, ...] | None]:
+    """Return the row of each key."""
+    matches = rows.of([None if key is None else (key,) for key in keys], reads)
+    columns = [column.to_pylist() for column in matches.columns]
+    assert all(len(column) == len(keys) for column in columns)
+    found = zip(*columns, strict=True)
+    return [row if there else None for there, row in zip(matches.there.to_pylist(), found, strict=True)]
+
+
+def test_the_least_recently_used_rows_and_absences_are_forgotten() -> None:
+    reads, rows = Reads(), cached(3)
+    assert values(rows, [0, 1, 2, 0, None], reads) == [(1, "0 1"), None, (1, None), (1, "0 1"), None]
+    assert values(rows, [1, 0], reads) == [None, (1, "0 1")]
+    assert reads.keys == [[0, 1, 2]]
+    values(rows, [4], reads)  # 2 goes
+    values(rows, [0, 1, 4], reads)
+    assert reads.keys == [[0, 1, 2], [4]]
+    assert values(rows, [2], reads) == [(3, None)]
+    assert [row is not None for row in values(rows, range(20), reads)] == [key % 2 == 0 for key in range(20)]
+    assert len(reads.keys) == 4
+    none = cached(0)
+    assert values(none, [2, 2], reads) == [(5, None)] * 2
+    values(none, [2], reads)
+    assert reads.keys[4:] == [[2], [2]]
+
+
+@pytest.mark.parametrize("absent", [True, False])
+def test_rows_are_those_that_were_read_last(absent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random batches of keys, of which some repeat, expire or are forgotten."""
+    now = 0.0
+    monkeypatch.setattr(found_rows, "_NEW_ROWS", 4)
+    monkeypatch.setattr(found_rows, "time", SimpleNamespace(monotonic=lambda: now))
+    for seed in range(200):
+        chance, reads = random.Random(seed), Reads()
+        most = chance.choice([1, 5, 20, 1_000])
+        rows, read_at = cached(most, absent=absent), dict[KeyValues, float]()
+        before: set[KeyValues] = set()
+        for _ in range(30):
+            now += chance.choice([0.0, 1.0, 4.0])
+            keys = [chance.choice([None, *range(70)]) for _ in range(chance.randrange(1, 12))]
+            calls = len(reads.keys)
+            found = values(rows, keys, reads)
+            assert len(reads.keys) <= calls + 1
+            read = {(key,) for key in reads.keys[-1]} if len(reads.keys) > calls else set()
+            read_at |= dict.fromkeys(read, now)
+            wanted = {(key,) for key in keys if key is not None}
+            assert read <= wanted
+            assert found == [None if key is None else reads.last[key,] for key in keys]
+            assert all(now < read_at[key] + TTL for key in wanted), "a row has expired"
+            if len(before) < most - most // 8:
+                assert not {key for key in read & before if reads.last[key] is not None}, "a row was forgotten"
+            before = {key for key in wanted if now + 4.0 < read_at[key] + TTL}
+        rows.close()
+        values(rows, [0], reads)
+        assert reads.keys[-1] == [0]
