@@ -80,7 +80,7 @@ class OrderedAdmin(TableAdmin):
         self._ddl_timeout = ddl_timeout
 
     def create(self, spec: TableSpecification) -> None:
-        self._require(spec)
+        require_specification(spec, has_feeds=self._engine.traits.keeps_versions)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             if _existing(snapshot, spec) is not None:
@@ -92,7 +92,7 @@ class OrderedAdmin(TableAdmin):
     def create_or_update(
         self, spec: TableSpecification, *, progress: Progress | None = None, revision: int | None = None
     ) -> None:
-        self._require(spec)
+        require_specification(spec, has_feeds=self._engine.traits.keeps_versions)
         begun: dict[str, tuple[bytes, int]] = {}
         built: dict[str, tuple[bytes, int]] = {}
         ended: set[bytes] = set()
@@ -135,14 +135,6 @@ class OrderedAdmin(TableAdmin):
                 self._give_up_indexes(spec.name, begun)
             raise
 
-    def _require(self, spec: TableSpecification) -> None:
-        traits = self._engine.traits
-        require_specification(spec, has_feeds=traits.keeps_versions)
-        if spec.has_type and not traits.table_types:
-            raise UnsupportedOperationError(
-                "this store has no table types: its tables have a primary key, no merge engine, and no write-mode"
-            )
-
     def _with_feed(
         self, snapshot: EngineSnapshot, changes: WriteSet, existing: TableSchema, changed: TableSchema
     ) -> TableSchema:
@@ -153,7 +145,7 @@ class OrderedAdmin(TableAdmin):
         if existing.feed is not None:
             changes.writes[garbage_key(existing.feed.space)] = b"\x01"
         if not existing.spec.has_type and changed.spec.has_type:
-            self._engine.exclude_older_software()
+            _admit_types(self._engine)
         return replace(changed, feed=_begin_feed(self._engine, snapshot, changes, changed.spec))
 
     def exists(self, table: str) -> bool:
@@ -330,11 +322,19 @@ def _existing(snapshot: EngineSnapshot, spec: TableSpecification) -> TableSchema
 def _add_table(engine: Upkeep, snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification) -> None:
     require_fillable(spec)
     if spec.has_type:
-        engine.exclude_older_software()
+        _admit_types(engine)
     space = allocate_space(engine, snapshot, changes.writes)
     indexes = {name: number for number, name in enumerate(spec.indexes)}
     feed = _begin_feed(engine, snapshot, changes, spec)
     _put_schema(changes, TableSchema(spec, space, 0, {0: spec.value_fields}, indexes, {}, len(indexes), space, feed))
+
+
+def _admit_types(engine: Upkeep) -> None:
+    if not engine.traits.table_types:
+        raise UnsupportedOperationError(
+            "this store has no table types: its tables have a primary key, no merge engine, and no write-mode"
+        )
+    engine.exclude_older_software()
 
 
 def _begin_feed(
