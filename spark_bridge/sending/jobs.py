@@ -126,7 +126,9 @@ def run_job(
     run: str | None = None,
     submits_again: bool = False,
 ) -> WriteSummary:
-    """Write a DataFrame by one job, unless it had been committed before; then nothing is checked, read or written.
+    """Write a DataFrame by one job, unless it had been committed before; then nothing is checked or written.
+
+    The rows of a micro-batch are read then all the same: a stateful query whose state did not move ends for good.
 
     Parameters
     ----------
@@ -148,6 +150,8 @@ def run_job(
     job = client.begin_write(store, wanted, run=run)
     if job.committed:
         client.commit_write(store, job, [])
+        if run is not None:
+            frame.write.format("noop").mode("overwrite").save()
         return WriteSummary(0, 0)
     try:
         spec, arranged, reshape = prepare(frame)

@@ -132,6 +132,25 @@ def test_output_modes_complete_and_update(arrivals: Arrivals, storage: Storage, 
     assert contents(storage, "update") == {"old": None, "a": 101, "b": 10}
 
 
+def test_a_stateful_query_goes_on_after_a_micro_batch_that_was_written(
+    arrivals: Arrivals, storage: Storage, url: str, tmp_path: Path
+) -> None:
+    storage.admin.create(TableSpecification("counted", [Field.string("page"), Field.long("count")], ["page"]))
+
+    def run() -> list[int]:
+        writer = arrivals.stream().groupBy("page").count().writeStream.outputMode("update")
+        writer = writer.foreachBatch(foreach_batch(url, "counted")).option("checkpointLocation", str(tmp_path / "query"))
+        return ended(writer.trigger(availableNow=True).start())
+
+    arrivals.add({"page": "a", "views": 1})
+    arrivals.add({"page": "a", "views": 1})
+    assert run() == [0, 1]
+    forget_commits([tmp_path / "query"], last=1)
+    arrivals.add({"page": "a", "views": 1})
+    assert run() == [1, 2]
+    assert [row.astuple() for row in storage.table("counted").scan()] == [("a", 3)]
+
+
 def test_writes_of_one_micro_batch_need_names(arrivals: Arrivals, storage: Storage, url: str, tmp_path: Path) -> None:
     storage.admin.create(totals("pages"))
     arrivals.add({"page": "a", "views": 1})
