@@ -29,7 +29,7 @@ def foreach_batch(
 
     It suits every output mode and stateful queries, and may be called within a `foreachBatch` function of one's own,
     with the micro-batch's DataFrame or one derived from it and the number of the micro-batch. A micro-batch that Spark
-    repeats is found in the store, and then nothing of it is written; it is read, since Spark's state moves on with that.
+    repeats is found in the store, and then nothing of it is written; it is read, by which Spark's state moves on.
 
     Parameters
     ----------

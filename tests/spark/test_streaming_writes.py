@@ -139,8 +139,8 @@ def test_a_stateful_query_goes_on_after_a_micro_batch_that_was_written(
 
     def run() -> list[int]:
         writer = arrivals.stream().groupBy("page").count().writeStream.outputMode("update")
-        writer = writer.foreachBatch(foreach_batch(url, "counted")).option("checkpointLocation", str(tmp_path / "query"))
-        return ended(writer.trigger(availableNow=True).start())
+        writer = writer.foreachBatch(foreach_batch(url, "counted")).trigger(availableNow=True)
+        return ended(writer.option("checkpointLocation", str(tmp_path / "query")).start())
 
     arrivals.add({"page": "a", "views": 1})
     arrivals.add({"page": "a", "views": 1})
