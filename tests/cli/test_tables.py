@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,25 @@ def test_backends_are_listed(structable: Command) -> None:
     memory = next(line for line in lines if line["scheme"] == "memory")
     assert memory["provider"].startswith("structable ")
     assert memory["options"]["pool_timeout"] == 30.0
+
+
+@pytest.mark.parametrize(
+    ("given", "named"), [("scan {url} ru", ""), ("scan ru", "{url}"), ("scan {url}nowhere ru", "")]
+)
+def test_names_of_tables_are_completed(
+    given: str, named: str, process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"leveldb://{tmp_path}/store"
+    with connect(url) as storage:
+        for name in ("runs", "rules", "games"):
+            storage.admin.create(replace(RUNS, name=name))
+    words = "structable " + given.format(url=url)
+    monkeypatch.setenv("STRUCTABLE_URL", named.format(url=url))
+    monkeypatch.setenv("_STRUCTABLE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    assert process().out.split() == ([] if "nowhere" in given else ["rules", "runs"])
+    assert not (tmp_path / "storenowhere").exists()
 
 
 def test_the_options_of_a_backend(structable: Command, fails: Fails) -> None:

@@ -103,7 +103,10 @@ def test_every_method(begin: Begin) -> None:
             assert next(found) == three
         with jobs.find("owner", "a", where=col("kind").isin([Kind.SERVICE])) as found:
             assert list(found) == [three]
-        assert jobs.count() == 3
+        several = [Range.prefix((Kind.SERVICE,)), Range.prefix((Kind.BATCH, 2)), Range.prefix((Kind.SERVICE, 1))]
+        with jobs.scan(several) as found:
+            assert list(found) == [two, three]
+        assert (jobs.count(), jobs.count(several), jobs.count(several[0])) == (3, 2, 1)
         assert jobs.count([Range.prefix((Kind.BATCH,))], col("owner") == "b") == 1
         assert jobs.count(where=col("owner") != col("token")) == 1
         page = jobs.page(limit=2)

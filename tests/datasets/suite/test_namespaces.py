@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from structable.datasets import AlreadyExistsError, NotEmptyError, NotFoundError, StaleGenerationError
+from structable.datasets import AlreadyExistsError, NotEmptyError, NotFoundError, StaleGenerationError, SystemData
 from structable.spi import TransactionConflictError
 from tests.datasets.conftest import Begin
 from tests.datasets.support.clock import Clock
+
+
+def test_system_data_are_shown_with_their_store(system: SystemData) -> None:
+    assert repr(system) == f"<system datasets sys_* of {system.storage.url}>"
 
 
 class TestNamespaces:
