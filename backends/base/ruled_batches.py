@@ -65,7 +65,7 @@ def with_columns(
 
 @dataclass(frozen=True, slots=True)
 class ComputedScan:
-    """What a plan's batches are made of those of the stored rows; picklable.
+    """How the batches of a plan are computed from batches of stored rows; picklable.
 
     Parameters
     ----------

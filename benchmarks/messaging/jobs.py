@@ -13,7 +13,7 @@ import psycopg
 
 from benchmarks.measuring import Contender, Measurement, Scale, compare
 from benchmarks.postgresql.database import Database
-from structable.datasets import SystemData
+from structable.datasets import Job, SystemData
 
 __all__ = ["measure"]
 
@@ -95,13 +95,16 @@ def _connect(conninfo: str, options: str, url: str) -> None:
                 done += execute(_COMPLETE, (None, job, attempt), prepare=True).rowcount
         return done
 
+    def complete(job: Job) -> None:
+        system.run(lambda s: s.jobs.complete(job))
+
     def ours(queue: str, jobs: int) -> int:
         for _ in range(jobs):
             system.run(lambda s: s.jobs.enqueue(queue, _ARGS))
         done = 0
         while claimed := system.queue(queue).claim("worker", _CLAIMED):
             for job in claimed:
-                system.run(lambda s, job=job: s.jobs.complete(job))  # type: ignore[misc] # mypy cannot infer it
+                complete(job)
             done += len(claimed)
         return done
 

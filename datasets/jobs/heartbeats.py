@@ -42,13 +42,16 @@ class Heartbeats:
     def _beat(self) -> None:
         while (job := self._wait()) is not None:
             try:
-                self._system.run(lambda s, job=job: s.jobs.extend(job))  # type: ignore[misc] # mypy cannot infer it
+                self._extend(job)
             except LeaseLostError:
                 _log.warning("the job %s of queue %r was rescued or cancelled while it ran", job.id, job.queue)
                 self.remove(job)
             except Exception:
                 # The next beat may succeed; if none does, the job is rescued, and its completion fails.
                 _log.warning("the job %s of queue %r could not be extended", job.id, job.queue, exc_info=True)
+
+    def _extend(self, job: Job) -> None:
+        self._system.run(lambda s: s.jobs.extend(job))
 
     def _wait(self) -> Job | None:
         """Return a job whose beat is due, once it is; None at the end."""

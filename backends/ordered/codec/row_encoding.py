@@ -31,7 +31,7 @@ def add_row_encoder(
 ) -> tuple[str, str | None]:
     """Add lines that encode the variables of a layout's fields, None as null. They assign to the variables.
 
-    Fields at the positions `unset` are null and have no variables yet; the lines `then` follow those of a field.
+    Fields at the positions `unset` are null and have no variables yet; each field's lines end with the lines `then`.
 
     With `checks`, the function returns None for values that differ from the results of `check_row`, except that packing
     checks the ranges of numbers (struct.error or OverflowError) and encoding rejects surrogates (ValueError).

@@ -78,7 +78,7 @@ class StagedTable:
     mode: str = ""  # of the job when the rows were staged; empty if an older structable did so
     partial: bool = False  # in mode patch: whether changes of rows do not all name the same columns
     changed: tuple[str, ...] = ()  # in mode patch: the columns that they name; empty if an older structable staged
-    rules: str = ""  # the digest of those of the table when the rows were staged
+    rules: str = ""  # the digest of the table's field rules when the rows were staged
 
     def require_taken_by(self, binding: TableBinding) -> None:
         """Raise SchemaIncompatibleError if a table does not take the rows: it is another one, or has other rules."""

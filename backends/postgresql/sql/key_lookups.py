@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _HEADER = 20
-"""The bytes of an array before its elements, each of which follows its length."""
+"""The bytes of an array's header; each element after it is preceded by its length."""
 _NUMBERS = struct.Struct(">4xq")
 _PLACES = struct.Struct(">4x6s")
 
@@ -54,7 +54,7 @@ def _look(
 ) -> Statement:
     """Return the kept statement that evaluates expressions on the row of a key.
 
-    Its parameters are the fields `names`, the key first, then those of the types `more`.
+    Its parameters are the fields `names`, key fields first, then one parameter of each type in `more`.
     """
 
     def make() -> Statement:

@@ -1,8 +1,8 @@
 """The limit of 8 MiB for a row: who judges it, and how a statement fails whose row is over it.
 
 A row that surely fits is written as it is. Of any other one, the server judges a small change when it runs, at the
-commit or before a read that sees it; the call itself looks at the row for a large one. `refusal` reads the server's
-failures, as those of numbers that do not fit.
+commit or before a read that sees it; the call itself looks at the row for a large one. `refusal` turns
+the server's failure into our error, as it does for numbers that are out of range.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _size(field: Field, value: str, *, nullable: bool) -> str:
 
 
 def guarded(spec: TableSpecification, changes: dict[str, str], more: Sequence[Check] = ()) -> dict[str, str]:
-    """Return changes of fields, the first of which fails if the row would be too large, or `more` checks say so."""
+    """Return the changes with a guard on the first: it fails if the row is too large or `more` says so."""
     if not changes:
         return changes
     name, value = next(iter(changes.items()))

@@ -51,7 +51,7 @@ class StoredType:
     shift: int = 0
     """The offset of Arrow's numbers, which count from 1970, from the server's."""
     bounds: tuple[int, int] | None = None
-    """Those of the contract, where the server's type is wider: SQL from outside structable may exceed them."""
+    """The contract's bounds where the server's type is wider: rows written by other SQL may exceed them."""
 
     @property
     def width(self) -> int:
