@@ -258,6 +258,7 @@ from structable.spi import *
 storage = connect(f"leveldb://{folder}")
 choose = random.Random(3)
 def interrupt(*_):
+    signal.setitimer(signal.ITIMER_REAL, 0.02)  # Python drops what is raised in a __del__
     raise KeyboardInterrupt
 signal.signal(signal.SIGALRM, interrupt)
 def work(until, thread):
@@ -277,6 +278,7 @@ while time.monotonic() < end:
         signal.setitimer(signal.ITIMER_REAL, choose.uniform(1e-4, 3e-3))
         work(end, 0)
     except KeyboardInterrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         interrupted += 1
 signal.setitimer(signal.ITIMER_REAL, 0)
 other.join()
