@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import ClassVar, Self
 from weakref import WeakValueDictionary, ref
 
 from .capabilities import Capabilities
-from .errors import UnsupportedOperationError
-from .rules.signals import check_timeout
+from .rules.signals import check_channels, check_timeout
 
-__all__ = ["Listener", "LocalListener", "LocalSignals", "Signalling"]
+__all__ = ["Listener", "LocalListener", "LocalSignals", "Signalling", "wait_for_any"]
+
+_LOOK = 0.1
+"""Seconds after which a wait for several things looks at the others."""
 
 
 class Listener(ABC):
@@ -95,7 +98,21 @@ class Signalling(ABC):
         StorageUnavailableError
             If the store cannot be reached.
         """
-        raise UnsupportedOperationError(f"{type(self).__name__} has no signals; `connect` adds those of this process")
+        # Nobody wakes it: `connect` adds the signals of this process.
+        return LocalSignals().listen(check_channels(channels))
+
+
+def wait_for_any(listeners: Sequence[Listener], stop: threading.Event, timeout: float) -> bool:
+    """Wait for a signal of any of some listeners, or until an event is set; return false after the timeout."""
+    end = time.monotonic() + timeout
+    while not stop.is_set():
+        for listener in listeners:
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            if listener.wait(min(left, _LOOK / len(listeners))):
+                return True
+    return True
 
 
 class LocalListener(Listener):

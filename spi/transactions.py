@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
-from .errors import UnsupportedOperationError
 from .positions import FeedPosition
+from .rules.signals import check_channel
 from .runner import retry
 from .table import StructuredTable
 
@@ -85,7 +85,7 @@ class Transaction(ABC):
         TransactionClosedError
             If the transaction has ended.
         """
-        raise UnsupportedOperationError(f"{type(self).__name__} has no signals; `connect` adds those of this process")
+        check_channel(channel)  # and no more: `connect` adds signals of this process
 
     @abstractmethod
     def commit(self) -> None:

@@ -70,6 +70,11 @@ class Context:
         self._fenced: set[str] = set()
         self._present: set[str] = set()
 
+    @property
+    def prefix(self) -> str:
+        """What the tables' names begin with."""
+        return self._tables.prefix
+
     def records(self, table: RecordTable[R]) -> Records[R]:
         """Return the records of a table, named without the prefix, in the transaction."""
         found = self._records.get(table.name)
