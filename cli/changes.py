@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Annotated, BinaryIO, Literal
 
 import typer
 
-from structable.spi import ChangeFeed, FeedPosition, Field, Storage, TableSpecification
+from structable.spi import ChangeFeed, FeedPosition, Field, Listener, Storage, TableSpecification
 from structable.spi.changes import FEED_COLUMNS
 from structable.spi.literals import LiteralError, parse_value
+from structable.spi.rules.signals import feed_channel
 from structable.spi.table_options import ChangelogProducer
 
 from .arguments import Access, Table, Url, open_store
@@ -57,7 +57,13 @@ def changes(
         typer.Option(metavar="CHANGES", help="End after the last whole commit within this many; at least one.", min=1),
     ] = None,
     interval: Annotated[
-        float, typer.Option(metavar="SECONDS", help="With --follow, the time between two looks.", min=0.01, max=3600.0)
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="With --follow, the longest time between two looks; the signal of a commit ends it.",
+            min=0.01,
+            max=3600.0,
+        ),
     ] = 1.0,
     format_: Annotated[
         Literal["table", "json", "csv", "arrow"] | None,
@@ -108,7 +114,9 @@ def changes(
         source = _Source(storage, feed, [field.name for field in fields], net=net)
         with open_output(output) as stream, open_writer(form, stream, output, fields, spec.primary_key) as writer:
             if follow:
-                _follow(source, writer, stream, begin, stop if isinstance(stop, dt.datetime) else end, interval)
+                last = stop if isinstance(stop, dt.datetime) else end
+                with storage.listen([feed_channel(table)]) as listener:
+                    _follow(source, writer, stream, begin, last, listener, interval)
                 return
             reached = source.copy(begin, end, writer)
     if more and cut:
@@ -180,6 +188,7 @@ def _follow(
     stream: BinaryIO,
     since: FeedPosition,
     until: FeedPosition | dt.datetime | None,
+    listener: Listener,
     interval: float,
 ) -> None:
     """Write changes as they come, and report the position of what was written, however it ends."""
@@ -199,7 +208,7 @@ def _follow(
                 since = end
             if left <= 0 or (isinstance(until, FeedPosition) and since >= until):
                 return
-            time.sleep(min(interval, left))
+            listener.wait(min(interval, left))
     finally:
         _report(since)
 

@@ -153,6 +153,11 @@ class SystemData:
         self.run(make_namespaces)
 
     @property
+    def prefix(self) -> str:
+        """What the tables' names begin with."""
+        return self._tables.prefix
+
+    @property
     def table_names(self) -> tuple[str, ...]:
         """The names of all tables, with the prefix."""
         return tuple(self._tables[table].name for table in ALL_TABLES)

@@ -67,6 +67,7 @@ from .rules.schema_changes import SchemaChange, plan_schema_change
 from .runner import retry
 from .scans import RowIterator, ScanExplanation
 from .shared_snapshots import SharedSnapshot
+from .signals import Listener
 from .specification import TableSpecification
 from .statistics import TableStatistics
 from .storage import Storage
@@ -118,6 +119,7 @@ __all__ = [
     "Isolation",
     "JsonField",
     "Key",
+    "Listener",
     "Lower",
     "Option",
     "OptionValue",

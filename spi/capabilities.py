@@ -39,6 +39,8 @@ class Capabilities:
         Scan plans, those of shared snapshots too, can have aggregates in place of rows.
     field_rules : bool
         Tables may have rules of their fields, and `TableAdmin` has `set_rules` and `drop_field`.
+    wakes : bool
+        Listeners are woken by the commits of every process that uses the store, not only by those of their own.
     """
 
     restartable: bool = True
@@ -52,3 +54,4 @@ class Capabilities:
     shared_snapshots: bool = False
     aggregates: bool = False
     field_rules: bool = False
+    wakes: bool = False

@@ -14,6 +14,7 @@ from .feeds import ChangeFeed
 from .operations import BeginWrite, PlanScan
 from .ranges import Range
 from .shared_snapshots import SharedSnapshot
+from .signals import Listener
 from .statistics import TableStatistics
 from .storage import Storage
 from .table import StructuredTable
@@ -52,6 +53,9 @@ class DelegatingStorage(Storage):
 
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Transaction:
         return self._storage.transaction(isolation, read_only)
+
+    def listen(self, channels: Iterable[str]) -> Listener:
+        return self._storage.listen(channels)
 
     def table(self, name: str) -> StructuredTable:
         return self._storage.table(name)

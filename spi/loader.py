@@ -15,6 +15,8 @@ from .errors import BackendNotFoundError
 from .metering import recording_meter
 from .needs import remedy
 from .read_only import ReadOnlyStorage
+from .signalling import SignallingStorage
+from .signals import Signalling
 from .storage import Storage
 from .urls import StorageUrl
 
@@ -60,6 +62,8 @@ def connect(url: str, **options: object) -> Storage:
         storage = backend.connect(parsed, values)
     except ImportError as missing:
         raise _not_loadable(_entry_point(parsed.scheme), missing) from missing
+    if type(storage).listen is Signalling.listen:
+        storage = SignallingStorage(storage)
     read_only = bool(values.get("read_only"))
     if read_only:
         storage = ReadOnlyStorage(storage)

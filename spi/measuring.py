@@ -226,6 +226,9 @@ class MeasuringTransaction(Transaction):
             self.failure = error
             raise
 
+    def signal(self, channel: str) -> None:
+        self._transaction.signal(channel)
+
     @property
     def closed(self) -> bool:
         return self._transaction.closed

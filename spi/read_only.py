@@ -106,6 +106,9 @@ class ReadOnlyTransaction(Transaction):
     def position(self, table: str) -> FeedPosition:
         return self._transaction.position(table)
 
+    def signal(self, channel: str) -> None:
+        self._refuse("signal")
+
     def commit(self) -> None:
         self._transaction.commit()
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, Self
 from .admin import TableAdmin
 from .aggregates import Aggregation
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
-from .capabilities import Capabilities
 from .compaction import CompactionProgress
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
@@ -20,6 +19,7 @@ from .needs import needing
 from .operations import BeginWrite, PlanScan, consumed
 from .ranges import Range
 from .shared_snapshots import SharedSnapshot
+from .signals import Signalling
 from .statistics import TableStatistics
 from .table import StructuredTable
 from .traffic import Traffic
@@ -33,7 +33,7 @@ __all__ = ["Storage"]
 _ALL = Range()
 
 
-class Storage(Transactional):
+class Storage(Transactional, Signalling):
     """One store. Safe to share between threads; a process forked from its own must connect anew."""
 
     @property
@@ -53,11 +53,6 @@ class Storage(Transactional):
 
         A store may also find out that it is gone for good, as LevelDB does if its folder was removed or replaced.
         """
-
-    @property
-    @abstractmethod
-    def capabilities(self) -> Capabilities:
-        """What the store can do beyond what every store can."""
 
     @abstractmethod
     def table(self, name: str) -> StructuredTable:

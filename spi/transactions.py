@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from .positions import FeedPosition
+from .rules.signals import check_channel
 from .runner import retry
 from .table import StructuredTable
 
@@ -67,6 +68,24 @@ class Transaction(ABC):
         TransactionClosedError
             If the transaction has ended.
         """
+
+    def signal(self, channel: str) -> None:
+        """Wake the listeners of a channel once this transaction has been committed, see `Storage.listen`.
+
+        A signal is no write: it conflicts with nothing, and a transaction may signal without writing. Several of one
+        channel are one. A rollback, or a commit that fails, wakes nobody; a signal that cannot be sent fails no commit
+        of writes.
+
+        Raises
+        ------
+        ValueError
+            If the channel is no string of 1 to 200 characters, or has NUL characters or lone surrogates.
+        UnsupportedOperationError
+            If the transaction is read-only.
+        TransactionClosedError
+            If the transaction has ended.
+        """
+        check_channel(channel)  # and no more: `connect` adds signals of this process
 
     @abstractmethod
     def commit(self) -> None:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from structable.spi import StructableError, TransactionClosedError, UnsupportedOperationError
+from structable.spi.rules.signals import check_channel
 
 __all__ = ["TransactionLifecycle"]
 
@@ -23,12 +24,19 @@ class TransactionLifecycle(ABC):
     """Whether operations may continue; each operation checks this first."""
     writable = True
     """Whether writes may continue; each write checks this first. False once the transaction is not usable."""
+    signals: frozenset[str] = frozenset()
+    """The channels that the commit signals."""
     _failure: StructableError | None = None
 
     @property
     def closed(self) -> bool:
         """Whether the transaction has ended and, if it failed, was left."""
         return not self.usable and self._failure is None
+
+    def signal(self, channel: str) -> None:
+        if not self.writable:
+            self.refuse_write()
+        self.signals |= {check_channel(channel)}
 
     def refuse(self) -> NoReturn:
         if self._failure is not None:

@@ -26,7 +26,7 @@ from .owner.local_route import LocalRoute
 from .owner.server import Server
 from .owner.store import LocalStore
 from .pauses import Pauses
-from .protocol.shared_memory import no_shared, open_shared
+from .protocol.shared_memory import no_shared, open_shared, raise_every_cell
 from .route import NoRoute, Route
 from .routed_engine import RoutedEngine
 from .settings import Settings
@@ -273,6 +273,7 @@ class Membership:
                 # From now on calls wait in the store, except for this thread, which recovers through the engines.
                 self._go(LocalRoute(store, folder), shared)
                 store.open(create=create, checked=checked)
+                raise_every_cell(shared)
                 if create:
                     folder.end_creation()
             with suppress(StructableError):  # old markers are harmless, and the next owner tries again

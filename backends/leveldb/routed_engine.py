@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -25,10 +25,11 @@ from .folder import Folder
 from .identity import lost_database
 from .native.database import CLOSED
 from .native.format import FORMAT_KEY, format_number, format_record, format_with
-from .protocol.shared_memory import no_shared
+from .protocol.shared_memory import cells_of, no_shared
 from .route import NoRoute, Route
 from .runs import Runs
 from .settings import Settings
+from .shared_listener import SharedListener
 
 __all__ = ["RoutedEngine"]
 
@@ -47,6 +48,7 @@ class RoutedEngine(Engine):
         keeps_versions=True,
         describes_merges=True,
         times_ascend=True,
+        carries_signals=True,
     )
     closed = False
     # The route's own functions, called most often: they are spared a call that only passes them on.
@@ -84,6 +86,14 @@ class RoutedEngine(Engine):
     @property
     def epoch(self) -> int:
         return self._shared[0]
+
+    def signals(self, cells: Sequence[int]) -> list[int]:
+        """Return what cells of the shared memory have counted."""
+        shared = self._shared
+        return [shared[cell] for cell in cells]
+
+    def listen(self, channels: Sequence[str]) -> SharedListener:
+        return SharedListener(self, cells_of(channels))
 
     def commit(self, snapshot: EngineSnapshot | None, changes: WriteSet) -> None:
         self.route.commit(snapshot, changes, self._settings.sync)

@@ -92,6 +92,7 @@ class MemoryEngine(Engine):
     def __init__(self, stored: VersionedMap) -> None:
         self._stored = stored
         self._process = os.getpid()
+        self.local_signals = stored.signals
         self._closed = False
 
     @property

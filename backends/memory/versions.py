@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 from weakref import ref
 
+from structable.spi.signals import LocalSignals
+
 from .sorted_keys import SortedKeys
 
 __all__ = ["Version", "VersionedMap"]
@@ -49,6 +51,7 @@ class VersionedMap:
         """Space to the number of the commit that last changed its schema."""
         self.runs: dict[bytes, tuple[str, float, list[tuple[bytes, bytes]]]] = {}
         """Staged runs of write jobs by what tells where they are: owner, time, pairs."""
+        self.signals = LocalSignals()
         self._time = 0
         self._versions: dict[bytes, list[Version]] = {}
         self._sorted = SortedKeys()

@@ -16,6 +16,7 @@ from structable.spi import (
     CompactionProgress,
     Finding,
     Isolation,
+    Listener,
     Range,
     ScanPlan,
     ScanSplit,
@@ -32,6 +33,8 @@ from structable.spi import (
 )
 from structable.spi.operations import BeginWrite, PlanScan
 from structable.spi.rules.jobs import requested_job
+from structable.spi.rules.signals import check_channels, feed_channel, feeds_of
+from structable.spi.signals import LocalSignals
 
 from .autocommit import AutoCommitOrderedTable
 from .engine import Engine, SchemaChangedError, Spaces, Step, Upcalls, renewed
@@ -81,6 +84,9 @@ class OrderedStorage(Storage):
         self._feeds = FeedUpkeep(_expiry(weakref.ref(self)))
         self._feed_used = _ignore if read_only else self._feeds.noticed
         self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
+        self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
+        self._signals = engine.local_signals or LocalSignals.of(url.partition("?")[0])
+        self._send = _unsent if engine.traits.carries_signals else self._signals.send
         try:
             engine.start(Upcalls(self._merge, self._fits, self._describe, self._jobs.procedures()))
             if not read_only:
@@ -123,6 +129,7 @@ class OrderedStorage(Storage):
             shared_snapshots=True,
             aggregates=True,
             field_rules=True,
+            wakes=traits.carries_signals or traits.process_local,
         )
 
     @property
@@ -140,7 +147,7 @@ class OrderedStorage(Storage):
             raise ValueError(f"isolation is {isolation!r}; it must be an Isolation")
         if self.engine.closed:
             self._require_open()
-        return OrderedTransaction(self.engine, self._catalog, isolation, read_only, self._feed_used)
+        return OrderedTransaction(self.engine, self._catalog, isolation, read_only, self._feed_used, self._send)
 
     def table(self, name: str) -> StructuredTable:
         return AutoCommitOrderedTable(self, self.engine, name)
@@ -197,6 +204,7 @@ class OrderedStorage(Storage):
         result = self._jobs.commit(job, staged)
         if result and self._catalog.may_have_feed(job.table):
             self._feed_used(job.table)
+            self._send((feed_channel(job.table),))
         return result
 
     def abort_write(self, job: WriteJob) -> None:
@@ -207,6 +215,16 @@ class OrderedStorage(Storage):
         self._require_open()
         self.engine.look(lambda snapshot: self._catalog.table(snapshot, table))
         return OrderedFeed(self.engine, self._catalog, table, read_only=self._read_only, used=self._feed_used)
+
+    def listen(self, channels: Iterable[str]) -> Listener:
+        self._require_open()
+        names = check_channels(channels)
+        for table in feeds_of(names):
+            self.changes(table).earliest()  # there is one
+        carried = self.engine.traits.carries_signals
+        listener = self.engine.listen(names) if carried else self._signals.listen(names)
+        self._listeners.add(listener)
+        return listener
 
     def expire(self, table: str) -> None:
         """Drop the changes of a table that are too old; ends early when the storage is closed."""
@@ -235,6 +253,8 @@ class OrderedStorage(Storage):
     def close(self) -> None:
         for hold in list(self._plans):
             hold.close()
+        for listener in list(self._listeners):
+            listener.close()
         self._feeds.stop()
         self._garbage.stop()
         self.engine.close()
@@ -249,6 +269,10 @@ def _expiry(reference: weakref.ref[OrderedStorage]) -> Callable[[str], None]:
             storage.expire(table)
 
     return expire
+
+
+def _unsent(channels: Iterable[str]) -> None:
+    """Do nothing: the engine wakes the listeners."""
 
 
 def _ignore(table: str) -> None:

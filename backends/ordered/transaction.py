@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from structable.backends.base.change_feed import require_feed
@@ -47,6 +47,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         isolation: Isolation,
         read_only: bool,
         feed_used: Callable[[str], None],
+        send: Callable[[Iterable[str]], None],
     ) -> None:
         # Of the instance too: each is read several times, for which CPython 3.11 has no fast path to the class.
         self.usable = True
@@ -55,6 +56,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         self._engine = engine
         self._catalog = catalog
         self._feed_used = feed_used
+        self._send = send
         self._tables: dict[str, OrderedTable | RuledOrderedTable] = {}
         self.writable = not read_only
         # Commits happen in the order of their validation, and a snapshot is a prefix of that order: a transaction
@@ -130,6 +132,8 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         try:
             if has_writes:
                 refusal = self._commit_writes()
+            elif self.signals:
+                self._commit_signals()
         finally:
             if refusal is None:
                 self._end()  # even if interrupted: writes that may be committed must not be committed again
@@ -149,6 +153,12 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
                 _check_write_size(changes)
             except UnsupportedOperationError as refusal:
                 return refusal
+            if self.signals or changes.appends:
+                changes.signals = self.signals.union(
+                    table.binding.feed_channel
+                    for table in self._tables.values()
+                    if (feed := table.binding.schema.feed) is not None and feed.space in changes.appends
+                )
             self._engine.commit(self._snapshot or self._begin(), changes)
         except (StructableError, SchemaChangedError) as error:
             self.fail(error)
@@ -156,7 +166,17 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
             for name, table in self._tables.items():
                 if table.binding.schema.feed is not None:
                     self._feed_used(name)
+        if changes.signals:
+            self._send(changes.signals)
         return None
+
+    def _commit_signals(self) -> None:
+        if self._engine.traits.carries_signals:
+            try:
+                self._engine.commit(None, WriteSet(signals=self.signals))
+            except StructableError as error:
+                self.fail(error)
+        self._send(self.signals)
 
     def _end(self) -> None:
         self.usable = self.writable = False

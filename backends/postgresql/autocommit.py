@@ -109,6 +109,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
         done = retry(self._storage, lambda: commit_alone(self._parts, self._name, plan), writes=True)
         if done and binding.version.feed is not None:
             self._parts.feeds.used(self._name)
+            self._parts.signals.send(binding.signals)
         return done
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:

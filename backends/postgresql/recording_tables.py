@@ -108,6 +108,7 @@ class _InputRecords:
 
     def begin(self) -> None:
         """Let the triggers record nothing from now on; to be called before each write."""
+        self._table.written = True
         if not self._tx.writes.gives_input:
             self._tx.require_writable()
             self._tx.precede(self._table, lambda _: GIVEN)

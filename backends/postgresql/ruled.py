@@ -25,5 +25,9 @@ class RuledPostgreSQLTable(RuledTable):
     def binding(self) -> TableBinding:
         return self._inner.binding
 
+    @property
+    def written(self) -> bool:
+        return self._inner.written
+
     def statistics(self, range: Range) -> TableStatistics:
         return self._inner.statistics(range)

@@ -15,6 +15,7 @@ from structable.spi import (
     CommitResult,
     Finding,
     Isolation,
+    Listener,
     Range,
     ScanPlan,
     ScanSplit,
@@ -23,6 +24,7 @@ from structable.spi import (
     StagedWrite,
     Storage,
     StorageUnavailableError,
+    StructableError,
     StructuredTable,
     TableAdmin,
     TableStatistics,
@@ -32,6 +34,7 @@ from structable.spi import (
 )
 from structable.spi.operations import BeginWrite, PlanScan
 from structable.spi.rules.jobs import requested_job
+from structable.spi.rules.signals import check_channels, feeds_of
 
 from .autocommit import AutoCommitPostgreSQLTable
 from .bulk.jobs import WriteJobs
@@ -44,6 +47,7 @@ from .driver.connection import ServerConnection
 from .driver.connection_factory import ConnectionFactory
 from .driver.errors import PostgreSQLError, translated
 from .driver.pool import ServerPool
+from .driver.signals import ServerSignals
 from .feeds.gate import StoreFeeds, VersionGate
 from .ruled import RuledPostgreSQLTable
 from .schema.admin import PostgreSQLAdmin
@@ -92,17 +96,19 @@ class PostgreSQLStorage(Storage):
         self._feeds = StoreFeeds(
             VersionGate(schema, self._splits.pool.connection), _ignored if read_only else self._upkeep.noticed
         )
-        self._parts = StoreParts(self.pool, self._catalog, self._feeds, Receipts(schema))
         self._plans: weakref.WeakKeyDictionary[SnapshotHold, ServerConnection | None] = weakref.WeakKeyDictionary()
         try:
             with self.pool.connection() as connection:
                 prepare(connection, schema, create=create)
+                pooled = connection.is_pooled
         except PostgreSQLError as error:
             self.pool.close()
             raise translated(error, f"preparing the schema {schema!r} of {url}") from error
         except BaseException:
             self.pool.close()
             raise
+        self._signals = ServerSignals(factory, self._splits.pool, schema, pooled=pooled)
+        self._parts = StoreParts(self.pool, self._catalog, self._feeds, Receipts(schema), self._signals)
 
     @property
     def url(self) -> str:
@@ -132,6 +138,7 @@ class PostgreSQLStorage(Storage):
             shared_snapshots=True,
             aggregates=True,
             field_rules=True,
+            wakes=self._signals.wakes,
         )
 
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> PostgreSQLTransaction:
@@ -184,6 +191,24 @@ class PostgreSQLStorage(Storage):
             transaction.table(table)
         return PostgreSQLFeed(self.pool, self._catalog, self._feeds, table, read_only=self._read_only)
 
+    def listen(self, channels: Iterable[str]) -> Listener:
+        self._require_open()
+        names = check_channels(channels)
+        tables = feeds_of(names)
+        for table in tables:
+            self.changes(table).earliest()  # there is one
+        listener = self._signals.listen(names)
+        if not self._read_only:
+            for table in tables:
+                self._signal(table)
+        return listener
+
+    def _signal(self, table: str) -> None:
+        try:
+            self._admin.signal(table)
+        except StructableError as error:
+            _log.info("commits to table %r do not signal its feed, unless another role listens to it: %s", table, error)
+
     def expire(self, table: str) -> None:
         """Drop the changes of a table that are too old; ends early when the storage is closed."""
         # Not over the storage's pool, which may be small.
@@ -210,6 +235,7 @@ class PostgreSQLStorage(Storage):
         known = self._catalog.known(job.table)
         if result and known is not None and known.version.feed is not None:
             self._feeds.used(job.table)
+            self._signals.send(known.signals)
         return result
 
     def abort_write(self, job: WriteJob) -> None:
@@ -222,6 +248,7 @@ class PostgreSQLStorage(Storage):
     def close(self) -> None:
         for hold in list(self._plans):
             hold.close()
+        self._signals.close()
         self._upkeep.stop()
         self._admin.stop()
         self.pool.close()

@@ -314,6 +314,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
             tx.require_usable()
             check_verb(spec, writes.verb.name)
         tx.require_writable()
+        self.written = True
         return (_KEYLESS if spec.keyless else _KEYED)[writes.verb.name](self, writes)
 
     @on_current_schema
@@ -322,6 +323,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         tx.require_usable()
         check_verb(self.binding.spec, write.name)
         tx.require_writable()
+        self.written = True
         checked = None if changes is None else check_changes(self.binding.write_spec, changes)
         request = self._request(Scan((write.range,), write.where))
         self.seen.clear()

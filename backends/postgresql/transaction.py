@@ -61,20 +61,29 @@ class PostgreSQLTransaction(Transaction):
             )
         return feed_position(self._tx, self._store.catalog, self._store.feeds.gate, self._isolation, table)
 
+    def signal(self, channel: str) -> None:
+        self._tx.require_writable()
+        self._tx.signal(channel)
+
     @property
     def closed(self) -> bool:
         return self._tx.closed
 
     def commit(self) -> None:
         self._tx.commit()
-        self._note_feeds()
+        self._note_commit()
 
-    def _note_feeds(self) -> None:
-        """Note the use of the feeds that a commit may have written."""
-        if not self._tx.read_only:
-            for name, table in self._tables.items():
-                if table.binding.version.feed is not None:
-                    self._store.feeds.used(name)
+    def _note_commit(self) -> None:
+        """Note the use of the feeds that the commit may have written, and signal."""
+        if self._tx.read_only:
+            return
+        signals = self._tx.signals
+        for name, table in self._tables.items():
+            if table.binding.version.feed is not None:
+                self._store.feeds.used(name)
+            if table.written:
+                signals |= table.binding.signals
+        self._store.signals.send(signals)
 
     def rollback(self) -> None:
         self._tx.rollback()
@@ -82,6 +91,7 @@ class PostgreSQLTransaction(Transaction):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        was_open = self._tx.usable
         self._tx.__exit__(kind, error, traceback)
-        if error is None:
-            self._note_feeds()
+        if error is None and was_open:
+            self._note_commit()

@@ -17,6 +17,7 @@ from structable.datasets.tables.jobs import Job
 from structable.spi import StorageUnavailableError, TransactionError
 
 from .heartbeats import Heartbeats
+from .waiting import Waiting
 
 __all__ = ["Handler", "Worker"]
 
@@ -76,7 +77,11 @@ class Worker:
             If the storage is closed.
         """
         polling, free = Polling(), threading.Semaphore(self._threads)
-        with Heartbeats(self._system) as heartbeats, ThreadPoolExecutor(self._threads, "job") as pool:
+        with (
+            Waiting(self._system, self._queue.name, stop) as waiting,
+            Heartbeats(self._system) as heartbeats,
+            ThreadPoolExecutor(self._threads, "job") as pool,
+        ):
             while not stop.is_set():
                 count = _acquired(free, self._threads)
                 jobs = [] if stop.is_set() else self._claimed(count)
@@ -88,7 +93,7 @@ class Worker:
                 if jobs:
                     polling.found()
                 elif count:
-                    polling.wait(stop)
+                    polling.wait(waiting)
 
     def _claimed(self, count: int) -> list[Job]:
         """Rescue jobs from time to time, and return at most `count` of the queue."""

@@ -12,9 +12,23 @@ from structable.datasets.tables.jobs import JOB_KEYS, JOBS, Job, JobState
 
 from .context import Context
 
-__all__ = ["ended", "error_text", "held", "job_key", "move", "move_all"]
+__all__ = ["ended", "error_text", "held", "job_key", "move", "move_all", "queue_channel", "signal_due"]
 
 _MOST_ERROR = 10_000
+_MOST_OF_QUEUE = 100
+"""Characters of a queue in its channel; queues that begin with the same ones share it."""
+
+
+def queue_channel(prefix: str, queue: str) -> str:
+    """Return the channel that is signalled when jobs of a queue become due; `prefix` is that of the datasets."""
+    return f"{prefix}jobs/{queue[:_MOST_OF_QUEUE]}"
+
+
+def signal_due(context: Context, jobs: Iterable[Job]) -> None:
+    """Signal the queues of those jobs that can be claimed at once."""
+    now = context.now()
+    for queue in {job.queue for job in jobs if job.state is JobState.READY and job.due <= now}:
+        context.tx.signal(queue_channel(context.prefix, queue))
 
 
 def job_key(job: Job) -> tuple[object, ...]:
@@ -50,6 +64,7 @@ def move_all(context: Context, moves: Iterable[tuple[Job, Job]]) -> None:
     rows.put_many([after for _, after in pairs])
     left = [job_key(before) for before, after in pairs if job_key(before) != job_key(after)]
     rows.table.delete_many(left)  # type: ignore[arg-type] # an IntEnum is an int
+    signal_due(context, [after for _, after in pairs])
 
 
 def ended(context: Context, before: Job, state: JobState, at: dt.datetime, **changes: object) -> Job:

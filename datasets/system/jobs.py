@@ -14,7 +14,7 @@ from structable.datasets.tables.jobs import JOB_BEATS, JOB_KEYS, JOBS, Job, JobB
 from structable.spi import Range, col
 
 from .context import Dataset
-from .job_moves import ended, error_text, held, move
+from .job_moves import ended, error_text, held, move, signal_due
 
 __all__ = ["LANES", "PRIORITIES", "Enqueued", "Jobs"]
 
@@ -121,6 +121,7 @@ class Jobs(Dataset):
             if found is not None:
                 return Enqueued(found.id, False)
         self._jobs.put(made)
+        signal_due(self._context, [made])
         return Enqueued(job_id, True)
 
     def complete(self, job: Job, result: object = None) -> None:

@@ -10,6 +10,7 @@ from structable.spark_bridge.store_client import StoreClient
 from structable.spark_bridge.table_ref import TableRef
 from structable.spi import (
     FeedPosition,
+    Listener,
     Storage,
     StorageUrl,
     StoreNotFoundError,
@@ -18,6 +19,7 @@ from structable.spi import (
     Transaction,
     connect,
 )
+from structable.spi.rules.signals import feed_channel
 
 from .definition import ForeignKeyJoin
 from .progress import PROGRESS, Positions, Record, read_record
@@ -81,6 +83,13 @@ class JoinStores:
         """Close the connections; idempotent."""
         for storage in self._open.values():
             storage.close()
+
+    def listen(self) -> list[Listener]:
+        """Return listeners to the feeds of the left and the right table, one for each store."""
+        tables: dict[Storage, list[str]] = {}
+        for storage, ref in ((self.left, self.join.left), (self.right, self.join.right)):
+            tables.setdefault(storage, []).append(feed_channel(ref.name))
+        return [storage.listen(channels) for storage, channels in tables.items()]
 
     @contextmanager
     def view(self, tx: Transaction) -> Iterator[View]:

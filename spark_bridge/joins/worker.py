@@ -13,15 +13,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from structable.spi import (
     CommitOutcomeUnknownError,
+    Listener,
     StorageUnavailableError,
     TransactionClosedError,
     TransactionConflictError,
 )
+from structable.spi.signals import wait_for_any
 
 from .definition import ForeignKeyJoin
 from .metrics import JoinInstruments
@@ -170,6 +173,11 @@ class JoinWorker:
         Exception
             As `step` does, all else.
         """
+        with ExitStack() as listening:
+            self._run_until(stop, listening)
+
+    def _run_until(self, stop: threading.Event, listening: ExitStack) -> None:
+        listeners: list[Listener] = []
         pause = self._poll
         while not stop.is_set() and not self._closed:
             try:
@@ -186,8 +194,16 @@ class JoinWorker:
             pause = self._poll
             if progress.rebuilt or progress.affected:
                 _log.debug("join %r: %s", self.join.name, progress)
-            else:
-                stop.wait(self._poll)
+            if progress.rebuilt or not listeners:
+                try:
+                    listening.close()
+                    listeners = [listening.enter_context(one) for one in self._stores.listen()]
+                except PASSING as error:
+                    listeners = []
+                    _log.info("join %r: signals of its feeds cannot be had: %s", self.join.name, error)
+                    stop.wait(self._poll)
+            elif not progress.affected:
+                wait_for_any(listeners, stop, self._poll)
 
     def start(self) -> None:
         """`run` in a thread of its own, until `stop` or `close`; a second call does nothing while it runs.

@@ -25,7 +25,7 @@ from .bank import check_books, open_bank, transfer
 from .case import ConformanceCase
 from .samples import ITEMS, item, keys
 
-__all__ = ["ThreadCases", "insist"]
+__all__ = ["ThreadCases", "at_once", "insist"]
 
 Result = TypeVar("Result")
 

@@ -64,6 +64,7 @@ from .sequence_rules import SequenceRules
 from .serializable_rules import SerializableRules
 from .shared_plan_rules import SharedFeedRules, SharedPlanRules
 from .shared_snapshot_rules import SharedSnapshotRules
+from .signal_rules import SignalRules
 from .specification_rules import SpecificationRules
 from .state_machine import StateMachineCase
 from .statistics_rules import StatisticsRules
@@ -116,6 +117,7 @@ class BackendConformance(
     ThreadCases,
     Histories,
     InterruptionRules,
+    SignalRules,
     ForkCases,
     ProcessCases,
     LifecycleRules,

@@ -250,6 +250,11 @@ def _change(storage: Storage, spec: TableSpecification) -> None:
     storage.admin.create_or_update(spec)
 
 
+def _signal(storage: Storage, channel: str) -> None:
+    with storage.transaction() as transaction:
+        transaction.signal(channel)
+
+
 def _changes(
     storage: Storage, table: str, since: FeedPosition | None, until: FeedPosition | None
 ) -> list[tuple[str, dict[str, Value], int | None, dt.datetime | None]]:
@@ -296,6 +301,7 @@ DEEDS: dict[str, Callable[..., object]] = {
     "changes": _changes,
     "feed": _feed,
     "read_split": _read_split,
+    "signal": _signal,
     "read_split_by_url": _read_split_by_url,
     "stage": _stage,
     "begin_write": _begin_write,

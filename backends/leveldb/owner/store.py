@@ -17,6 +17,7 @@ from structable.backends.leveldb.native.database import (
 )
 from structable.backends.leveldb.native.format import EPOCH_KEY
 from structable.backends.leveldb.native.native_guard import native_call
+from structable.backends.leveldb.protocol.shared_memory import cells_of, raise_cells
 from structable.backends.leveldb.route import OWNER_ENDED
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Upcalls, WriteSet
 from structable.spi.errors import (
@@ -55,6 +56,7 @@ class LocalStore:
         self.path = path
         self._upcalls = upcalls
         self._recover = recover
+        self._shared = shared
         self._history = History(shared)
         self._versions = CommitVersions()
         self.committer = Committer(self._write_group)
@@ -253,6 +255,8 @@ class LocalStore:
         if history.numbers is not None:
             history.numbers.append(step)
         history.unsettled = None
+        if changes.signals:
+            self._signal(changes.signals)
         if database.gate.slow_heads:
             database.find_gap()
 
@@ -279,6 +283,7 @@ class LocalStore:
         before = history.epoch
         assert before is not None
         epoch, sync = before, False
+        signals: set[str] = set()
         for member in group:
             changes = member.changes
             try:
@@ -292,6 +297,7 @@ class LocalStore:
             except Exception as error:
                 member.error = error
                 continue
+            signals.update(changes.signals)
             mine = [part for part in (changes.writes, changes.derived, merged, member.marker) if part]
             if changes.changed_spaces:
                 epoch += 1
@@ -310,6 +316,7 @@ class LocalStore:
                     last.next = step
                 last = step
         if last is None:
+            self._signal(signals)
             return
         if not sync:
             handle.unsynced = True
@@ -333,6 +340,7 @@ class LocalStore:
             return
         history.append(first, last, epoch)
         history.unsettled = None
+        self._signal(signals)
         if database.gate.slow_heads and not handle.frozen:
             database.find_gap()
 
@@ -361,3 +369,8 @@ class LocalStore:
     def _commit_bulk(self, bulk: BulkCommit) -> None:
         with self.committer.exclusive():
             apply_bulk(self._handle, self._history, self._versions, bulk)
+            self._signal(bulk.signals)
+
+    def _signal(self, channels: Iterable[str]) -> None:
+        """Wake the listeners of channels, in every process; for the thread that commits."""
+        raise_cells(self._shared, cells_of(channels))

@@ -30,7 +30,7 @@ __all__ = [
     "unpack_texts",
 ]
 
-VERSION = 8
+VERSION = 9
 
 # Requests
 HELLO, GET, READ, READ_MANY, SCAN, SCAN_MORE, SCAN_END, RELEASE = range(1, 9)
@@ -134,6 +134,7 @@ _WRITES, _DERIVED, _INCREMENTS, _READS, _SPACES, _CHANGED = 1, 2, 4, 8, 16, 32
 _ROWS_OF_ONE_TABLE = 64
 _OPERANDS = 128
 _APPENDS = 256
+_SIGNALS = 512
 _FLAGS_BYTES = 2
 
 _ONE_ROW = struct.Struct(f"<B{SPACE_BYTES}sIii")
@@ -143,7 +144,12 @@ _ROWS_OFFSET = 1 + SPACE_BYTES
 def pack_changes(changes: WriteSet) -> bytes:
     """Return a write set in its encoded form."""
     if len(changes.spaces) == 1 and not (
-        changes.derived or changes.increments or changes.changed_spaces or changes.reads or changes.appends
+        changes.derived
+        or changes.increments
+        or changes.changed_spaces
+        or changes.reads
+        or changes.appends
+        or changes.signals
     ):
         # The most common write set has a form of its own, which is read in a third of the time.
         [space], writes = changes.spaces, changes.writes
@@ -183,6 +189,9 @@ def pack_changes(changes: WriteSet) -> bytes:
         # An entry is never empty: that stands for an empty list.
         pairs = ((space, one) for space, some in changes.appends.items() for one in some or (b"",))
         parts.append(pack_texts(list(chain.from_iterable(pairs))))
+    if changes.signals:
+        flags |= _SIGNALS
+        parts.append(pack_texts([channel.encode() for channel in changes.signals]))
     parts[0] = flags.to_bytes(_FLAGS_BYTES, "little")
     return b"".join(parts)
 
@@ -219,6 +228,9 @@ def unpack_changes(body: bytes, offset: int) -> WriteSet:
         flat, offset = unpack_present(body, offset)
         for space, payload in zip(flat[::2], flat[1::2], strict=True):
             changes.appends.setdefault(space, []).extend([payload] if payload else [])
+    if flags & _SIGNALS:
+        channels, offset = unpack_present(body, offset)
+        changes.signals = frozenset(channel.decode() for channel in channels)
     _require_end(body, offset)
     return changes
 

@@ -1,23 +1,28 @@
-"""Shared memory by which the owner of a database announces schema changes and commits to every process."""
+"""Shared memory by which the owner of a database announces schema changes, commits and signals to every process."""
 
 from __future__ import annotations
 
 import mmap
 import os
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from structable.backends.leveldb.permissions import open_private
 
-__all__ = ["no_shared", "open_shared"]
+__all__ = ["cells_of", "no_shared", "open_shared", "raise_cells", "raise_every_cell"]
 
-_BYTES = 16
+_FIRST, _SLOTS = 2, 64
+_BYTES = 8 * (_FIRST + _SLOTS)
+_WRAP = 1 << 64
 
 
 def open_shared(path: Path, *, writable: bool) -> memoryview[int]:
-    """Map a file into memory as two aligned cells, each read and written in one step; the memory is freed with them.
+    """Map a file into memory as aligned cells, each read and written in one step; the memory is freed with them.
 
-    The first is the schema epoch, the second the number of the newest commit, see `CommitNumbers`. The owner opens it
-    as `writable`, which makes the file if it is missing. Raises `OSError` or `ValueError` if it cannot be mapped.
+    The first is the schema epoch, the second the number of the newest commit, see `CommitNumbers`; the others count the
+    signals of channels, see `cells_of`. The owner opens it as `writable`, which makes the file if it is missing.
+    Raises `OSError` or `ValueError` if it cannot be mapped.
     """
     descriptor = open_private(path, os.O_RDWR | os.O_CREAT if writable else os.O_RDONLY)
     try:
@@ -34,3 +39,19 @@ def open_shared(path: Path, *, writable: bool) -> memoryview[int]:
 def no_shared() -> memoryview[int]:
     """Return cells that belong to no database."""
     return memoryview(bytes(_BYTES)).cast("Q")
+
+
+def cells_of(channels: Iterable[str]) -> list[int]:
+    """Return the cells that count the signals of channels, of which several may share one."""
+    return sorted({_FIRST + zlib.crc32(channel.encode()) % _SLOTS for channel in channels})
+
+
+def raise_cells(shared: memoryview[int], cells: Iterable[int]) -> None:
+    """Count a signal in each of some cells; for the one thread that may commit."""
+    for cell in cells:
+        shared[cell] = (shared[cell] + 1) % _WRAP
+
+
+def raise_every_cell(shared: memoryview[int]) -> None:
+    """Count a signal in each cell: an owner that was killed may have made commits that it did not signal."""
+    raise_cells(shared, range(_FIRST, _FIRST + _SLOTS))

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from structable.spi import StorageUnavailableError, Traffic
+from structable.spi import Listener, StorageUnavailableError, Traffic
+from structable.spi.signals import LocalSignals
 
 from .ordered_map import Step
 from .runs import RunStore
@@ -55,6 +56,8 @@ class Engine(Upkeep, SplitSource, RunStore):
 
     upcalls: Upcalls
     """The argument of `start`."""
+    local_signals: LocalSignals | None = None
+    """The listeners of this process, of an engine that does not carry signals; None if the URL names the store."""
 
     def start(self, upcalls: Upcalls) -> None:
         """Begin service; called once, before any other method.
@@ -74,6 +77,10 @@ class Engine(Upkeep, SplitSource, RunStore):
     def traffic(self) -> Traffic | None:
         """Return what `Storage.traffic` does; None, the default, if the engine counts nothing."""
         return None
+
+    def listen(self, channels: Sequence[str]) -> Listener:
+        """Return a listener, for an engine that `carries_signals`; it ends with the engine."""
+        raise NotImplementedError(f"{type(self).__name__} carries no signals")
 
     @property
     @abstractmethod

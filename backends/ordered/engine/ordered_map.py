@@ -122,6 +122,8 @@ class WriteSet:
         By space of a change feed, what the commit appends to it, each value one entry, never empty; in conflict with
         nothing. All of one commit have its version and time. Only given to an engine that `keeps_versions`. An empty
         list is there for the entries of `increments`, which are described only in a write set with appends.
+    signals : frozenset of str
+        The channels that an engine which carries signals wakes once the commit is visible.
     """
 
     writes: dict[bytes, bytes | None] = field(default_factory=dict)
@@ -131,6 +133,7 @@ class WriteSet:
     spaces: set[bytes] = field(default_factory=set)
     changed_spaces: set[bytes] = field(default_factory=set)
     appends: dict[bytes, list[bytes]] = field(default_factory=dict)
+    signals: frozenset[str] = frozenset()
 
 
 class EngineSnapshot(ABC):
@@ -263,6 +266,8 @@ class BulkCommit(ABC):
     """The space of the written rows."""
     feed: bytes | None = None
     """The space of their table's change feed."""
+    signals: frozenset[str] = frozenset()
+    """As of `WriteSet`."""
 
     @abstractmethod
     def check(self, latest: EngineSnapshot) -> None:

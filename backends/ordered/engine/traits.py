@@ -48,6 +48,9 @@ class EngineTraits:
     plans_hold_everything : bool
         A plan's snapshot has every key of the map, so that `read_planned` finds rows by an index. False if splits are
         copies of their own intervals: plans then never use an index.
+    carries_signals : bool
+        `commit` and `commit_bulk` wake the listeners of `Engine.listen` in every process. Of an engine that does not,
+        the layer above wakes those of this process.
     """
 
     bulk_application: BulkApplication = BulkApplication.UNORDERED
@@ -59,3 +62,4 @@ class EngineTraits:
     times_ascend: bool = False
     describes_merges: bool = False
     plans_hold_everything: bool = False
+    carries_signals: bool = False

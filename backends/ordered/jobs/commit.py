@@ -11,6 +11,7 @@ from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.job_records import JobProgress, JobRecord, job_key, progress_key
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import WriteMode
+from structable.spi.rules.signals import feed_channel
 
 from .merging import BagRows, MergedRows
 from .patching import PatchedRows
@@ -67,6 +68,8 @@ class JobCommit(BulkCommit):
         progress: JobProgress,
     ) -> None:
         self.space = schema.space
+        if schema.feed is not None:
+            self.signals = frozenset((feed_channel(schema.spec.name),))
         self.feed = None if schema.feed is None else schema.feed.space
         self._schema = schema
         self._rows = rows

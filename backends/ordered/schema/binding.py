@@ -25,6 +25,7 @@ from structable.spi.rules.changes import check_increment, incremented
 from structable.spi.rules.keyless import new_id
 from structable.spi.rules.rows import check_key, check_row, check_row_size
 from structable.spi.rules.scans import row_columns
+from structable.spi.rules.signals import feed_channel
 from structable.spi.table_options import ChangelogProducer
 from structable.spi.values import MAX_KEY_SIZE
 
@@ -83,6 +84,7 @@ class TableBinding:
         self.row_of = self.rows.row_completion(self.shape)
         """Likewise, from a raw value and a key that `encode_tuple` accepted."""
         producer = self.spec.table_options.changelog_producer
+        self.feed_channel = feed_channel(self.spec.name)
         self.feeds_images = schema.feed is not None and producer is not ChangelogProducer.INPUT
         """Whether commits add images of the rows that they change to a feed."""
         self.feeds_input = schema.feed is not None and producer is ChangelogProducer.INPUT

@@ -89,7 +89,7 @@ class ServerConnection(PooledConnection):
         """The names in the server of the statements that it has prepared."""
         self._claim = claim
         # The server tells its clients the number of their process, and a pooler another one.
-        self._is_pooled = self._pg.backend_pid != process
+        self.is_pooled = self._pg.backend_pid != process
         self._transformer = Transformer(connection)
 
     @property
@@ -117,7 +117,7 @@ class ServerConnection(PooledConnection):
         """Run one statement, outside a transaction or in the open one."""
         statement, parameters = call
         name = self._prepared.get(statement.name)
-        if name is None or (self._is_pooled and self._pg.transaction_status == _IDLE):
+        if name is None or (self.is_pooled and self._pg.transaction_status == _IDLE):
             return self.pipeline((call,))[-1]
         self._require_own()
         with self._lock:
@@ -194,7 +194,7 @@ class ServerConnection(PooledConnection):
 
     def _pipelined(self, calls: Sequence[Call]) -> list[pq.abc.PGresult]:
         pg, prepared, suffix = self._pg, self._prepared, self._claim.suffix
-        guard = self._claim.guard if self._is_pooled and pg.transaction_status == _IDLE else ()
+        guard = self._claim.guard if self.is_pooled and pg.transaction_status == _IDLE else ()
         new: dict[bytes, int] = {}  # names under preparation, and the position of their results among all results
         count = 0
         pg.enter_pipeline_mode()

@@ -42,7 +42,7 @@ from structable.spi.rules.schema_changes import (
     without_field,
 )
 
-from .alter_table import change_rules, change_table, remove_field, remove_index, token_definition
+from .alter_table import begin_signals, change_rules, change_table, remove_field, remove_index, token_definition
 from .catalog import Catalog, encode_specification, format_for, is_name
 from .ddl_lock import AdminWork, TableLock, alone
 from .feed_changes import changes_producer, define_feed, new_feed
@@ -201,6 +201,15 @@ class PostgreSQLAdmin(TableAdmin):
             spec = without_field(found.spec, field, found.building)
             changed = _taking(found, taken_field(field), revision)
             remove_field(work, self._catalog.schema, changed, spec, found.spec.field(field))
+
+    def signal(self, table: str) -> None:
+        """Let commits to a table with a feed signal that from now on, in every process."""
+        found = self._read(lambda ask: self._catalog.find(ask, table))
+        if found is None or found.feed is None or found.signals:
+            return
+        with self._changing(table) as (work, current):
+            if current.feed is not None and not current.signals:
+                begin_signals(work, self._catalog.schema, current)
 
     # Steps of the calls
 

@@ -29,7 +29,7 @@ from .feed_changes import change_feed, changes_producer, with_feed
 from .indexes import build_index, check_indexed_rows, estimated_rows, index_removal, remove_indexes
 from .inspection import FoundTable, require_intact
 
-__all__ = ["change_rules", "change_table", "remove_field", "remove_index", "token_definition"]
+__all__ = ["begin_signals", "change_rules", "change_table", "remove_field", "remove_index", "token_definition"]
 
 _log = logging.getLogger("structable.postgresql")
 
@@ -78,6 +78,12 @@ def change_rules(work: AdminWork, schema: str, table: TableVersion, spec: TableS
     binding = TableBinding(schema, table)
     calls = _version_change(schema, table, _next(table, spec, set(table.building)))
     work.change(lambda: work.connection.pipeline(calls), lock=TableLock(binding.qualified, "share row exclusive"))
+
+
+def begin_signals(work: AdminWork, schema: str, table: TableVersion) -> None:
+    """Let commits signal the feed of a table from now on; they go on with the columns of the version before."""
+    after = replace(_next(table, table.spec, set(table.building)), signals=True)
+    work.change(lambda: work.connection.pipeline(_version_change(schema, table, after)))
 
 
 def remove_field(work: AdminWork, schema: str, table: TableVersion, spec: TableSpecification, field: Field) -> None:

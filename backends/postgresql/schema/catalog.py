@@ -43,6 +43,7 @@ TYPES_VERSION = 2
 """The format of a schema with a table whose options mean something: older software would write past them."""
 _FEED = "feed"
 _TAKEN = "taken"
+_SIGNALS = "signals"
 # A restored dump has transaction numbers of another server: a number in this server's future changed nothing here.
 _COLUMNS = (
     "id, version, specification, building, "
@@ -53,7 +54,7 @@ _COLUMNS = (
 def encode_specification(table: TableVersion) -> tuple[str, str]:
     """Return the record of a table as JSON: its specification, and unfinished indexes.
 
-    The specification has the number of its feed, and what revisions took away.
+    The specification has the number of its feed, whether that is signalled, and what revisions took away.
 
     Software that does not know feeds rejects the specification.
     """
@@ -62,6 +63,8 @@ def encode_specification(table: TableVersion) -> tuple[str, str]:
         document[_FEED] = table.feed
     if table.taken:
         document[_TAKEN] = dict(table.taken)
+    if table.signals:
+        document[_SIGNALS] = True
     return json.dumps(document), json.dumps(list(table.building))
 
 
@@ -69,10 +72,12 @@ def decode_version(number: str, version: str, specification: str, building: str,
     """Return the version of a table with this record; any error of decoding is raised."""
     document = json.loads(specification)
     feed, taken = document.pop(_FEED, None), document.pop(_TAKEN, {})
+    signals = document.pop(_SIGNALS, False)
     spec = specification_from_catalog(document)
     if has_feed(spec) is not isinstance(feed, int):
         raise ValueError(f"{feed!r} is not the number of its change feed")
-    return TableVersion(int(number), int(version), spec, tuple(json.loads(building)), int(changed_by), feed, taken)
+    unfinished = tuple(json.loads(building))
+    return TableVersion(int(number), int(version), spec, unfinished, int(changed_by), feed, taken, signals)
 
 
 def is_name(name: object) -> TypeGuard[str]:

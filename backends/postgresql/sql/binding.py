@@ -13,6 +13,7 @@ from structable.spi.rows import RowShape
 from structable.spi.rules.rows import check_key
 from structable.spi.rules.scans import row_columns
 from structable.spi.rules.schema_changes import NOTHING_TAKEN
+from structable.spi.rules.signals import feed_channel
 from structable.spi.table_options import ChangelogProducer
 
 from .names import HIDDEN_KEY, qualified, token_name
@@ -57,6 +58,8 @@ class TableVersion:
         The number of the table's change feed.
     taken : mapping of str to int
         What revisions of migrations took away, see `SchemaChange.taken`.
+    signals : bool
+        Whether somebody has listened to the feed: commits signal it from then on.
     """
 
     id: int
@@ -66,6 +69,7 @@ class TableVersion:
     changed_by: int = 0
     feed: int | None = None
     taken: Mapping[str, int] = field(default_factory=lambda: NOTHING_TAKEN, hash=False)
+    signals: bool = False
 
     @property
     def stored_key(self) -> tuple[str, ...]:
@@ -88,6 +92,8 @@ class TableBinding:
         self.merges = spec.table_options.merges
         self.takes_input = spec.table_options.changelog_producer is ChangelogProducer.INPUT
         """Whether writers give records to the table's change feed."""
+        self.signals = frozenset((feed_channel(spec.name),) if table.signals and table.feed is not None else ())
+        """The channels that a commit which writes the table signals."""
         self.value_names = tuple(name for name in spec.field_names if name not in spec.primary_key)
         self.key_fields = spec.key_fields
         self.qualified = qualified(schema, spec.name)

@@ -30,6 +30,8 @@ class BoundTable:
         self.binding = binding
         self.verified = False
         """Whether the server has accepted a statement of the binding in this transaction."""
+        self.written = False
+        """Whether a write was called."""
         self._verify = verify
         self.seen = SeenRows()
 

@@ -66,7 +66,7 @@ class ServerTransaction(TransactionLifecycle):
         has_one_call: bool = False,
         waits: bool = False,
     ) -> None:
-        self._pool, self._catalog, _, self._receipts = store
+        self._pool, self._catalog, _, self._receipts, _ = store
         self._begin = BEGIN_WAITING if waits else BEGIN[isolation, read_only]
         self._identify = SNAPSHOT if read_only else NUMBER_AND_SNAPSHOT
         self.waits = waits

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.driver.signals import ServerSignals
 from structable.backends.postgresql.feeds.gate import StoreFeeds
 from structable.backends.postgresql.schema.catalog import Catalog
 
@@ -14,9 +15,10 @@ __all__ = ["StoreParts"]
 
 
 class StoreParts(NamedTuple):
-    """The connections, tables, change feeds and receipts of a storage."""
+    """The connections, tables, change feeds, receipts and signals of a storage."""
 
     pool: ServerPool
     catalog: Catalog
     feeds: StoreFeeds
     receipts: Receipts
+    signals: ServerSignals

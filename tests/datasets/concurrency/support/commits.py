@@ -45,6 +45,9 @@ class _ObservedTransaction(Transaction):
     def position(self, table: str) -> FeedPosition:
         return self._transaction.position(table)
 
+    def signal(self, channel: str) -> None:
+        self._transaction.signal(channel)
+
     def commit(self) -> None:
         self._before()
         self._transaction.commit()
