@@ -17,7 +17,7 @@ from .coordination.leases import Leases
 from .coordination.permits import Permits
 from .coordination.watch import Watch
 from .messaging.consumer import Consumer
-from .messaging.joining import consumer_of, forwarded
+from .messaging.joining import consumer_of, document_of
 from .messaging.topics import Topics
 from .schema import check_schema, create_tables
 from .session import Session
@@ -268,7 +268,7 @@ class SystemData:
 
         def enqueue(s: Session, messages: Sequence[Message[Any]]) -> None:
             for message in messages:
-                s.jobs.enqueue(queue, forwarded(message))
+                s.jobs.enqueue(queue, document_of(message))
 
         with self.consumer(topic, group=group) as consumer:
             return consumer.process(enqueue, wait=0)

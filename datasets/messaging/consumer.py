@@ -170,7 +170,9 @@ class Consumer(Generic[Body]):
         LeaseLostError, MessagesLostError, RecordShapeError, NotFoundError
             As `process` does.
         """
-        return Batch(self._group, self._fetched(limit, _deadline(limit, wait)))
+        deadline = _deadline(limit, wait)
+        self._fetcher.row = None
+        return Batch(self._group, self._fetched(limit, deadline))
 
     def close(self) -> None:
         """Leave the group, so that another member takes over at once; idempotent."""

@@ -62,7 +62,7 @@ class Fetcher(Generic[Body]):
 
     def __init__(self, feed: OpenFeed, group: Group[Body], *, skips_lost: bool) -> None:
         self.row: Subscription | None = None
-        """The row as this member has just committed it; it serves for one look."""
+        """The row as this member has just committed it; it serves for one look, whose messages are then checked."""
         self._feed = feed
         self._group = group
         self._skips_lost = skips_lost
@@ -82,6 +82,7 @@ class Fetcher(Generic[Body]):
             If the next message does not fit the topic's type.
         """
         while True:
+            cached = self.row is not None
             row = self._current()
             if row is None:
                 return _STANDBY_SECONDS
@@ -93,7 +94,10 @@ class Fetcher(Generic[Body]):
                 found = self._next(row, limit)
             except MovedError:
                 continue
-            return math.inf if found is None else found
+            if found is not None:
+                return found
+            if not cached:
+                return math.inf
 
     def close(self) -> None:
         """Free what the feed holds."""

@@ -218,7 +218,7 @@ class Group(Generic[Body]):
 
     def pass_over(self, at: Place, to: Place) -> None:
         """Move to a place behind messages that the group does not handle."""
-        self._change(at, lambda _, row: msgspec.structs.replace(row, position=str(to.position), number=to.number))
+        self._change(at, lambda _, row: moved(row, to))
 
     def restart(self, at: Place, to: Place) -> None:
         """Move to a place behind messages that are lost."""

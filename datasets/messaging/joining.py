@@ -1,4 +1,4 @@
-"""How a member joins a group, and what a job has of a message."""
+"""How a member joins a group, and a message as the document that jobs and commands have of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .consumer import Consumer
 from .groups import Group
 from .reading import OpenFeed
 
-__all__ = ["consumer_of", "forwarded"]
+__all__ = ["body_document", "consumer_of", "document_of"]
 
 Body = TypeVar("Body")
 
@@ -53,17 +53,19 @@ def consumer_of(
     return Consumer(feed, member, skips_lost=on_lost == "skip")
 
 
-def forwarded(message: Message[Any]) -> object:
-    """Return a message as the arguments of a job."""
-    body = message.body
+def document_of(message: Message[Any]) -> dict[str, object]:
+    """Return a message as a document: bytes as Base64, and of a change its kind and its row."""
+    return {
+        "id": message.id,
+        "key": message.key,
+        "body": body_document(message.body),
+        "headers": dict(message.headers),
+        "published": message.published.isoformat(),
+    }
+
+
+def body_document(body: object) -> object:
+    """Return the body of a message as a document."""
     if isinstance(body, Change):
         body = {"kind": str(body.kind), "row": dict(body.row)}
-    return msgspec.to_builtins(
-        {
-            "id": message.id,
-            "key": message.key,
-            "body": body,
-            "headers": message.headers,
-            "published": message.published,
-        }
-    )
+    return msgspec.to_builtins(body)

@@ -10,6 +10,7 @@ from structable.datasets.errors import NotFoundError
 from structable.datasets.system.messages import Source, message_id, parse_id
 from structable.datasets.tables.messaging import Subscription
 from structable.spi import Change, ChangeFeed, FeedPosition, Listener, Storage, TableNotFoundError
+from structable.spi.rules.signals import feed_channel
 from structable.spi.table_options import ChangelogProducer
 
 __all__ = ["Numbered", "OpenFeed", "Place", "Reading"]
@@ -182,4 +183,4 @@ class OpenFeed:
 
     def listen(self) -> Listener:
         """Listen for commits."""
-        return self.storage.listen([f"feed/{self.table}"])
+        return self.storage.listen([feed_channel(self.table)])

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -126,7 +126,7 @@ class Topics:
         self._contexts = contexts
         self._prefix = prefix
 
-    def create(self, topic: Topic[object]) -> None:
+    def create(self, topic: Topic[Any]) -> None:
         """Make the topic; where it is there, change its retention if that is another one.
 
         Raises
@@ -143,7 +143,7 @@ class Topics:
             feed = self._storage.changes(specification.name).latest().feed
             self._remove_groups(topic, lambda row: FeedPosition.parse(row.position).feed != feed)
 
-    def delete(self, topic: Topic[object]) -> None:
+    def delete(self, topic: Topic[Any]) -> None:
         """Delete the topic with its messages, groups and dead letters; an absent one is no error.
 
         A call that was killed is completed by the next one, or by `create`.
@@ -154,7 +154,7 @@ class Topics:
             pass  # the rest of a call that was killed remains
         self._remove_groups(topic, lambda row: True)
 
-    def status(self, topic: Source[object]) -> TopicStatus:
+    def status(self, topic: Source[Any]) -> TopicStatus:
         """Return what is kept of a topic, and how far its groups are.
 
         Raises
@@ -165,10 +165,10 @@ class Topics:
         feed = OpenFeed.of(self._storage, topic, self._prefix)
         groups = self._rows(topic)
         earliest, latest = feed.changes.earliest(), feed.changes.latest()
-        now = self._run(lambda context: context.now())
-        return TopicStatus(earliest, latest, [_status(feed.changes, row, earliest, latest, now) for row in groups])
+        now = self._run(lambda context: context.now(), read_only=True)
+        return TopicStatus(earliest, latest, [_status(topic, feed.changes, row, earliest, latest, now) for row in groups])
 
-    def seek(self, topic: Source[object], group: str, place: str | dt.datetime) -> None:
+    def seek(self, topic: Source[Any], group: str, place: str | dt.datetime) -> None:
         """Move a group; what its active member has out is not committed any more.
 
         Parameters
@@ -199,7 +199,7 @@ class Topics:
 
         self._run(move)
 
-    def dead(self, topic: Source[object], group: str) -> list[DeadLetter]:
+    def dead(self, topic: Source[Any], group: str) -> list[DeadLetter]:
         """Return the messages that a group has given up, in their order."""
         return [
             DeadLetter(
@@ -214,7 +214,7 @@ class Topics:
             for row in self._letters(topic, group)
         ]
 
-    def redrive(self, topic: Source[object], group: str, ids: Iterable[str] | None = None) -> int:
+    def redrive(self, topic: Source[Any], group: str, ids: Iterable[str] | None = None) -> int:
         """Publish dead letters anew, for this group alone, and return how many: all, or those of the ids.
 
         They have the header `structable-redriven`, by which other groups pass them over.
@@ -240,7 +240,7 @@ class Topics:
 
         return self._taken(topic, group, ids, give_back)
 
-    def purge(self, topic: Source[object], group: str, ids: Iterable[str] | None = None) -> int:
+    def purge(self, topic: Source[Any], group: str, ids: Iterable[str] | None = None) -> int:
         """Delete dead letters, and return how many: all, or those of the ids.
 
         Raises
@@ -252,26 +252,26 @@ class Topics:
         """
         return self._taken(topic, group, ids, lambda context, rows: None)
 
-    def _run(self, body: Callable[[Context], Result]) -> Result:
-        return self._storage.run(lambda tx: body(self._contexts(tx)))
+    def _run(self, body: Callable[[Context], Result], *, read_only: bool = False) -> Result:
+        return self._storage.run(lambda tx: body(self._contexts(tx)), read_only=read_only)
 
-    def _rows(self, topic: Source[object]) -> list[Subscription]:
+    def _rows(self, topic: Source[Any]) -> list[Subscription]:
         def read(context: Context) -> list[Subscription]:
             with context.records(SUBSCRIPTIONS).scan(Range.prefix((topic.subject,))) as found:
                 return list(found)
 
-        return self._run(read)
+        return self._run(read, read_only=True)
 
-    def _letters(self, topic: Source[object], group: str) -> list[DeadLetterRow]:
+    def _letters(self, topic: Source[Any], group: str) -> list[DeadLetterRow]:
         def read(context: Context) -> list[DeadLetterRow]:
             with context.records(DEAD_LETTERS).scan(Range.prefix((topic.subject, group))) as found:
                 return list(found)
 
-        return self._run(read)
+        return self._run(read, read_only=True)
 
     def _taken(
         self,
-        topic: Source[object],
+        topic: Source[Any],
         group: str,
         ids: Iterable[str] | None,
         act: Callable[[Context, list[DeadLetterRow]], None],
@@ -298,7 +298,7 @@ class Topics:
             done += self._run(lambda context, chunk=chunk: take(context, chunk))  # type: ignore[misc] # mypy cannot infer it
         return done
 
-    def _remove_groups(self, topic: Topic[object], removed: Callable[[Subscription], bool]) -> None:
+    def _remove_groups(self, topic: Topic[Any], removed: Callable[[Subscription], bool]) -> None:
         """Remove groups with their dead letters; the group last, so that a killed call leaves it for the next one."""
         for row in filter(removed, self._rows(topic)):
             self.purge(topic, row.group)
@@ -317,24 +317,31 @@ def _chunks(keys: list[tuple[object, ...]]) -> Iterator[list[tuple[object, ...]]
 
 
 def _status(
-    feed: ChangeFeed, row: Subscription, earliest: FeedPosition, latest: FeedPosition, now: dt.datetime
+    topic: Source[Any],
+    feed: ChangeFeed,
+    row: Subscription,
+    earliest: FeedPosition,
+    latest: FeedPosition,
+    now: dt.datetime,
 ) -> GroupStatus:
     at, error = Place.of(row), row.error
     try:
-        lag, first, estimated = _lag(feed, at, latest)
+        lag, first, estimated = _lag(topic, feed, at, latest)
     except ChangesLostError as lost:
-        lag, first, estimated = _lag(feed, Place(earliest), latest)
+        lag, first, estimated = _lag(topic, feed, Place(earliest), latest)
         error = error or str(lost)
     seconds = 0.0 if first is None else max(0.0, (now - first).total_seconds())
     return GroupStatus(row.group, lag, seconds, row.owner, row.attempts, error, estimated)
 
 
-def _lag(feed: ChangeFeed, at: Place, latest: FeedPosition) -> tuple[int, dt.datetime | None, bool]:
+def _lag(
+    topic: Source[Any], feed: ChangeFeed, at: Place, latest: FeedPosition
+) -> tuple[int, dt.datetime | None, bool]:
     """Return the number of changes behind a place, the time of the first, and whether the number is an estimate."""
     first, version, count = None, None, 0
     with feed.read(at.position, latest, after=at.number) as changes:
         for change in islice(changes, _MOST_COUNTED + 1):
-            first, version, count = first or change.timestamp, change.version, count + 1
+            first, version, count = first or topic.time(change), change.version, count + 1
     if count <= _MOST_COUNTED or version is None:
         return count, first, False
     # As if the rest of the versions had as many messages.

@@ -120,6 +120,10 @@ class Source(ABC, Generic[Body]):
         """
 
     @abstractmethod
+    def time(self, change: Change) -> dt.datetime:
+        """Return when a change was published."""
+
+    @abstractmethod
     def stored(self, change: Change) -> tuple[str | None, bytes, dict[str, str] | None]:
         """Return key, body and headers as a dead letter keeps them."""
 
@@ -197,14 +201,17 @@ class Topic(Source[Body]):
 
     def message(self, id: str, change: Change) -> Message[Body]:
         row = change.row
-        key, stored, headers, published = row["key"], row["body"], row["headers"], row["published"]
+        key, stored, headers = row["key"], row["body"], row["headers"]
         try:
             assert isinstance(stored, bytes)
             body = stored if self._document is None else self._document.decode(stored.decode())
         except (ValueError, TypeError, RecursionError) as error:
             reason = f"message {id} does not fit: {error}"
             raise RecordShapeError(f"topic {self.name}", (id,), "body", reason) from None
-        return Message(self.name, id, cast("str | None", key), body, _headers(headers), cast("dt.datetime", published))
+        return Message(self.name, id, cast("str | None", key), body, _headers(headers), self.time(change))
+
+    def time(self, change: Change) -> dt.datetime:
+        return cast("dt.datetime", change.row["published"])
 
     def stored(self, change: Change) -> tuple[str | None, bytes, dict[str, str] | None]:
         row = change.row
@@ -243,8 +250,11 @@ class Feed(Source[Change]):
         return self.name
 
     def message(self, id: str, change: Change) -> Message[Change]:
+        return Message(self.name, id, None, change, {}, self.time(change))
+
+    def time(self, change: Change) -> dt.datetime:
         assert change.timestamp is not None
-        return Message(self.name, id, None, change, {}, change.timestamp)
+        return change.timestamp
 
     def stored(self, change: Change) -> tuple[str | None, bytes, dict[str, str] | None]:
         row = {name: _plain(value) for name, value in change.row.items()}
