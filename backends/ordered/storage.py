@@ -206,7 +206,14 @@ class OrderedStorage(Storage):
     def changes(self, table: str) -> ChangeFeed:
         self._require_open()
         self.engine.look(lambda snapshot: self._catalog.table(snapshot, table))
-        return OrderedFeed(self.engine, self._catalog, table, read_only=self._read_only, used=self._feed_used)
+        return OrderedFeed(
+            self.engine,
+            self._catalog,
+            table,
+            read_only=self._read_only,
+            used=self._feed_used,
+            ended=self._garbage.notify,
+        )
 
     def expire(self, table: str) -> None:
         """Drop the changes of a table that are too old; ends early when the storage is closed."""
