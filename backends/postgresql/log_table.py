@@ -35,6 +35,7 @@ class LogTable(PostgreSQLTable):
         tx.require_usable()
         check_verb(binding.spec, writes.verb.name)
         tx.require_writable()
+        self.written = True
         if writes.verb is APPLY_CHANGES:
             given: Sequence[Given] = [row for _, row in check_row_kinds(binding.write_spec, writes.rows)]
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from structable.datasets import Feed, GroupStatus, NotFoundError, SystemData, Topic
 from structable.datasets.system.messages import Source
@@ -60,7 +61,7 @@ def _of_prefix(system: SystemData, table: str) -> Iterator[Finding]:
 def _state(system: SystemData, row: Subscription) -> GroupStatus | str:
     """Return how far a group is, or why it cannot be told."""
     name = row.topic.removeprefix("feed/")
-    source: Source[object] = Topic(name, bytes) if name == row.topic else Feed(name)  # type: ignore[assignment] # read only
+    source: Source[Any] = Topic(name, bytes) if name == row.topic else Feed(name)
     try:
         found = [one for one in system.topics.status(source).groups if one.group == row.group]
     except NotFoundError:

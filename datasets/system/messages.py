@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import datetime as dt
 import re
 from abc import ABC, abstractmethod
@@ -154,7 +155,7 @@ class Topic(Source[Body]):
     """
 
     name: str
-    type: type[Body]
+    type: builtins.type[Body]
     retention: dt.timedelta = field(default=_WEEK, kw_only=True)
     _document: Document | None = field(init=False, repr=False, compare=False, default=None)
 
