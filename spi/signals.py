@@ -30,6 +30,11 @@ class Listener(ABC):
 
     __slots__ = ("__weakref__",)
 
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether it or its storage was closed, or this process was forked from the one that listens."""
+
     @abstractmethod
     def wait(self, timeout: float) -> bool:
         """Wait for a signal that was sent since the listener was made, or since `wait` returned true.
@@ -42,8 +47,8 @@ class Listener(ABC):
         Returns
         -------
         bool
-            True if there was one, of any of the channels. False after the timeout, and at once if the listener or its
-            storage is closed, also meanwhile, or this process was forked from the one that listens.
+            True if there was one, of any of the channels. False after the timeout, and at once when the listener is
+            `closed`.
 
         Raises
         ------
@@ -106,11 +111,12 @@ def wait_for_any(listeners: Sequence[Listener], stop: threading.Event, timeout: 
     """Wait for a signal of any of some listeners, or until an event is set; return false after the timeout."""
     end = time.monotonic() + timeout
     while not stop.is_set():
-        for listener in listeners:
-            left = end - time.monotonic()
-            if left <= 0:
-                return False
-            if listener.wait(min(left, _LOOK / len(listeners))):
+        left = [one for one in listeners if not one.closed]
+        seconds = end - time.monotonic()
+        if not left or seconds <= 0:
+            return stop.wait(max(0.0, seconds))
+        for listener in left:
+            if listener.wait(min(seconds, _LOOK) / len(left)):
                 return True
     return True
 
@@ -128,7 +134,6 @@ class LocalListener(Listener):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or this process was forked from the one that listens."""
         return self._closed or os.getpid() != self._process
 
     def wake(self) -> None:

@@ -38,9 +38,13 @@ class SharedListener(Listener):
         self._seen = engine.signals(cells)
         self._closed = threading.Event()
 
+    @property
+    def closed(self) -> bool:
+        return self._engine.closed or self._closed.is_set()
+
     def wait(self, timeout: float) -> bool:
         end = time.monotonic() + check_timeout(timeout)
-        while not (self._engine.closed or self._closed.is_set()):
+        while not self.closed:
             found = self._engine.signals(self._cells)
             if found != self._seen:
                 self._seen = found
