@@ -7,6 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import ClassVar, Self
 from weakref import WeakValueDictionary, ref
@@ -124,13 +125,14 @@ def wait_for_any(listeners: Sequence[Listener], stop: threading.Event, timeout: 
 class LocalListener(Listener):
     """A listener that another thread of this process wakes."""
 
-    __slots__ = ("_closed", "_process", "_woken", "channels")
+    __slots__ = ("_closed", "_news", "_process", "channels")
 
     def __init__(self, channels: Iterable[str]) -> None:
         self.channels = frozenset(channels)
         self._process = os.getpid()
         self._closed = False
-        self._woken = threading.Event()
+        # Written in C: no signal handler that raises can leave it locked.
+        self._news: SimpleQueue[bool] = SimpleQueue()
 
     @property
     def closed(self) -> bool:
@@ -138,22 +140,26 @@ class LocalListener(Listener):
 
     def wake(self) -> None:
         """Let `wait` return true, now or when it is called next."""
-        self._woken.set()
+        if self._news.empty():
+            self._news.put(True)
 
     def wait(self, timeout: float) -> bool:
         seconds = check_timeout(timeout)
-        if self.closed or not self._woken.wait(seconds):
+        if self.closed:
             return False
-        self._woken.clear()
+        try:
+            self._news.get(timeout=seconds)
+        except Empty:
+            return False
         if self._closed:
-            self._woken.set()  # for other threads that wait
+            self._news.put(True)  # for other threads that wait
             return False
         return True
 
     def close(self) -> None:
         self._closed = True
-        if os.getpid() == self._process:  # a lock of the event may have been held during the fork
-            self._woken.set()
+        if os.getpid() == self._process:  # else a thread of the parent may have held a lock during the fork
+            self._news.put(True)
 
 
 class LocalSignals:
