@@ -7,6 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import ClassVar, Self
 from weakref import WeakValueDictionary, ref
@@ -30,6 +31,11 @@ class Listener(ABC):
 
     __slots__ = ("__weakref__",)
 
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether it or its storage was closed, or this process was forked from the one that listens."""
+
     @abstractmethod
     def wait(self, timeout: float) -> bool:
         """Wait for a signal that was sent since the listener was made, or since `wait` returned true.
@@ -42,8 +48,8 @@ class Listener(ABC):
         Returns
         -------
         bool
-            True if there was one, of any of the channels. False after the timeout, and at once if the listener or its
-            storage is closed, also meanwhile, or this process was forked from the one that listens.
+            True if there was one, of any of the channels. False after the timeout, and at once when the listener is
+            `closed`.
 
         Raises
         ------
@@ -106,11 +112,12 @@ def wait_for_any(listeners: Sequence[Listener], stop: threading.Event, timeout: 
     """Wait for a signal of any of some listeners, or until an event is set; return false after the timeout."""
     end = time.monotonic() + timeout
     while not stop.is_set():
-        for listener in listeners:
-            left = end - time.monotonic()
-            if left <= 0:
-                return False
-            if listener.wait(min(left, _LOOK / len(listeners))):
+        left = [one for one in listeners if not one.closed]
+        seconds = end - time.monotonic()
+        if not left or seconds <= 0:
+            return stop.wait(max(0.0, seconds))
+        for listener in left:
+            if listener.wait(min(seconds, _LOOK) / len(left)):
                 return True
     return True
 
@@ -118,37 +125,41 @@ def wait_for_any(listeners: Sequence[Listener], stop: threading.Event, timeout: 
 class LocalListener(Listener):
     """A listener that another thread of this process wakes."""
 
-    __slots__ = ("_closed", "_process", "_woken", "channels")
+    __slots__ = ("_closed", "_news", "_process", "channels")
 
     def __init__(self, channels: Iterable[str]) -> None:
         self.channels = frozenset(channels)
         self._process = os.getpid()
         self._closed = False
-        self._woken = threading.Event()
+        # Written in C: no signal handler that raises can leave it locked.
+        self._news: SimpleQueue[bool] = SimpleQueue()
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or this process was forked from the one that listens."""
         return self._closed or os.getpid() != self._process
 
     def wake(self) -> None:
         """Let `wait` return true, now or when it is called next."""
-        self._woken.set()
+        if self._news.empty():
+            self._news.put(True)
 
     def wait(self, timeout: float) -> bool:
         seconds = check_timeout(timeout)
-        if self.closed or not self._woken.wait(seconds):
+        if self.closed:
             return False
-        self._woken.clear()
+        try:
+            self._news.get(timeout=seconds)
+        except Empty:
+            return False
         if self._closed:
-            self._woken.set()  # for other threads that wait
+            self._news.put(True)  # for other threads that wait
             return False
         return True
 
     def close(self) -> None:
         self._closed = True
-        if os.getpid() == self._process:  # a lock of the event may have been held during the fork
-            self._woken.set()
+        if os.getpid() == self._process:  # else a thread of the parent may have held a lock during the fork
+            self._news.put(True)
 
 
 class LocalSignals:

@@ -3,7 +3,7 @@
     database/      LevelDB's files
     lock           held with flock by the owning process
     owner          the owner's socket and process id, JSON
-    epoch          the schema epoch, eight bytes that every process maps into memory
+    epoch          schema epoch, newest commit and counts of signals, which every process maps into memory
     socket         the owner's socket, if the path is short enough for one
     clean          sizes and checksums of LevelDB's files, while the database is closed in good order
     creating       present while the database is first made; an interrupted creation starts anew

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -36,11 +35,15 @@ class SharedListener(Listener):
         self._engine = engine
         self._cells = cells
         self._seen = engine.signals(cells)
-        self._closed = threading.Event()
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._engine.closed or self._closed
 
     def wait(self, timeout: float) -> bool:
         end = time.monotonic() + check_timeout(timeout)
-        while not (self._engine.closed or self._closed.is_set()):
+        while not self.closed:
             found = self._engine.signals(self._cells)
             if found != self._seen:
                 self._seen = found
@@ -48,8 +51,8 @@ class SharedListener(Listener):
             rest = end - time.monotonic()
             if rest <= 0:
                 break
-            self._closed.wait(min(rest, _LOOK))
+            time.sleep(min(rest, _LOOK))
         return False
 
     def close(self) -> None:
-        self._closed.set()
+        self._closed = True

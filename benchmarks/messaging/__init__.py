@@ -11,7 +11,7 @@ from benchmarks.measuring import Measurement, Scale
 from benchmarks.postgresql.database import available, database
 from structable.spi import connect
 
-from . import drain, jobs, latency, topics
+from . import drain, jobs, latency, topics, waiting
 
 __all__ = ["measure"]
 
@@ -24,6 +24,7 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
         yield from latency.measure_leveldb(storage, url_of(folder / "latency"), scale)
     with connect(url_of(folder / "drain")) as storage:
         yield from drain.measure(storage, "LevelDB", scale)
+    yield from waiting.measure_leveldb(folder, scale)
     if not available():
         print("PostgreSQL is not measured: there is no server", file=sys.stderr)
         return
@@ -36,4 +37,5 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
     with database() as found, found.storage() as storage:
         yield from drain.measure(storage, "PostgreSQL", scale)
     with database() as found:
+        yield from waiting.measure_postgresql(found, scale)
         yield from jobs.measure(found, scale)

@@ -54,6 +54,7 @@ def _polls(system: SystemData, store: str, scale: Scale) -> Iterator[Measurement
     few, many = Topic("few", bytes), Topic("many", bytes)
     _fill(system, few, _FEW, _FEW)
     _fill(system, many, messages, 10_000)
+
     def polled(topic: Topic[bytes]) -> float:
         with system.consumer(topic, group="poll", start="end") as consumer:
             consumer.poll(wait=0)

@@ -17,6 +17,7 @@ from .watch import Watch, check_ttl
 
 __all__ = ["Lease", "Leases"]
 
+
 class Lease(Held):
     """A lease that was acquired; `Leases.acquire` makes it. Safe to share between threads.
 

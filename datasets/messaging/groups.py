@@ -234,7 +234,9 @@ class Group(Generic[Body]):
             self._change(at, lambda _, row: msgspec.structs.replace(row, attempts=row.attempts + 1))
             self._counted = at
 
-    def fail(self, at: Place, end: Place, items: Sequence[Numbered], error: BaseException | str, *, alone: bool) -> None:
+    def fail(
+        self, at: Place, end: Place, items: Sequence[Numbered], error: BaseException | str, *, alone: bool
+    ) -> None:
         """Delay messages that failed, and isolate them; after the last attempt of one that was alone, give it up.
 
         Parameters

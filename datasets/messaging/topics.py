@@ -166,7 +166,9 @@ class Topics:
         groups = self._rows(topic)
         earliest, latest = feed.changes.earliest(), feed.changes.latest()
         now = self._run(lambda context: context.now(), read_only=True)
-        return TopicStatus(earliest, latest, [_status(topic, feed.changes, row, earliest, latest, now) for row in groups])
+        return TopicStatus(
+            earliest, latest, [_status(topic, feed.changes, row, earliest, latest, now) for row in groups]
+        )
 
     def seek(self, topic: Source[Any], group: str, place: str | dt.datetime) -> None:
         """Move a group; what its active member has out is not committed any more.
@@ -334,9 +336,7 @@ def _status(
     return GroupStatus(row.group, lag, seconds, row.owner, row.attempts, error, estimated)
 
 
-def _lag(
-    topic: Source[Any], feed: ChangeFeed, at: Place, latest: FeedPosition
-) -> tuple[int, dt.datetime | None, bool]:
+def _lag(topic: Source[Any], feed: ChangeFeed, at: Place, latest: FeedPosition) -> tuple[int, dt.datetime | None, bool]:
     """Return the number of changes behind a place, the time of the first, and whether the number is an estimate."""
     first, version, count = None, None, 0
     with feed.read(at.position, latest, after=at.number) as changes:

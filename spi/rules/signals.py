@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 
 from structable.spi.showing import shown
@@ -11,6 +10,7 @@ from structable.spi.values import is_storable
 __all__ = ["check_channel", "check_channels", "check_timeout", "feed_channel", "feeds_of"]
 
 _LONGEST = 200
+_LONGEST_WAIT = 1_000_000_000
 _FEED = "feed/"
 
 
@@ -56,7 +56,7 @@ def check_channels(given: object) -> tuple[str, ...]:
 
 
 def check_timeout(given: object) -> float:
-    """Return the seconds that a listener waits, as many as a thread can.
+    """Return the seconds that a listener waits, at most thirty years.
 
     Raises
     ------
@@ -65,4 +65,4 @@ def check_timeout(given: object) -> float:
     """
     if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
         raise ValueError(f"timeout is {shown(given)}; it must be a number of seconds from 0")
-    return float(min(given, threading.TIMEOUT_MAX))
+    return float(min(given, _LONGEST_WAIT))

@@ -118,9 +118,10 @@ def test_groups_over_the_feed_of_a_table(structable: Command, url: str) -> None:
         system.consumer(Feed("rows"), group="g").close()
         system.storage.table("rows").upsert({"id": 1})
     assert json.loads(structable("topic", "show", url, "feed/rows", "--format", "json").out)["groups"][0]["lag"] == 1
-    assert '{"kind": "+I", "row": {"id": 1}}' in structable(
-        "topic", "tail", url, "feed/rows", "--since", "first", "--no-follow"
-    ).out
+    assert (
+        '{"kind": "+I", "row": {"id": 1}}'
+        in structable("topic", "tail", url, "feed/rows", "--since", "first", "--no-follow").out
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from structable.datasets import Job, JobState, Session, SystemData, Worker
+from structable.datasets.coordination import polling
 from structable.datasets.jobs import Handler
 from structable.spi import StorageUnavailableError, connect
 from tests.waiting import until
@@ -135,3 +136,20 @@ def test_closed_storage_ends_the_worker(system: SystemData) -> None:
     system.storage.close()
     with pytest.raises(StorageUnavailableError):
         Worker(system, "q", {}).run(threading.Event())
+
+
+def test_waiting_worker_is_woken_by_what_becomes_due(system: SystemData, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polling, "_SHORTEST", 3600.0)
+    dead = enqueue(system, "", max_attempts=1)
+    failures = [ValueError("broken")]
+
+    def handle(s: Session, job: Job) -> None:
+        if failures:
+            raise failures.pop()
+
+    with working(system, {"": handle}, threads=1):
+        until(lambda: stored(system, dead).state is JobState.DEAD)
+        other = enqueue(system, "")
+        until(lambda: stored(system, other).state is JobState.DONE)
+        system.run(lambda s: s.jobs.retry(dead))
+        until(lambda: stored(system, dead).state is JobState.DONE)

@@ -6,12 +6,14 @@ import logging
 import threading
 import uuid
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from structable.spark_bridge.joins import JoinProgress, JoinWorker
 from structable.spark_bridge.joins.step import Stepper
 from structable.spi import PlanChangedError, Storage, StorageUnavailableError, connect
+from tests.waiting import until
 
 from .support.tables import ORDERS, PRODUCTS, join_of
 
@@ -60,3 +62,16 @@ def test_lasting_failures_end_the_thread(storage: Storage) -> None:
         worker.run_available()
         worker.stop()
     assert storage.table("named_orders").count() == 1
+
+
+def _has(storage: Storage, count: int) -> bool:
+    return storage.admin.exists("named_orders") and storage.table("named_orders").count() == count
+
+
+def test_running_worker_is_woken_by_commits_to_its_tables(storage: Storage) -> None:
+    with JoinWorker(join_of(storage.url), poll=3600.0) as worker:
+        worker.start()
+        for count in range(1, 4):
+            storage.table("orders").upsert({"id": f"{count}"})
+            until(partial(_has, storage, count))
+        worker.stop()

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable
+from queue import Empty, SimpleQueue
 
 from structable.spi import StructableError
 
@@ -49,62 +50,60 @@ class Notifier:
         self._pool = pool
         self._payload = payload
         self._process = os.getpid()
-        self._changed = threading.Condition()
-        self._due: dict[str, float] = {}
-        self._sent: dict[str, float] = {}
+        # Written in C: no signal handler that raises can leave it locked.
+        self._asked: SimpleQueue[tuple[str, ...] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._closed = False
 
     def send(self, names: Iterable[str]) -> None:
-        """Let the thread send notifications of some names."""
-        with self._changed:
-            now = time.monotonic()
-            for name in names:
-                self._due.setdefault(name, max(now, self._sent.get(name, 0.0) + _TOGETHER))
-            if self._closed or not self._due:
-                return
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="structable signals", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError as error:
-                    self._due.clear()
-                    _log.warning("a commit woke no other process: %s", error)
-                    return
-                self._thread = thread
-            self._changed.notify()
+        """Let a thread send notifications of some names."""
+        self._asked.put(tuple(names))
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name="structable signals", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            _log.warning("a commit wakes no other process yet: %s", error)
+        else:
+            self._thread = thread
 
     def _run(self) -> None:
-        while names := self._next():
+        due: dict[str, float] = {}
+        sent: dict[str, float] = {}
+        closing = False
+        while not closing or due:
+            now = time.monotonic()
+            names = [name for name, at in due.items() if closing or at <= now]
+            if names:
+                sent = {name: at for name, at in sent.items() if at > now - _TOGETHER} | dict.fromkeys(names, now)
+                for name in names:
+                    del due[name]
+                self._notify(names)
+                continue
             try:
-                notify(self._pool, names, self._payload)
-            except (PostgreSQLError, StructableError) as error:
-                _log.warning("a commit woke no other process: %s", error)
+                asked = self._asked.get(timeout=min(due.values(), default=now + _IDLE) - now)
+            except Empty:
+                if not due and self._ends():
+                    return
+                continue
+            closing = asked is None
+            for name in asked or ():
+                due.setdefault(name, sent.get(name, -_TOGETHER) + _TOGETHER)
 
-    def _next(self) -> list[str]:
-        """Return the names that are due, once there are some; none when the thread has to end."""
-        with self._changed:
-            while True:
-                now = time.monotonic()
-                names = [name for name, at in self._due.items() if at <= now or self._closed]
-                if names:
-                    self._sent = {name: at for name, at in self._sent.items() if at > now - _TOGETHER}
-                    for name in names:
-                        del self._due[name]
-                        self._sent[name] = now
-                    return names
-                soon = min(self._due.values(), default=now + _IDLE) - now
-                if self._closed or not (self._changed.wait(soon) or self._due):
-                    self._thread = None
-                    return []
+    def _ends(self) -> bool:
+        """End the thread, unless it was asked for something meanwhile; others may begin one from now on."""
+        self._thread = None
+        return self._asked.empty()
+
+    def _notify(self, names: list[str]) -> None:
+        try:
+            notify(self._pool, names, self._payload)
+        except (PostgreSQLError, StructableError) as error:
+            _log.warning("a commit woke no other process: %s", error)
 
     def close(self) -> None:
         """Send what is due, if the server takes it soon, and end the thread; idempotent."""
-        if os.getpid() != self._process:
-            return
-        with self._changed:
-            self._closed = True
-            thread = self._thread
-            self._changed.notify()
-        if thread is not None and thread is not threading.current_thread():
+        thread = self._thread
+        if thread is not None and os.getpid() == self._process:
+            self._asked.put(None)
             thread.join(_LAST)

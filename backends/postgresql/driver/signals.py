@@ -131,7 +131,9 @@ class ServerSignals:
                 else:
                     self._works = self._works_now()
                     self._tried = True
-            except UnsupportedOperationError as error:
+            except (UnsupportedOperationError, StorageUnavailableError) as error:
+                if isinstance(error, StorageUnavailableError) and not error.lasting:
+                    raise
                 self._works = False
                 _log.warning("commits of other processes wake no listener: %s", error)
 
