@@ -17,7 +17,8 @@
       MessagesLostError
       SecretError
 
-All are picklable. Where an operation raises one of them, it has written nothing; but `MessagesLostError` has moved its group.
+All are picklable. Where an operation raises one of them, it has written nothing, but
+`MessagesLostError` has moved its group.
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ EVENTS = Topic("events", Event)
 _EVENT = Event(order=1, to="ada@example.org")
 
 _QUEUE = """
-CREATE TABLE queue (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text NOT NULL, published timestamptz NOT NULL)
+CREATE TABLE queue (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text NOT NULL, published timestamptz NOT NULL
+)
 """
 _PUBLISH = b"INSERT INTO queue (body, published) VALUES (%s, now())"
 _TAKE = b"SELECT id, body FROM queue ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -148,10 +149,8 @@ class Topics:
 
         A call that was killed is completed by the next one, or by `create`.
         """
-        try:
+        with contextlib.suppress(TableNotFoundError):  # after a call that was killed, only the rest is there
             self._storage.admin.drop(topic.table(self._prefix))
-        except TableNotFoundError:
-            pass  # the rest of a call that was killed remains
         self._remove_groups(topic, lambda row: True)
 
     def status(self, topic: Source[Any]) -> TopicStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from structable.datasets.system.messages import parse_id
 
@@ -47,7 +48,7 @@ def _each_once(published: Mapping[str, Publish], whole: Sequence[Seen]) -> list[
 def _in_order(whole: Sequence[Seen]) -> list[str]:
     """Check that ids grow, that a commit has one version, and its messages the numbers of the calls."""
     ids = [parse_id(id) for id, _ in whole]
-    found = [f"{after} follows {before}" for before, after in zip(ids, ids[1:], strict=False) if not before < after]
+    found = [f"{after} follows {before}" for before, after in pairwise(ids) if not before < after]
     versions: dict[int, set[str]] = {}
     for (version, number), (_, body) in zip(ids, whole, strict=True):
         transaction, _, index = body.decode().rpartition("/")
