@@ -40,8 +40,9 @@ def consume(system: SystemData) -> None:
                 raise PoisonError
             note(s.tx, "handled", message.body.decode())
 
-    # Not the usual ttl of seconds: the beats of a thread would be commits, too.
-    with system.consumer(COUNTED, group="g", max_attempts=2, ttl=3600) as consumer:
+    # A failed batch, and a kill while the first of its messages is out alone, make two attempts. A ttl of hours: beats
+    # would be commits, too.
+    with system.consumer(COUNTED, group="g", max_attempts=3, ttl=3600) as consumer:
         count = 1
         while count:
             with contextlib.suppress(PoisonError):
