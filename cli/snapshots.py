@@ -55,7 +55,7 @@ def snapshot_batches(
 def whole_batches(
     storage: Storage, spec: TableSpecification, snapshot: SharedSnapshot | None = None
 ) -> Generator[tuple[float | None, pa.RecordBatch], None, None]:
-    """Yield all rows of a table as `snapshot_batches` does, in any order; of a log those in its feed, in their order."""
+    """Yield all rows of a table as `snapshot_batches` does, in any order; of a log those in its feed, in order."""
     columns = spec.field_names
     if not spec.table_options.log:
         yield from snapshot_batches(storage, spec.name, columns, unordered=True, snapshot=snapshot)

@@ -290,7 +290,10 @@ class _Parser:
         log = write_mode is WriteBehaviour.LOG
         producer = self._choice("changelog-producer", ChangelogProducer.INPUT if log else ChangelogProducer.NONE)
         if log and producer is not ChangelogProducer.INPUT:
-            self._refuse("changelog-producer", f"a log has its rows in its change feed alone; allowed is {ChangelogProducer.INPUT}")
+            self._refuse(
+                "changelog-producer",
+                f"a log has its rows in its change feed alone; allowed is {ChangelogProducer.INPUT}",
+            )
         if producer is ChangelogProducer.FULL_COMPACTION and not self._key:
             self._refuse("changelog-producer", "it needs a primary key")
         if producer is ChangelogProducer.INPUT and engine is MergeEngine.FIRST_ROW:

@@ -41,7 +41,9 @@ class LogTable(PostgreSQLTable):
         else:
             given = writes.rows if writes.rows.__class__ is tuple else self._many(writes)
         # A copy of each: the caller may change it before the statement is built for another version of the table.
-        rows = [(dict(row), pieces) for row, pieces in zip(given, map(self._encoded, given), strict=True)]
+        rows: list[tuple[Given, Pieces]] = [
+            (dict(row), pieces) for row, pieces in zip(given, map(self._encoded, given), strict=True)
+        ]
         tx.require_room(sum(at_most(pieces) for _, pieces in rows))
         for portion in portions(rows, lambda one: at_most(one[1])):
             self._append(binding, portion)

@@ -143,4 +143,3 @@ class _InputRecords:
                 return Call(record_rows_of_keys(binding), binding.arrays(binding.spec.primary_key, portion))
 
             self._tx.precede(self._table, build, counts=False)
-

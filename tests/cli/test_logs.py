@@ -31,7 +31,9 @@ def test_a_log(structable: Command, fails: Fails, url: str, copy_url: str, tmp_p
         assert seen(structable, url) == rows
         described = structable("describe", url, "log").out.splitlines()
         assert "type: log without a primary key: no rows are kept, but in the change feed" in described
-        assert any(line.startswith("change feed: input: what was given to the verbs, kept for 7 d") for line in described)
+        assert any(
+            line.startswith("change feed: input: what was given to the verbs, kept for 7 d") for line in described
+        )
         outcome = structable("doctor", url)
         assert outcome.code == 0, outcome.out
         assert "table log: 4 changes of a log are readable" in outcome.out
@@ -56,7 +58,7 @@ def test_what_a_log_refuses(structable: Command, fails: Fails, url: str, tmp_pat
     with connect(url):
         assert structable("create", url, "-", stdin=LOG).code == 0
         structable("put", url, "log", "at=1")
-        args = {"export": [tmp_path / "x.csv"], "delete": ["--all", "--yes"]}.get(command, [])
+        args = {"export": [str(tmp_path / "x.csv")], "delete": ["--all", "--yes"]}.get(command, [])
         assert "a log keeps no rows: read its changes" in fails(1, command, url, "log", *args)
         assert "table log with 1 row in" in fails(2, "drop", url, "log")
         changed = LOG.replace('"log"\n', '"append-only"\n').replace('name = "append-only"', 'name = "log"')

@@ -105,9 +105,7 @@ def test_records_are_numbered_through_all_statements(storage: Storage, server: p
 
 def test_long_values_are_read_in_parts(storage: Storage) -> None:
     """A reader behind a number does not make the server collect all that is left of a commit with long values."""
-    storage.admin.create(
-        TableSpecification("bodies", [Field("body", FieldType.BYTES)], options={"write-mode": "log"})
-    )
+    storage.admin.create(TableSpecification("bodies", [Field("body", FieldType.BYTES)], options={"write-mode": "log"}))
     body = bytes(range(256)) * 4_000
     generated = [number.to_bytes(2) + body for number in range(40)]
     with storage.transaction() as transaction:

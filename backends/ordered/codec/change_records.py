@@ -175,9 +175,7 @@ def unpack_records(space: bytes, entry: bytes, skipped: int = 0) -> Iterator[Rec
         _, *numbers = head.unpack_from(entry)
         kinds, key_sizes, row_sizes = numbers[:count], numbers[count : 2 * count], numbers[2 * count :]
         position = head.size + sum(key_sizes[:skipped]) + sum(row_sizes[:skipped])
-        for kind, key_size, row_size in zip(
-            kinds[skipped:], key_sizes[skipped:], row_sizes[skipped:], strict=True
-        ):
+        for kind, key_size, row_size in zip(kinds[skipped:], key_sizes[skipped:], row_sizes[skipped:], strict=True):
             row_at = position + key_size
             end = row_at + row_size
             yield Record(KINDS[kind], space + entry[position:row_at], entry[row_at:end])

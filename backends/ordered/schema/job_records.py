@@ -148,7 +148,9 @@ class JobProgress:
         if self.number is None:
             return self.entries.to_bytes(_NUMBER_BYTES) + self.end
         return b"%b%b%b" % (
-            (self.entries | _HAS_NUMBER).to_bytes(_NUMBER_BYTES), self.number.to_bytes(_RECORDS_BYTES), self.end
+            (self.entries | _HAS_NUMBER).to_bytes(_NUMBER_BYTES),
+            self.number.to_bytes(_RECORDS_BYTES),
+            self.end,
         )
 
     @classmethod

@@ -122,7 +122,7 @@ def _decoder(entries: FeedEntries, request: FeedRequest) -> Callable[[Iterable[V
     key = {field.name: begin + place for place, field in enumerate(shape.key)}
     before = _picked(request, key | {field.name: middle + place for place, field in enumerate(shape.before)})
     after = _picked(request, key | {field.name: rest + place for place, field in enumerate(shape.after)})
-    number = _numbers(entries, request)
+    number = _numbering(entries, request)
 
     def images(rows: Iterable[Values]) -> Iterator[Change]:
         for values in rows:
@@ -142,7 +142,7 @@ def _decoder(entries: FeedEntries, request: FeedRequest) -> Callable[[Iterable[V
     return images if entries.images else records
 
 
-def _numbers(entries: FeedEntries, request: FeedRequest) -> Callable[[int], int | None]:
+def _numbering(entries: FeedEntries, request: FeedRequest) -> Callable[[int], int | None]:
     """Return the function that gives each record its number, called with its version; None where they have none."""
     if entries.nets:
         return lambda version: None

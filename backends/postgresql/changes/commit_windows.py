@@ -18,8 +18,8 @@ from .feed_source import SourceReader
 
 __all__ = ["PAGE_BYTES", "CommitSize", "Page", "TicketSize", "has_long_values", "netted", "pages", "pieces", "windows"]
 
-_WINDOW = 1_000
-"""Commits looked at together."""
+_FIRST_WINDOW, _WINDOW = 32, 1_000
+"""Commits looked at together; few at first, since a caller may want no more."""
 _PAGE = 4_096
 """The most entries of a page."""
 PAGE_BYTES = 8 << 20
@@ -78,8 +78,10 @@ def windows(
 ) -> Iterator[list[CommitSize]]:
     """Yield the commits with entries of the versions (since, until], in order, some at a time."""
     bytes_ = " + ".join(f"coalesce({size}, 0)" for size in entries.stored_sizes()) if in_bytes else ""
+    window = _FIRST_WINDOW
     while since < until:
-        limit = _WINDOW
+        limit = window
+        window = min(4 * window, _WINDOW)
         while True:
             found = reader.rows(_sizes(entries, since, until, bytes_, limit), since)
             commits = [

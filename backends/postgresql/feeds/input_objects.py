@@ -59,7 +59,7 @@ declare
     t bigint := {ticket};
     done text;
 begin
-    if exists (select from new_rows where ticket is distinct from t) then
+    if exists (select from new_rows where ticket <> t) then
         raise exception 'the ticket of a record is not that of its transaction' using errcode = '42501';
     end if;{counting}
     return null;
