@@ -39,7 +39,7 @@ def _signal(storage: Storage, channel: str) -> None:
         transaction.signal(channel)
 
 
-class SignalRules(FeedCase, ForkCases):
+class SignalRules(ForkCases, FeedCase):
     """Signals of this process, and with the capability `wakes` those of others."""
 
     def test_commit_wakes_the_listeners_of_its_channels(self, storage: Storage, storage_url: str) -> None:
@@ -107,9 +107,9 @@ class SignalRules(FeedCase, ForkCases):
     @pytest.mark.parametrize("name", _NAMES, ids=repr)
     def test_names_of_channels(self, storage: Storage, name: str) -> None:
         """A channel has 1 to 200 characters, no NULs and no lone surrogates; a listener has at least one channel."""
-        with storage.transaction() as transaction, pytest.raises(ValueError, match="the channel is .*; it must"):
+        with storage.transaction() as transaction, pytest.raises(ValueError, match=r"the channel is .*; it must"):
             transaction.signal(name)
-        with pytest.raises(ValueError, match="the channel is .*; it must"):
+        with pytest.raises(ValueError, match=r"the channel is .*; it must"):
             storage.listen([name])
         for channels in ("a", 1, []):
             with pytest.raises(ValueError, match="channels"):
