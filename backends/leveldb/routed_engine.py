@@ -45,6 +45,7 @@ class RoutedEngine(Engine):
         plans_hold_everything=True,
         takes_operands=True,
         keeps_versions=True,
+        keeps_entries=True,
         describes_merges=True,
         times_ascend=True,
     )
