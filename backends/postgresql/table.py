@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from structable.spi import (
     Range,
@@ -107,7 +106,9 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         if scan.ranges.__class__ is list or scan.ranges.__class__ is tuple:
             encoded = EncodedPrefixes.of(self.binding, scan.ranges)
             if encoded is not None:
-                return replace(ScanRequest.checked(spec, scan._replace(ranges=())), ranges=encoded)
+                request = ScanRequest.checked(spec, scan, ())
+                request.ranges = encoded
+                return request
         return ScanRequest.checked(spec, scan)
 
     @on_current_schema
