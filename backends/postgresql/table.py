@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import is_
 
 from structable.spi import (
     Range,
@@ -56,6 +57,8 @@ __all__ = ["PostgreSQLTable"]
 
 _ROW_BYTES = 32
 """What a row is taken to have if none was seen."""
+_NO_OTHERS = Scan(())[6:]
+"""The arguments of a scan that its shortest way does not know, where they are not given."""
 
 
 class PostgreSQLTable(BoundTable, StructuredTable):
@@ -113,12 +116,11 @@ class PostgreSQLTable(BoundTable, StructuredTable):
 
     @on_current_schema
     def _scan(self, scan: Scan) -> RowIterator:
-        ranges, where, columns, order_by, reverse, limit, limit_per_range, index = scan
+        ranges, where, columns, order_by, reverse, limit, *others = scan
         if (
             where is None
             and order_by is None
-            and index is None
-            and limit_per_range is None
+            and all(map(is_, others, _NO_OTHERS))
             and reverse.__class__ is bool
             and ranges.__class__ is tuple
             and ranges[0].__class__ is Range

@@ -26,7 +26,7 @@ from structable.spi import (
 
 from .case import ConformanceCase
 from .samples import ITEMS, NOTED, item, keys, plain
-from .writing import writes_of
+from .write_rules import writes_of
 
 __all__ = ["StoreRules"]
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
 from structable.spi import (
     InvalidFieldError,
+    Range,
     RecordExistsError,
     RecordNotFoundError,
     Storage,
     StructableError,
+    StructuredTable,
     Value,
 )
 
@@ -19,7 +21,7 @@ from .case import OpenTable
 from .samples import ITEMS, Record, item, keys, plain
 from .writing import OpenWriting, Writing, WritingCase
 
-__all__ = ["WriteRules"]
+__all__ = ["WriteRules", "writes_of"]
 
 FULL = item(1, n=5, tag="a", note="x", rank=7, cost=1.5)
 BAD_ROWS: list[Record] = [
@@ -31,6 +33,29 @@ BAD_ROWS: list[Record] = [
     {"id": True, "n": 1},
     {"n": 1},
 ]
+
+
+def writes_of(table: StructuredTable) -> dict[str, Callable[[], object]]:
+    """Return a call of each verb that writes, on a table like ITEMS that has row 1, and no row 100 or 101."""
+    row = item(1, tag="new")
+    return {
+        "upsert": lambda: table.upsert(row),
+        "upsert_many": lambda: table.upsert_many([row]),
+        "replace": lambda: table.replace(row),
+        "replace_many": lambda: table.replace_many([row]),
+        "insert": lambda: table.insert(item(100)),
+        "insert_many": lambda: table.insert_many([item(101)]),
+        "apply_changes": lambda: table.apply_changes([("+U", row)]),
+        "update": lambda: table.update(row),
+        "update_many": lambda: table.update_many([row]),
+        "compare_and_swap": lambda: table.compare_and_swap((1,), "n", None, 1),
+        "increment": lambda: table.increment((1,), "n"),
+        "increment_many": lambda: table.increment_many([((1,), "n", 1)]),
+        "delete": lambda: table.delete((1,)),
+        "delete_many": lambda: table.delete_many([(1,)]),
+        "delete_all": lambda: table.delete_all(Range.all()),
+        "update_all": lambda: table.update_all(Range.all(), {"n": 1}),
+    }
 
 
 class WriteRules(WritingCase):

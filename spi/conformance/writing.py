@@ -1,21 +1,21 @@
-"""`WritingCase`: rules of writes, which hold in every way in which rows reach a table; and a call of every verb."""
+"""`WritingCase`: rules of writes, which hold in every way in which rows reach a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
 import pytest
 
-from structable.spi import FieldRule, Range, Storage, StructableError, StructuredTable, TableSpecification
+from structable.spi import FieldRule, Storage, StructableError, StructuredTable, TableSpecification
 
 from .case import ConformanceCase
-from .samples import Record, item
+from .samples import Record
 from .write_jobs import batch
 
-__all__ = ["OpenWriting", "Writing", "WritingCase", "writes_of"]
+__all__ = ["OpenWriting", "Writing", "WritingCase"]
 
 Refused = TypeVar("Refused", bound=StructableError)
 MANY = ["calls of many", "calls of many in a transaction", "jobs"]
@@ -87,26 +87,3 @@ class WritingCase(ConformanceCase):
                 return Writing(request.param, storage, spec, table)
 
             yield opened
-
-
-def writes_of(table: StructuredTable) -> dict[str, Callable[[], object]]:
-    """Return a call of each verb that writes, on a table like ITEMS that has row 1, and no row 100 or 101."""
-    row = item(1, tag="new")
-    return {
-        "upsert": lambda: table.upsert(row),
-        "upsert_many": lambda: table.upsert_many([row]),
-        "replace": lambda: table.replace(row),
-        "replace_many": lambda: table.replace_many([row]),
-        "insert": lambda: table.insert(item(100)),
-        "insert_many": lambda: table.insert_many([item(101)]),
-        "apply_changes": lambda: table.apply_changes([("+U", row)]),
-        "update": lambda: table.update(row),
-        "update_many": lambda: table.update_many([row]),
-        "compare_and_swap": lambda: table.compare_and_swap((1,), "n", None, 1),
-        "increment": lambda: table.increment((1,), "n"),
-        "increment_many": lambda: table.increment_many([((1,), "n", 1)]),
-        "delete": lambda: table.delete((1,)),
-        "delete_many": lambda: table.delete_many([(1,)]),
-        "delete_all": lambda: table.delete_all(Range.all()),
-        "update_all": lambda: table.update_all(Range.all(), {"n": 1}),
-    }
