@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from structable.spi.fields import widens
 
 from .errors import RevisionError
 from .folder import Folder, Revision
-from .functions import put_on_path
+from .functions import object_named
 from .history import RevisionRow
 from .operations import (
     AddField,
@@ -58,10 +57,8 @@ def specifications_named(name: str, folder: Path) -> list[TableSpecification]:
     RevisionError
         If there are none of this name, or it is no list of specifications.
     """
-    put_on_path(folder)
-    module, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        found = object_named(name, folder)
     except (ImportError, AttributeError, ValueError) as error:
         raise RevisionError(
             f"the target {name!r} cannot be imported: {error}; name it as package:SPECIFICATIONS"

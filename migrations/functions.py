@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from structable.spi.module_names import named_module
+
 from .errors import MigrationError
 
-__all__ = ["function_named", "put_on_path"]
+__all__ = ["function_named", "object_named"]
 
 
-def put_on_path(folder: Path) -> None:
-    """Let the modules beside a folder of revisions be imported before others of their names."""
-    parent = str(folder.resolve().parent)
-    if sys.path[:1] != [parent]:
-        sys.path.insert(0, parent)
+def object_named(name: str, folder: Path) -> object:
+    """Return what "module:name" names, of a module beside a folder of revisions before others of its name.
+
+    Raises
+    ------
+    ImportError, AttributeError, ValueError
+        If there is none.
+    """
+    module, attribute = named_module(name, '"module:name"', str(folder.resolve().parent))
+    found: object = getattr(module, attribute)
+    return found
 
 
 # Any: what the function takes and returns is its operation's matter.
@@ -29,12 +35,10 @@ def function_named(name: str, folder: Path) -> Callable[..., Any]:
     MigrationError
         If there is no such module or function.
     """
-    put_on_path(folder)
-    module, _, attribute = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+        found = object_named(name, folder)
+    except (ImportError, AttributeError, ValueError) as error:
         raise MigrationError(f"the function {name!r} of a revision cannot be imported: {error}") from error
     if not callable(found):
         raise MigrationError(f"{name!r}, which a revision names as a function, is none")
-    return found  # type: ignore[no-any-return]
+    return found

@@ -27,15 +27,16 @@ class RowKind(enum.StrEnum):
     UPDATE_AFTER = "+U"
     DELETE = "-D"
 
+    retracts: bool
+    """Whether the row is taken back: -U and -D."""
+
+    def __init__(self, text: str) -> None:
+        self.retracts = text.startswith("-")  # an attribute: each merge asks several times
+
     @property
     def change_type(self) -> str:
         """The kind in the column `_change_type`: `insert`, `update_preimage`, `update_postimage`, `delete`."""
         return _CHANGE_TYPES[self]
-
-    @property
-    def retracts(self) -> bool:
-        """Whether the row is taken back: -U and -D."""
-        return self is RowKind.UPDATE_BEFORE or self is RowKind.DELETE
 
     @classmethod
     def of(cls, text: object) -> Self:

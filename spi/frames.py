@@ -40,11 +40,6 @@ class Frames(ABC):
     def _scan(self, scan: Scan) -> RowIterator:
         """Return the rows of a scan."""
 
-    def _scanned(self, scan: Scan) -> RowIterator:
-        rows = self._scan(scan)
-        rows._origin = (self, scan)
-        return rows
-
     def _plan(self, scan: Scan) -> PlannedScan | None:
         """Return a plan of a scan of one range without an order or a limit; None if its rows must be scanned."""
         return None

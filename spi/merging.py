@@ -56,6 +56,9 @@ class Merger:
         grouped = {name for group in options.groups for name in (*group.fields, *group.members)}
         self._ungrouped = tuple(name for name in self.columns if name not in grouped)
         self._places = {name: place for place, name in enumerate(self.columns)}
+        self._aggregates = {
+            name: (self._places[name], one.function, self._combine[name]) for name, one in self._functions.items()
+        }
         self._counts = [self._places[name] for name, one in self._functions.items() if one.function is _COUNT]
         self._in_order = [self._combine[name] for name in self.columns if name in self._combine]
         self.blind = options.blind(self._fields)
@@ -254,17 +257,17 @@ class Merger:
 
     def _aggregated(self, old: Values | None, kind: RowKind, given: Mapping[str, Value]) -> Values:
         values = list(self._nothing if old is None else old)
-        retracts = kind.retracts
+        retracts, aggregates = kind.retracts, self._aggregates
         for name, value in given.items():
-            place = self._places.get(name)
-            if place is None:
-                continue
-            function = self._functions[name].function
+            found = aggregates.get(name)
+            if found is None:
+                continue  # of the key
+            place, function, combine = found
             if not retracts and (function is _LAST or (function is _FIRST and old is None)):
                 values[place] = value  # null too
             else:
                 operand = self._operand(name, kind, value) if retracts or function is _COUNT else value
-                values[place] = self._combine[name](values[place], operand)
+                values[place] = combine(values[place], operand)
         return tuple(values)
 
 

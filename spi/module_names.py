@@ -1,4 +1,4 @@
-"""Modules that a command line names: `MODULE:NAME`, also of the working directory."""
+"""Modules that a command line or a script names: `MODULE:NAME`, also of the working directory or another folder."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from types import ModuleType
 __all__ = ["named_module"]
 
 
-def named_module(target: str, example: str) -> tuple[ModuleType, str]:
+def named_module(target: str, example: str, folder: str | None = None) -> tuple[ModuleType, str]:
     """Import the module of `MODULE:NAME`, and return it with the name.
 
     Parameters
     ----------
     example : str
         What the message of a malformed target shows.
+    folder : str, optional
+        Where modules are looked for first; the working directory, where `python -m` looks too, if not given.
 
     Raises
     ------
@@ -26,11 +28,12 @@ def named_module(target: str, example: str) -> tuple[ModuleType, str]:
     module, _, name = target.partition(":")
     if not module or not name:
         raise ValueError(f"{target!r} must be {example}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # where python -m looks, too
+    folder = os.getcwd() if folder is None else folder
+    if sys.path[:1] != [folder]:
+        sys.path.insert(0, folder)
     try:
         return importlib.import_module(module), name
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
-        raise ValueError(f"there is no module {module!r} in the working directory or on Python's path") from error
+        raise ValueError(f"there is no module {module!r} in {folder} or on Python's path") from error

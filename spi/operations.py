@@ -208,6 +208,6 @@ class BeginWrite(NamedTuple):
 def consumed(given: Given) -> Given:
     """Return an iterable as a list, to be read more than once; any other argument is left for the table to reject."""
     # A list of a string would be one of characters.
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+    if given is not None and isinstance(given, Iterable) and not isinstance(given, str | bytes):
         return list(given)  # type: ignore[return-value]  # a list of the same elements
     return given

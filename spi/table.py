@@ -353,6 +353,11 @@ class StructuredTable(Frames):
         """
         return self._write_range(RangeWrite("update_all", range, changes, where))
 
+    def _scanned(self, scan: Scan) -> RowIterator:
+        rows = self._scan(scan)
+        rows._origin = (self, scan)
+        return rows
+
     def _write_many(self, verb: Verb, rows: Iterable[object]) -> None:
         self._admit(verb.name)
         self._write(RowWrites(verb, consumed(rows)))  # type: ignore[arg-type]  # rejected unless it is a sequence

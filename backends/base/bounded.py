@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 __all__ = ["Bounded"]
@@ -18,6 +19,13 @@ class Bounded(dict[Key, Value]):
     def __init__(self, most: int = 256) -> None:
         super().__init__()
         self._most = most
+
+    def made(self, key: Key, make: Callable[[], Value]) -> Value:
+        """Return the entry of a key, which is made if there is none."""
+        found = self.get(key)
+        if found is None:
+            found = self[key] = make()
+        return found
 
     def __setitem__(self, key: Key, value: Value) -> None:
         if len(self) >= self._most:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeVar
@@ -160,13 +159,11 @@ class RecordedFeed(ChangeFeed):
         self._read_only = read_only
 
     @abstractmethod
-    def _view(self) -> AbstractContextManager[FeedView]:
-        """Return the feed of the table as it is now; raises as every method of `ChangeFeed` does."""
-
     def _ask(self, body: Callable[[FeedView], Result]) -> Result:
-        """Return what a function makes of the feed as it is now; a store may call it again, with another view."""
-        with self._view() as view:
-            return body(view)
+        """Return what a function makes of the feed as it is now; a store may call it again, with another view.
+
+        Raises as every method of `ChangeFeed` does.
+        """
 
     @abstractmethod
     def _changes(self, request: FeedRequest) -> Iterator[Change]:

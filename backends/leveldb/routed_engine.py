@@ -46,6 +46,7 @@ class RoutedEngine(Engine):
         plans_hold_everything=True,
         takes_operands=True,
         keeps_versions=True,
+        keeps_entries=True,
         describes_merges=True,
         times_ascend=True,
         carries_signals=True,

@@ -85,6 +85,7 @@ class MemoryEngine(Engine):
         plans_hold_everything=True,
         takes_operands=True,
         keeps_versions=True,
+        keeps_entries=True,
         times_ascend=True,
         describes_merges=True,
     )

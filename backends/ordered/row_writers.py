@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from structable.spi import RecordExistsError, RecordNotFoundError, RowKind, Value
 from structable.spi.evaluation import equal
 from structable.spi.merging import IGNORED, Values
-from structable.spi.operations import APPLY_CHANGES, UPDATE, UPDATE_MANY, Effect, Records, RowWrites, When
+from structable.spi.operations import APPLY_CHANGES, UPDATE, UPDATE_MANY, UPSERT, Effect, Records, RowWrites, When
 from structable.spi.rules.arguments import check_many
 from structable.spi.rules.changes import (
     check_default,
@@ -21,7 +21,6 @@ from structable.spi.rules.changes import (
     update_with_default,
 )
 from structable.spi.rules.rows import check_row
-from structable.spi.table_options import MergeEngine
 
 from .codec.change_records import NewRecord
 from .codec.row_patching import RowPatch
@@ -35,9 +34,11 @@ __all__ = [
     "Row",
     "RowWriter",
     "Written",
+    "WrittenPair",
     "changed_row",
     "found_rows",
     "given_row",
+    "merged_row",
     "merged_rows",
     "records_of",
     "rows_of",
@@ -47,8 +48,10 @@ Row: TypeAlias = Mapping[str, Value]
 _MERGE, _PUT, _CHANGE, _STEP = Effect.MERGE, Effect.PUT, Effect.CHANGE, Effect.STEP
 
 
-Pairs: TypeAlias = Sequence[tuple[bytes, bytes | None]]
-"""Raw keys and rows in the order of the writes; None deletes."""
+WrittenPair: TypeAlias = tuple[bytes, bytes | None]
+"""A raw key and its row; None deletes."""
+Pairs: TypeAlias = Sequence[WrittenPair]
+"""In the order of the writes."""
 Written: TypeAlias = tuple[Pairs, Sequence[bytes]]
 """What writes come to, and the raw keys of those that were left out, each once."""
 _NOTHING: Written = ((), ())
@@ -59,6 +62,9 @@ class RowWriter:
 
     def written(self, table: TableOverlay, writes: RowWrites) -> Written:
         """Return what writes come to; changes nothing, but may note blind steps."""
+        if writes.verb is UPSERT:
+            pair = self.upserted(table, writes.rows[0])
+            return _NOTHING if pair is None else ((pair,), ())
         effect = writes.verb.effect
         if effect is _MERGE:
             return self.merged(table, writes)
@@ -70,6 +76,10 @@ class RowWriter:
             return _swapped(table, writes) if writes.verb.when is not When.PRESENT else _updated(table, writes)
         return _removed(table, writes)
 
+    def upserted(self, table: TableOverlay, row: Row) -> WrittenPair | None:
+        """Return what the upsert of one row comes to; None if nothing is written, or a blind step was noted."""
+        return table.binding.encode_full(row) or changed_row(table, row)
+
     def merged(self, table: TableOverlay, writes: RowWrites) -> Written:
         if writes.verb is APPLY_CHANGES:
             return merged_rows(table, check_row_kinds(table.binding.spec, writes.rows))
@@ -78,8 +88,6 @@ class RowWriter:
         encoded = [encode_full(row) for row in rows]
         if None not in encoded:
             return encoded, ()  # type: ignore[return-value]  # none is None
-        if len(rows) == 1:
-            return [changed_row(table, rows[0])], ()
         return _changed_rows(table, rows, [None] * len(rows))
 
     def put(self, table: TableOverlay, writes: RowWrites) -> Written:
@@ -255,7 +263,8 @@ def merged_rows(table: TableOverlay, changes: Sequence[tuple[RowKind, Row]]) -> 
     """Return what changes write, one after the other: they are merged with one another, too."""
     binding = table.binding
     if len(changes) == 1:
-        return _merged_row(table, *changes[0])
+        pair = merged_row(table, *changes[0])
+        return _NOTHING if pair is None else ((pair,), ())
     checked = [(kind, *_checked(binding, row)) for kind, row in changes]
     rows: dict[bytes, Values | None] = {}
     unread: set[bytes] = set()
@@ -283,15 +292,16 @@ def merged_rows(table: TableOverlay, changes: Sequence[tuple[RowKind, Row]]) -> 
     ], ()
 
 
-def _merged_row(table: TableOverlay, kind: RowKind, row: Row) -> Written:
+def merged_row(table: TableOverlay, kind: RowKind, row: Row) -> WrittenPair | None:
+    """Return what a change writes, if anything."""
     binding = table.binding
     raw_key, row = _checked(binding, row)
     raw = None if _replaces(binding, kind, row) else table.raw_value(raw_key)
     old = None if raw is None else binding.rows.decode_values(raw)
     new = binding.merger.apply(old, kind, row)
     if new is IGNORED or new is old is None:
-        return _NOTHING
-    return [(raw_key, None if new is None else binding.encoded(raw_key, new))], ()
+        return None
+    return raw_key, None if new is None else binding.encoded(raw_key, new)
 
 
 def _checked(binding: TableBinding, row: Row) -> tuple[bytes, Row]:
@@ -304,11 +314,11 @@ def _checked(binding: TableBinding, row: Row) -> tuple[bytes, Row]:
 
 def _replaces(binding: TableBinding, kind: RowKind, row: Row) -> bool:
     """Tell whether a change makes the row what it is, whatever it was before."""
-    options = binding.spec.table_options
-    if kind.retracts or options.merge_engine is not MergeEngine.DEDUPLICATE or options.sequence:
+    if not binding.replaces_whole or kind.retracts:
         return False
     unnamed = len(binding.spec.fields) - len(row)
-    return unnamed == 0 or (unnamed == 1 and options.soft_delete is not None and options.soft_delete not in row)
+    soft_delete = binding.spec.table_options.soft_delete
+    return unnamed == 0 or (unnamed == 1 and soft_delete is not None and soft_delete not in row)
 
 
 def records_of(binding: TableBinding, writes: RowWrites, pairs: Pairs) -> list[NewRecord]:

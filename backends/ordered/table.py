@@ -153,7 +153,11 @@ class TypedOrderedTable(OrderedTable):
         self.writer = writer
         self.records: list[NewRecord] = []
 
-    upsert = StructuredTable.upsert
+    def upsert(self, row: Mapping[str, Value]) -> None:
+        if self.binding.feeds_input or self.binding.keyless or not self.transaction.writable:
+            StructuredTable.upsert(self, row)
+        elif (pair := self.writer.upserted(self, row)) is not None:
+            self.write_raw(*pair)
 
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         check_verb(self.specification, "read")

@@ -12,7 +12,18 @@ from structable.spi.rules.rows import check_row
 
 from .engine import Increment, Operand, Step
 from .overlay import TableOverlay
-from .row_writers import PLAIN, Row, RowWriter, Written, found_rows, given_row, merged_rows, rows_of
+from .row_writers import (
+    PLAIN,
+    Row,
+    RowWriter,
+    Written,
+    WrittenPair,
+    found_rows,
+    given_row,
+    merged_row,
+    merged_rows,
+    rows_of,
+)
 from .scan.execution import matching_rows
 from .scan.planning import ScanPath
 from .scan.request import KeyedRequest
@@ -24,6 +35,9 @@ __all__ = ["writer_of"]
 class MergingWriter(RowWriter):
     """Writes of a table with a merge engine, or with a sequence or a soft delete."""
 
+    def upserted(self, table: TableOverlay, row: Row) -> WrittenPair | None:
+        return merged_row(table, RowKind.UPDATE_AFTER, row)
+
     def merged(self, table: TableOverlay, writes: RowWrites) -> Written:
         if writes.verb is APPLY_CHANGES:
             return super().merged(table, writes)
@@ -32,6 +46,16 @@ class MergingWriter(RowWriter):
 
 class BlindWriter(RowWriter):
     """Writes of a table whose merges commute, and therefore read no row and do not conflict with one another."""
+
+    def upserted(self, table: TableOverlay, row: Row) -> WrittenPair | None:
+        binding = table.binding
+        assert binding.operands is not None, "the merges of the table commute"
+        raw_key, operand = binding.operands.encode_added(row) or _operand(binding, row)
+        if raw_key in table.writes or raw_key in table.increments:
+            pairs, _ = _merged_blindly(table, [(raw_key, operand)])
+            return pairs[0] if pairs else None
+        table.note_steps({raw_key: (Operand(binding.raw_schema, operand),)})
+        return None
 
     def merged(self, table: TableOverlay, writes: RowWrites) -> Written:
         codec = table.binding.operands
@@ -117,7 +141,7 @@ def writer_of(binding: TableBinding, *, takes_operands: bool) -> RowWriter:
     """Return the writer of a table, on an engine that takes operands or not."""
     if binding.keyless:
         return _LOG if binding.log else _KEYLESS
-    if not binding.spec.table_options.merges:
+    if not binding.merges:
         return PLAIN
     return _BLIND if takes_operands and binding.operands is not None else _MERGING
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from operator import is_
 
 from structable.spi import (
     Range,
@@ -57,6 +57,8 @@ __all__ = ["PostgreSQLTable"]
 
 _ROW_BYTES = 32
 """What a row is taken to have if none was seen."""
+_NO_OTHERS = Scan(())[6:]
+"""The arguments of a scan that its shortest way does not know, where they are not given."""
 
 
 class PostgreSQLTable(BoundTable, StructuredTable):
@@ -107,17 +109,18 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         if scan.ranges.__class__ is list or scan.ranges.__class__ is tuple:
             encoded = EncodedPrefixes.of(self.binding, scan.ranges)
             if encoded is not None:
-                return replace(ScanRequest.checked(spec, scan._replace(ranges=())), ranges=encoded)
+                request = ScanRequest.checked(spec, scan, ())
+                request.ranges = encoded
+                return request
         return ScanRequest.checked(spec, scan)
 
     @on_current_schema
     def _scan(self, scan: Scan) -> RowIterator:
-        ranges, where, columns, order_by, reverse, limit, limit_per_range, index = scan
+        ranges, where, columns, order_by, reverse, limit, *others = scan
         if (
             where is None
             and order_by is None
-            and index is None
-            and limit_per_range is None
+            and all(map(is_, others, _NO_OTHERS))
             and reverse.__class__ is bool
             and ranges.__class__ is tuple
             and ranges[0].__class__ is Range

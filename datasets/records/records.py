@@ -337,7 +337,9 @@ class Records(Generic[R]):
         return dict(zip(names, encoded, strict=True))
 
     def _ranges(self, ranges: Range | Iterable[Range]) -> list[Range]:
-        return [self._range(one) for one in ranges] if isinstance(ranges, Iterable) else [self._range(ranges)]
+        if isinstance(ranges, Range) or not isinstance(ranges, Iterable):
+            return [self._range(ranges)]
+        return [self._range(one) for one in ranges]
 
     def _range(self, range: Range) -> Range:
         return translated_range(self._codec, range)

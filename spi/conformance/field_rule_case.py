@@ -15,6 +15,7 @@ from structable.spi import (
     FieldRule,
     FieldType,
     JsonField,
+    Renamed,
     Storage,
     StructuredTable,
     TableSpecification,
@@ -23,7 +24,7 @@ from structable.spi import (
 from .case import AUTO_COMMIT, ONE_TRANSACTION, ConformanceCase
 from .samples import Record
 
-__all__ = ["EVENTS", "NUMBER", "TEXT", "FieldRuleCase", "OpenRuled", "event"]
+__all__ = ["EVENTS", "NUMBER", "READY", "RENAMED", "TEXT", "FieldRuleCase", "OpenRuled", "event"]
 
 EVENTS = TableSpecification(
     "events",
@@ -42,6 +43,8 @@ EVENTS = TableSpecification(
 )
 NUMBER = Derived("number", "body", JsonField(("a", "n"), FieldType.LONG))
 TEXT = Derived("size_text", "size", Cast(FieldType.STRING))
+RENAMED = Renamed("note", "remark")
+READY = pytest.mark.parametrize("ready", [False, True], ids=["filling", "ready"])
 
 OpenRuled: TypeAlias = Callable[..., StructuredTable]
 """Puts the given rows into EVENTS before any rule is there, and opens it under rules as one of the views."""

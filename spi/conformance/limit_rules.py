@@ -6,8 +6,9 @@ import pytest
 
 from structable.spi import Field, FieldSizeLimitError, InvalidFieldError, Range, Storage, TableSpecification
 
-from .case import Begin, ConformanceCase, OpenTable
+from .case import Begin, OpenTable
 from .samples import Record, plain
+from .writing import OpenWriting, WritingCase
 
 __all__ = ["LimitRules"]
 
@@ -21,23 +22,21 @@ LIMITED = TableSpecification(
 )
 
 
-class LimitRules(ConformanceCase):
+class LimitRules(WritingCase):
     """Beyond a limit `FieldSizeLimitError` with the size and the limit, and nothing written."""
 
-    def test_key_of_2000_bytes(self, open_table: OpenTable) -> None:
+    def test_key_of_2000_bytes(self, open_writing: OpenWriting) -> None:
         """A key has at most 2,000 bytes: UTF-8 and byte lengths and fixed widths, nothing for separators or escapes."""
-        table = open_table(LIMITED)
+        writing = open_writing(LIMITED)
         # 2 bytes each in UTF-8, bytes that stores have to escape, and 4 bytes of an INT: 2,000 in all.
-        key = ("\u00e9" * 498, b"\x00" * 1000, 1)
-        table.upsert({"k": key[0], "b": key[1], "i": 1})
-        assert [row.key for row in table.scan()] == [key]
-        assert table.read(key) is not None
-        beyond = ("\u00e9" * 498, b"\x00" * 1001, 1)
-        with pytest.raises(FieldSizeLimitError) as refusal:
-            table.upsert({"k": beyond[0], "b": beyond[1], "i": 1})
-        assert (refusal.value.size, refusal.value.limit) == (2001, 2000)
-        assert isinstance(refusal.value, InvalidFieldError)
-        assert table.count() == 1
+        row: Record = {"k": "\u00e9" * 498, "b": b"\x00" * 1000, "i": 1}
+        writing("upsert", row)
+        assert [row.key for row in writing.table.scan()] == [tuple(row.values())]
+        assert writing.table.read(row) == {**row, "tag": None, "one": None, "two": None}
+        refusal = writing.refuse(FieldSizeLimitError, "upsert", {**row, "b": b"\x00" * 1001}, {**row, "b": b""})
+        assert (refusal.size, refusal.limit) == (2001, 2000)
+        assert isinstance(refusal, InvalidFieldError)
+        assert writing.table.count() == 1
 
     def test_key_limit_holds_for_every_key_argument(self, open_table: OpenTable) -> None:
         """The limit is checked in every key, not only in those that are written."""
@@ -53,15 +52,14 @@ class LimitRules(ConformanceCase):
             with pytest.raises(InvalidFieldError):
                 refused()
 
-    def test_indexed_value_of_2000_bytes(self, open_table: OpenTable) -> None:
+    def test_indexed_value_of_2000_bytes(self, open_writing: OpenWriting) -> None:
         """An indexed value has at most 2,000 bytes."""
-        table = open_table(LIMITED)
-        table.upsert({"k": "k", "b": b"", "i": 1, "tag": "t" * 2000})
-        assert [row.key for row in table.scan_index("tag", "t" * 2000)] == [("k", b"", 1)]
-        with pytest.raises(FieldSizeLimitError) as refusal:
-            table.upsert({"k": "k", "b": b"", "i": 1, "tag": "t" * 2001})
-        assert (refusal.value.size, refusal.value.limit) == (2001, 2000)
-        assert [row.key for row in table.scan_index("tag", "t" * 2000)] == [("k", b"", 1)]
+        writing = open_writing(LIMITED)
+        row: Record = {"k": "k", "b": b"", "i": 1, "tag": "t" * 2000}
+        writing("upsert", row)
+        refusal = writing.refuse(FieldSizeLimitError, "upsert", {**row, "tag": "t" * 2001}, {**row, "i": 2})
+        assert (refusal.size, refusal.limit) == (2001, 2000)
+        assert [row.key for row in writing.table.scan_index("tag", "t" * 2000)] == [("k", b"", 1)]
 
     def test_key_and_indexed_value_of_2500_bytes(self, open_table: OpenTable) -> None:
         """A key and an indexed value together have at most 2,500 bytes."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 
 from structable.spi import (
@@ -17,13 +18,17 @@ from structable.spi import (
     TableSpecification,
     Transaction,
     TransactionConflictError,
+    WriteMode,
     col,
     connect,
 )
 
 from .case import ConformanceCase
-from .samples import ITEMS, NOTED, plain
+from .merge_case import change_batch, postimage
+from .patch_case import patch_batch
+from .samples import ITEMS, NOTED, Record, plain
 from .schema_change_rules import WIDER
+from .write_jobs import batch
 
 __all__ = ["LiveSchemaRules"]
 
@@ -37,13 +42,25 @@ WRITES: dict[str, Callable[[StructuredTable], object]] = {
     "upsert of all fields": lambda table: table.upsert({"id": "a", "note": "x", "n": 2}),
     "upsert_many": lambda table: table.upsert_many([{"id": "a", "n": 2}]),
     "replace": lambda table: table.replace({"id": "a", "note": "x", "n": 2}),
+    "replace_many": lambda table: table.replace_many([{"id": "a", "note": "x", "n": 2}]),
     "update": lambda table: table.update({"id": "a", "n": 2}),
     "update_many": lambda table: table.update_many([{"id": "a", "n": 2}]),
     "compare_and_swap": lambda table: table.compare_and_swap(("a",), "n", 1, 2),
     "increment": lambda table: table.increment(("a",), "n"),
     "increment_many": lambda table: table.increment_many([(("a",), "n", 1)]),
 }
-"""Every way to make `n` 2 in the row {"id": "a", "note": "x", "n": 1}."""
+"""Every way to make `n` 2 in the row {"id": "a", "note": "x", "n": 1}, and below the batches of jobs that do."""
+CHANGED: Record = {"id": "a", "n": 2}
+JOBS: dict[WriteMode, pa.RecordBatch] = {
+    WriteMode.UPSERT: batch([CHANGED], spec=NARROW),
+    WriteMode.REPLACE: batch([{**CHANGED, "note": "x"}], spec=NARROW),
+    WriteMode.UPDATE: batch([CHANGED], spec=NARROW),
+    WriteMode.OVERWRITE: batch([{"note": "x", **CHANGED}], spec=NARROW),
+    WriteMode.CHANGES: change_batch(NARROW, [postimage(**CHANGED)]),
+    WriteMode.PATCH: patch_batch(NARROW, [("present", CHANGED)]),
+}
+NEEDED = {WriteMode.CHANGES: "table_types", WriteMode.PATCH: "streams"}
+"""The capabilities for their modes."""
 
 
 class LiveSchemaRules(ConformanceCase):
@@ -121,6 +138,21 @@ class LiveSchemaRules(ConformanceCase):
         found = hasty.table("noted").scan(where=col("note") == "x")
         added = {"added": None} if changed else {}
         assert plain(found) == [{"id": "a", "note": "x", "n": expected, **added}]
+
+    def test_staged_rows_meet_another_schema(self, hasty: Storage) -> None:
+        """Rows staged before their table is changed are written by the names of fields, by the schema of the commit."""
+        for mode, rows in JOBS.items():
+            if mode in NEEDED and not getattr(self.capabilities, NEEDED[mode]):
+                continue
+            hasty.admin.create(NARROW)
+            hasty.table("noted").upsert({"id": "a", "note": "x", "n": 1})
+            job = hasty.begin_write("noted", mode=mode, job_id=self.fresh_id())
+            staged = hasty.stage(job, 0, 0, [rows])
+            hasty.admin.create_or_update(WIDEST)
+            assert hasty.commit_write(job, [staged])
+            found = hasty.table("noted").scan(where=col("note") == "x")
+            assert plain(found) == [{"id": "a", "note": "x", "n": 2, "added": None}], mode
+            hasty.admin.drop("noted")
 
     def test_view_meets_another_schema(self, hasty: Storage) -> None:
         """A view that was used before its table is changed checks each write again, by the schema that it meets."""

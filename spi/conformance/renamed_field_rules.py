@@ -8,13 +8,10 @@ import pytest
 
 from structable.spi import Derived, InvalidFieldError, Lower, Range, Renamed, UpdateMessage, col
 
-from .field_rule_case import TEXT, FieldRuleCase, OpenRuled, event
+from .field_rule_case import READY, RENAMED, TEXT, FieldRuleCase, OpenRuled, event
 from .samples import keys, plain
 
 __all__ = ["RenamedFieldRules"]
-
-RENAMED = Renamed("note", "remark")
-READY = pytest.mark.parametrize("ready", [False, True], ids=["filling", "ready"])
 
 
 class RenamedFieldRules(FieldRuleCase):
@@ -24,11 +21,9 @@ class RenamedFieldRules(FieldRuleCase):
     def test_write_of_either_sets_both(self, ruled: OpenRuled, ready: bool) -> None:
         """A write that names either field sets both; both with different values are an `InvalidFieldError`."""
         table = ruled(replace(RENAMED, ready=ready))
-        table.upsert({"id": 1, "note": "a"})
-        table.upsert_many([{"id": 1, "remark": "b"}, {"id": 2, "remark": "c", "note": "c"}])
+        table.upsert_many([{"id": 1, "note": "a"}, {"id": 1, "remark": "b"}, {"id": 2, "remark": "c", "note": "c"}])
         table.update({"id": 3, "size": 1}, default={"remark": "d"})
-        table.insert({"id": 4, "remark": "e"})
-        table.update_many([UpdateMessage({"id": 4, "note": "f"}), {"id": 2, "size": 2}])
+        table.update_many([UpdateMessage({"id": 4}, {"note": "f"}), {"id": 2, "size": 2}])
         table.replace({"id": 5, "note": "g"})
         table.apply_changes([("+U", {"id": 6, "remark": "h"}), ("-D", {"id": 5, "note": "x"})])
         assert table.update_all(Range.at_least((6,)), {"remark": "i"}) == 1

@@ -1,4 +1,4 @@
-"""Rules of row kinds, of `apply_changes` and of `insert_many`, which every table has."""
+"""Rules of row kinds, and of `apply_changes`, which every table has."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from structable.spi import (
     FieldSizeLimitError,
     InvalidFieldError,
     RowKind,
-    Storage,
-    TransactionClosedError,
-    UnsupportedOperationError,
 )
 
 from .case import OpenTable
@@ -54,16 +51,6 @@ NO_CHANGES: dict[str, Callable[[], Any]] = {
     "a wrong value": lambda: [("+U", {"id": 9, "n": "1"})],
     "a wrong value in a retract": lambda: [("-U", {"id": 9, "n": "1"})],
 }
-
-NO_ROWS: dict[str, Any] = {
-    "a number": 1,
-    "a text": "ab",
-    "a row that is none": [{"id": 9}, 9],
-    "no key": [{"id": 9}, {"n": 1}],
-    "an unknown field": [{"id": 9}, {"id": 8, "unknown": 1}],
-    "a wrong value": [{"id": 9}, {"id": 8, "n": "1"}],
-}
-
 
 class RowKindRules(MergeCase):
     """Rows that come with what happened to them."""
@@ -158,33 +145,3 @@ class RowKindRules(MergeCase):
         table.apply_changes(("-D" if number % 3 else "+U", {"id": number, "n": 1}) for number in range(3000))
         assert keys(table.scan_index("tag", "a")) == [(number,) for number in range(0, 3000, 3)]
         assert table.count() == 1000
-
-    @pytest.mark.parametrize("name", NO_ROWS)
-    def test_insert_many_of_bad_rows(self, open_table: OpenTable, name: str) -> None:
-        """One row that does not fit is `InvalidFieldError`, and nothing is written."""
-        self.require("table_types")
-        table = open_table(ITEMS)
-        with pytest.raises(InvalidFieldError):
-            table.insert_many(NO_ROWS[name])
-        assert table.count() == 0
-
-    def test_changes_under_read_only(self, typed: Storage) -> None:
-        """Under `read_only=True`, `apply_changes` and `insert_many` are `UnsupportedOperationError`."""
-        typed.admin.create(ITEMS)
-        with typed.transaction(read_only=True) as transaction:
-            table = transaction.table("items")
-            with pytest.raises(UnsupportedOperationError):
-                table.apply_changes([("+I", {"id": 1})])
-            with pytest.raises(UnsupportedOperationError):
-                table.insert_many([{"id": 1}])
-        assert typed.table("items").count() == 0
-
-    def test_changes_after_the_end(self, typed: Storage) -> None:
-        """After the end of its transaction a table refuses them with `TransactionClosedError`."""
-        typed.admin.create(ITEMS)
-        with typed.transaction() as transaction:
-            table = transaction.table("items")
-        with pytest.raises(TransactionClosedError):
-            table.apply_changes([("+I", {"id": 1})])
-        with pytest.raises(TransactionClosedError):
-            table.insert_many([{"id": 1}])

@@ -26,6 +26,7 @@ from structable.spi import (
 
 from .case import ConformanceCase
 from .samples import ITEMS, NOTED, item, keys, plain
+from .write_rules import writes_of
 
 __all__ = ["StoreRules"]
 
@@ -33,29 +34,6 @@ READS = {
     *("auto_commit", "count", "explain", "multi_read", "multi_scan", "read", "scan", "scan_index", "specification"),
     *("to_arrow", "to_pandas", "to_polars"),
 }
-
-
-def writes_of(table: StructuredTable) -> dict[str, Callable[[], object]]:
-    """Return a call of each write of a table."""
-    row = item(1, tag="new")
-    return {
-        "upsert": lambda: table.upsert(row),
-        "upsert_many": lambda: table.upsert_many([row]),
-        "replace": lambda: table.replace(row),
-        "replace_many": lambda: table.replace_many([row]),
-        "insert": lambda: table.insert(item(100)),
-        "insert_many": lambda: table.insert_many([item(100)]),
-        "apply_changes": lambda: table.apply_changes([("+U", row)]),
-        "update": lambda: table.update(row),
-        "update_many": lambda: table.update_many([row]),
-        "compare_and_swap": lambda: table.compare_and_swap((1,), "n", None, 1),
-        "increment": lambda: table.increment((1,), "n"),
-        "increment_many": lambda: table.increment_many([((1,), "n", 1)]),
-        "delete": lambda: table.delete((1,)),
-        "delete_many": lambda: table.delete_many([(1,)]),
-        "delete_all": lambda: table.delete_all(Range.all()),
-        "update_all": lambda: table.update_all(Range.all(), {"n": 1}),
-    }
 
 
 def admin_changes_of(storage: Storage) -> dict[str, Callable[[], object]]:

@@ -22,7 +22,6 @@ from structable.spi import (
     TransactionConflictError,
     UnsupportedOperationError,
     UpdateMessage,
-    connect,
 )
 
 from .case import Begin, ConformanceCase, OpenTable
@@ -265,16 +264,6 @@ class UpdateManyRules(ConformanceCase):
                 transaction.commit()
             transaction.rollback()
             assert plain(view.scan()) == before
-
-    def test_update_many_refused(self, storage: Storage, storage_url: str, begin: Begin) -> None:
-        """A read-only transaction or store refuses it with `UnsupportedOperationError`."""
-        storage.admin.create(ITEMS)
-        with pytest.raises(UnsupportedOperationError):
-            begin(read_only=True).table("items").update_many([{"id": 1, "n": 1}])
-        if self.capabilities.restartable:
-            storage.close()
-            with connect(storage_url, read_only=True) as second, pytest.raises(UnsupportedOperationError):
-                second.table("items").update_many([{"id": 1, "n": 1}])
 
     def test_update_many_without_a_key(self, storage: Storage) -> None:
         """A table without a key has no `update_many`."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
 from structable.spi import (
     InvalidFieldError,
+    Range,
     RecordExistsError,
     RecordNotFoundError,
     Storage,
@@ -18,58 +17,54 @@ from structable.spi import (
     Value,
 )
 
-from .case import ConformanceCase, OpenTable
-from .samples import GRID, ITEMS, Record, item, keys, plain
-from .write_jobs import batch
+from .case import OpenTable
+from .samples import ITEMS, Record, item, keys, plain
+from .writing import OpenWriting, Writing, WritingCase
 
-__all__ = ["WriteRules"]
+__all__ = ["WriteRules", "writes_of"]
 
-Refused = TypeVar("Refused", bound=StructableError)
 FULL = item(1, n=5, tag="a", note="x", rank=7, cost=1.5)
+BAD_ROWS: list[Record] = [
+    {"id": 1, "unknown": 1},
+    {"id": 1, "N": 1},
+    {"id": 1, "n": "1"},
+    {"id": 1, "tag": "nul\x00"},
+    {"id": None, "n": 1},
+    {"id": True, "n": 1},
+    {"n": 1},
+]
 
 
-class Writing:
-    """Writes rows to a table in one of the ways."""
-
-    def __init__(self, way: str, storage: Storage, table: StructuredTable) -> None:
-        self.way = way
-        self.table = table
-        self._storage = storage
-
-    def __call__(self, verb: str, *rows: Record) -> None:
-        """Write rows by a verb, or by a job of its mode whose partitions have one row each."""
-        if self.way == "jobs":
-            job = self._storage.begin_write("items", mode=verb, job_id=ConformanceCase.fresh_id())
-            staged = [self._storage.stage(job, place, 0, [batch([row])]) for place, row in enumerate(rows)]
-            self._storage.commit_write(job, staged)
-        elif "many" in self.way:
-            getattr(self.table, f"{verb}_many")(iter(rows))
-        else:
-            for row in rows:
-                getattr(self.table, verb)(row)
-
-    def refuse(self, error: type[Refused], verb: str, refused: Record, other: Record) -> Refused:
-        """Write a row that is refused, after another one where both are written together."""
-        together = "many" in self.way or self.way == "jobs"
-        with pytest.raises(error) as refusal:
-            self(verb, *([other, refused] if together else [refused]))
-        return refusal.value
+def writes_of(table: StructuredTable) -> dict[str, Callable[[], object]]:
+    """Return a call of each verb that writes, on a table like ITEMS that has row 1, and no row 100 or 101."""
+    row = item(1, tag="new")
+    return {
+        "upsert": lambda: table.upsert(row),
+        "upsert_many": lambda: table.upsert_many([row]),
+        "replace": lambda: table.replace(row),
+        "replace_many": lambda: table.replace_many([row]),
+        "insert": lambda: table.insert(item(100)),
+        "insert_many": lambda: table.insert_many([item(101)]),
+        "apply_changes": lambda: table.apply_changes([("+U", row)]),
+        "update": lambda: table.update(row),
+        "update_many": lambda: table.update_many([row]),
+        "compare_and_swap": lambda: table.compare_and_swap((1,), "n", None, 1),
+        "increment": lambda: table.increment((1,), "n"),
+        "increment_many": lambda: table.increment_many([((1,), "n", 1)]),
+        "delete": lambda: table.delete((1,)),
+        "delete_many": lambda: table.delete_many([(1,)]),
+        "delete_all": lambda: table.delete_all(Range.all()),
+        "update_all": lambda: table.update_all(Range.all(), {"n": 1}),
+    }
 
 
-class WriteRules(ConformanceCase):
-    """Each operation's rule, in the auto-commit view and in a transaction."""
+class WriteRules(WritingCase):
+    """Each operation's rule, by calls and calls of many in both views, and by jobs."""
 
-    @pytest.fixture(
-        params=["calls", "calls of a transaction", "calls of many", "calls of many in a transaction", "jobs"]
-    )
-    def writing(self, request: pytest.FixtureRequest, storage: Storage) -> Iterator[Writing]:
-        """Write rows in each way in which they reach a table: what a write does to a row is the same."""
-        storage.admin.create(ITEMS)
-        with ExitStack() as stack:
-            table = storage.table("items")
-            if "transaction" in request.param:
-                table = stack.enter_context(storage.transaction()).table("items")
-            yield Writing(request.param, storage, table)
+    @pytest.fixture
+    def writing(self, open_writing: OpenWriting) -> Writing:
+        """Write rows of ITEMS in each way."""
+        return open_writing(ITEMS)
 
     def test_upsert(self, writing: Writing) -> None:
         """`upsert` inserts an absent row, and changes the named fields of others; unnamed ones are null, or stay."""
@@ -104,7 +99,7 @@ class WriteRules(ConformanceCase):
         assert plain(table.scan()) == rows
         refusal = writing.refuse(RecordExistsError, "insert", {"id": 1, "n": 2, "tag": "b"}, {"id": 7})
         assert (refusal.table, refusal.key) == ("items", (1,))
-        if "many" in writing.way or writing.way == "jobs":
+        if writing.together:
             writing.refuse(StructableError, "insert", {"id": 7}, {"id": 7})
         assert plain(table.scan()) == rows
         assert [keys(table.scan_index("tag", tag)) for tag in "ab"] == [[(4,)], []]
@@ -130,6 +125,14 @@ class WriteRules(ConformanceCase):
         assert keys(writing.table.scan_index("tag", "a")) == [(2,)]
         assert keys(writing.table.scan_index("rank", 7)) == []
 
+    def test_bad_rows_are_refused(self, writing: Writing) -> None:
+        """A row with an unknown field, a wrong value or no whole key is `InvalidFieldError`, and none is written."""
+        writing.table.upsert({"id": 1, "n": 1})
+        for verb in ("upsert", "replace", "insert", "update"):
+            for bad in BAD_ROWS:
+                writing.refuse_bad(InvalidFieldError, verb, bad, {"id": 1 if verb == "update" else 9, "n": 9})
+        assert plain(writing.table.scan()) == [item(1, n=1)]
+
     def test_upsert_takes_any_mapping(self, open_table: OpenTable) -> None:
         """A row is a mapping; a `Row` that was read is one."""
         table = open_table(ITEMS)
@@ -147,14 +150,6 @@ class WriteRules(ConformanceCase):
         table.upsert(row)
         row["n"] = 2
         row["id"] = 3
-        assert plain(table.scan()) == [item(1, n=1)]
-
-    def test_upsert_many_writes_none_if_one_is_refused(self, open_table: OpenTable) -> None:
-        """A call that raises has no effect: one bad row, and none of `upsert_many` is written."""
-        table = open_table(ITEMS)
-        table.upsert({"id": 1, "n": 1})
-        with pytest.raises(InvalidFieldError):
-            table.upsert_many([{"id": 1, "n": 2}, {"id": 2}, {"id": 3, "n": "x"}])
         assert plain(table.scan()) == [item(1, n=1)]
 
     def test_upsert_many_consumes_its_rows_once(self, open_table: OpenTable) -> None:
@@ -179,13 +174,14 @@ class WriteRules(ConformanceCase):
             table.upsert_many(failing())
         assert table.count() == 3
 
-    def test_upsert_many_of_many_rows(self, open_table: OpenTable) -> None:
+    def test_many_rows_in_one_call(self, open_table: OpenTable) -> None:
         """Bulk means bulk: thousands of rows in one call."""
-        table = open_table(GRID)
-        rows: list[Mapping[str, Value]] = [{"k1": n % 7, "k2": n, "k3": "", "v": n % 11} for n in range(3000)]
-        table.upsert_many(rows)
+        table = open_table(ITEMS)
+        table.upsert_many({"id": number, "tag": "ab"[number % 2]} for number in range(3000))
         assert table.count() == 3000
-        assert len(list(table.scan_index("v", 3))) == len([row for row in rows if row["v"] == 3])
+        table.delete_many([(number,) for number in range(4000) if number % 3])
+        assert keys(table.scan()) == [(number,) for number in range(0, 3000, 3)]
+        assert keys(table.scan_index("tag", "a")) == [(number,) for number in range(0, 3000, 6)]
 
     def test_insert_after_delete(self, open_table: OpenTable) -> None:
         """A deleted key does not exist: it can be inserted again, and nothing of the old row comes back."""
@@ -208,6 +204,9 @@ class WriteRules(ConformanceCase):
     def test_default_may_leave_the_key_out(self, open_table: OpenTable) -> None:
         """`update`'s default may leave the key out or name the same; another key is `InvalidFieldError`."""
         table = open_table(ITEMS)
+        for bad in BAD_ROWS[:-1]:
+            with pytest.raises(InvalidFieldError):
+                table.update({"id": 1}, default=bad)
         table.update({"id": 1}, default={})
         table.update({"id": 2}, default={"id": 2, "n": 2})
         assert plain(table.scan()) == [item(1), item(2, n=2)]

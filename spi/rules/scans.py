@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -30,9 +30,9 @@ _MOST_ROWS = sys.maxsize // 2
 """More than any table has, and a sum of a limit and own writes is still a size."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # a frozen one takes three times as long to make, and each scan makes one
 class ScanRequest:
-    """The checked arguments of a scan.
+    """The checked arguments of a scan; never changed once they are.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ class ScanRequest:
     limit_per_range: int | None = None
 
     @classmethod
-    def checked(cls, spec: TableSpecification, scan: Scan) -> Self:
-        """Return the request for a user's arguments.
+    def checked(cls, spec: TableSpecification, scan: Scan, ranges: Sequence[object] | None = None) -> Self:
+        """Return the request for a user's arguments, with `ranges`, if they are given, in place of the scan's.
 
         Raises
         ------
@@ -72,8 +72,9 @@ class ScanRequest:
             If the table is a log, which keeps no rows.
         """
         check_rows_kept(spec, "scan")
+        given = check_many(spec, "ranges", scan.ranges) if ranges is None else ranges
         request = cls(
-            tuple([check_range(spec, one) for one in check_many(spec, "ranges", scan.ranges)]),
+            tuple([check_range(spec, one) for one in given]),
             bind_filter(spec, scan.where),
             row_columns(spec, scan.columns),
             check_order(spec, scan.order_by),

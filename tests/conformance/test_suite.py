@@ -44,6 +44,7 @@ def test_every_topic_belongs_to_the_suite() -> None:
             "MergeCase",
             "PatchCase",
             "SharedCase",
+            "WritingCase",
         }.isdisjoint(map(ast.unparse, node.bases))
     }
     assert found == {topic.__name__ for topic in TOPICS} - {"BackendConformance", "ConformanceCase"}

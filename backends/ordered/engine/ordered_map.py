@@ -309,8 +309,11 @@ class OrderedMap(ABC):
         """Return what a function makes of the newest committed state; see `renewed`."""
 
         def looked() -> Result:
-            with closing(self.begin(True)) as snapshot:
+            snapshot = self.begin(True)
+            try:
                 return body(snapshot)
+            finally:
+                snapshot.close()
 
         return renewed(looked)
 

@@ -40,6 +40,8 @@ class EngineTraits:
         `commit` takes an `Operand`; to an engine that does not, each merge is a write of the row.
     keeps_versions : bool
         Each commit that appends to change feeds has a version, see `EngineSnapshot.settled_version`.
+    keeps_entries : bool
+        A snapshot keeps all entries of feeds, also those that are dropped after it was taken.
     times_ascend : bool
         The times of entries of feeds never go back from version to version, so that they can be bisected.
     describes_merges : bool
@@ -59,6 +61,7 @@ class EngineTraits:
     table_types: bool = False
     takes_operands: bool = False
     keeps_versions: bool = False
+    keeps_entries: bool = False
     times_ascend: bool = False
     describes_merges: bool = False
     plans_hold_everything: bool = False

@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
-from functools import partial
+from contextlib import closing
 from typing import TypeVar
 
 from structable.backends.base.change_feed import FeedRequest, FeedView, RecordedFeed
@@ -67,11 +66,15 @@ class OrderedFeed(RecordedFeed):
         self._stopped = stopped
         self._ended = ended
 
-    def _view(self) -> AbstractContextManager[FeedView]:
-        return closing(_SnapshotView(self._engine, self._catalog, self._table, self._stopped))
-
     def _ask(self, body: Callable[[FeedView], Result]) -> Result:
-        answer = renewed(partial(super()._ask, body))
+        def asked() -> Result:
+            view = _SnapshotView(self._engine, self._catalog, self._table, self._stopped)
+            try:
+                return body(view)
+            finally:
+                view.close()
+
+        answer = renewed(asked)
         self._used(self._table)
         return answer
 

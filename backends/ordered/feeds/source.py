@@ -74,7 +74,8 @@ class FeedSource:
             if page.entries:
                 yield page.entries
             since, page, most = page.rest, following, min(4 * most, _MOST_ENTRIES)
-        self._engine.look(partial(self._require_kept, since))
+        if not self._engine.traits.keeps_entries:
+            self._engine.look(partial(self._require_kept, since))
         if page.entries:
             yield page.entries
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from structable.backends.ordered.codec.keys import LONGEST_KEY
 from structable.backends.ordered.engine import successor
@@ -18,7 +19,7 @@ from .request import KeyedRequest
 __all__ = ["ScanPath", "conjunction", "explain", "plan", "plan_each", "plan_rows"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as `ScanRequest`
 class ScanPath:
     """The execution plan of a scan."""
 
@@ -32,8 +33,7 @@ class ScanPath:
     raw_keys: list[bytes] | None = None  # of a lookup of whole keys, in order; it reads no intervals
 
 
-@dataclass(frozen=True, slots=True)
-class _Admitted:
+class _Admitted(NamedTuple):
     """The keys that the conjuncts on leading key fields admit."""
 
     intervals: list[Interval]  # of raw keys, sorted; those of whole keys are not united
@@ -41,11 +41,9 @@ class _Admitted:
     fixed: int  # the number of leading key fields of which the conjuncts enumerate the values
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyPart:
+class _KeyPart(NamedTuple):
     intervals: list[Interval]
     used: tuple[Filter, ...]
-    cost: int
 
 
 # Costs are ranks, not estimates: stores keep no statistics. A lookup of whole keys comes before all.
@@ -75,13 +73,14 @@ def plan(binding: TableBinding, request: KeyedRequest) -> ScanPath:
         wanted = raw_keys if request.limit != 0 else []
         return ScanPath(request, None, [], None, rest, admitted.used, request.order_by, wanted)
     key = _narrow_by_key(binding, request, admitted)
-    rest_of_key = [part for part in request.conjuncts if part not in key.used]
     best = _rows_path(request, key)
-    best_cost = key.cost + (_SORT if best.sort_by is not None else 0)
-    for index in binding.indexes.values():
-        cost, path = _index_path(binding, request, key, index, rest_of_key)
-        if cost < best_cost:
-            best_cost, best = cost, path
+    if binding.indexes:
+        rest_of_key = [part for part in request.conjuncts if part not in key.used]
+        best_cost = _key_cost(request, admitted) + (_SORT if best.sort_by is not None else 0)
+        for index in binding.indexes.values():
+            cost, path = _index_path(binding, request, key, index, rest_of_key)
+            if cost < best_cost:
+                best_cost, best = cost, path
     return best if request.limit != 0 else replace(best, intervals=[])
 
 
@@ -156,9 +155,10 @@ def _admitted_keys(binding: TableBinding, request: KeyedRequest) -> _Admitted:
 
 
 def _narrow_by_key(binding: TableBinding, request: KeyedRequest, admitted: _Admitted) -> _KeyPart:
-    given = union(range_interval(binding.keys, range_) for range_ in request.ranges)
-    common = intersection(given, union(admitted.intervals))
-    return _KeyPart(common, admitted.used, _key_cost(request, admitted))
+    given = union([range_interval(binding.keys, range_) for range_ in request.ranges])
+    if request.where is None:
+        return _KeyPart(given, ())
+    return _KeyPart(intersection(given, union(admitted.intervals)), admitted.used)
 
 
 def _key_condition(

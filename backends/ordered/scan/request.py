@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from structable.backends.ordered.schema.binding import TableBinding
@@ -15,7 +15,7 @@ from structable.spi.rules.scans import ScanRequest
 __all__ = ["KeyedRequest"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KeyedRequest(ScanRequest):
     """The checked arguments of a scan of an ordered table.
 
@@ -41,13 +41,12 @@ class KeyedRequest(ScanRequest):
         if binding.keyless:
             given = _distinct(spec, given)
         raw_keys = _plain_keys(binding, given)
-        request = cls.checked(spec, scan._replace(ranges=() if raw_keys else given))
+        request = cls.checked(spec, scan, () if raw_keys else given)
         if raw_keys:
-            return replace(request, ranges=tuple(given), raw_keys=tuple(raw_keys))
-        keys = request.whole_keys(spec)
-        if keys is None:
-            return request
-        return replace(request, raw_keys=tuple([binding.keys.encode_checked(key) for key in keys]))
+            request.ranges, request.raw_keys = tuple(given), tuple(raw_keys)
+        elif (keys := request.whole_keys(spec)) is not None:
+            request.raw_keys = tuple([binding.keys.encode_checked(key) for key in keys])
+        return request
 
 
 def _distinct(spec: TableSpecification, ranges: list[Any]) -> list[Range]:

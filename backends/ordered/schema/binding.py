@@ -26,7 +26,7 @@ from structable.spi.rules.keyless import new_id
 from structable.spi.rules.rows import check_key, check_row, check_row_size
 from structable.spi.rules.scans import row_columns
 from structable.spi.rules.signals import feed_channel
-from structable.spi.table_options import ChangelogProducer
+from structable.spi.table_options import ChangelogProducer, MergeEngine
 from structable.spi.values import MAX_KEY_SIZE
 
 __all__ = ["INDEX_MARK", "IndexBinding", "TableBinding"]
@@ -85,13 +85,17 @@ class TableBinding:
         """Decodes a row to all columns, in the order of `shape`."""
         self.row_of = self.rows.row_completion(self.shape)
         """Likewise, from a raw value and a key that `encode_tuple` accepted."""
-        producer = self.spec.table_options.changelog_producer
+        options = self.spec.table_options
+        producer = options.changelog_producer
         self.feed_channel = feed_channel(self.spec.name)
         self.feeds_images = schema.feed is not None and producer is not ChangelogProducer.INPUT
         """Whether commits add images of the rows that they change to a feed."""
         self.feeds_input = schema.feed is not None and producer is ChangelogProducer.INPUT
         """Whether commits add what the verbs were given to a feed."""
-        self.has_type = self.keyless or self.spec.table_options.merges or self.feeds_input
+        self.merges = options.merges
+        self.replaces_whole = options.merge_engine is MergeEngine.DEDUPLICATE and not options.sequence
+        """Whether a merge of all fields needs no row before it."""
+        self.has_type = self.keyless or self.merges or self.feeds_input
         """Whether the table is another one than a plain `OrderedTable`."""
         self.bare = not schema.maintained and schema.feed is None
         """Whether a commit adds nothing to the rows that are written."""

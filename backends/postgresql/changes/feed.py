@@ -54,7 +54,8 @@ class PostgreSQLFeed(RecordedFeed):
     def _ask(self, body: Callable[[FeedView], Result]) -> Result:
         for _ in range(_ATTEMPTS):
             try:
-                return super()._ask(body)
+                with self._view() as view:
+                    return body(view)
             except LostEntriesError:
                 continue  # the feed has ended in between: the next attempt finds what the table has now
             except StatementRefusedError as error:

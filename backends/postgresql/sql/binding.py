@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from structable.backends.base.bounded import Bounded
 from structable.backends.postgresql.driver.type_oids import BYTEA, BYTEA_ARRAY
 from structable.spi import Range, TableSpecification, Value
 from structable.spi.row_rules import RowRules
@@ -24,18 +25,8 @@ __all__ = ["TableBinding", "TableVersion"]
 
 Kept = TypeVar("Kept")
 
-_MOST_KEPT = 256
 _SKIPPED_COPIES = 16
 _UNLIMITED = -1
-
-
-def _kept(cache: dict[object, Any], key: object, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` returns
-    found = cache.get(key)
-    if found is None:
-        if len(cache) >= _MOST_KEPT:
-            cache.clear()
-        found = cache[key] = make()
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +95,12 @@ class TableBinding:
         costs nothing when it runs; dropping the function invalidates the plan.
         """
         self.shape = RowShape(spec.name, (*spec.primary_key, *self.value_names), spec.primary_key)
-        self._encoders: dict[tuple[str, ...], RowEncoder] = {}
-        self._shapes: dict[tuple[str, ...], RowShape] = {self.shape.columns: self.shape}
-        self._asked: dict[tuple[str, ...], RowShape] = {}
-        self._kept: dict[object, Any] = {}
-        self._queries: dict[object, Any] = {}
+        self._encoders: Bounded[tuple[str, ...], RowEncoder] = Bounded()
+        self._shapes: Bounded[tuple[str, ...], RowShape] = Bounded()
+        self._shapes[self.shape.columns] = self.shape
+        self._asked: Bounded[tuple[str, ...], RowShape] = Bounded()
+        self._kept: Bounded[object, Any] = Bounded()
+        self._queries: Bounded[object, Any] = Bounded()
         self.indexed = frozenset(spec.indexes)
         self.oids = {one.name: stored_type(one).oid for one in spec.fields}
         self.array_oids = {one.name: stored_type(one).array_oid for one in spec.fields}
@@ -116,8 +108,8 @@ class TableBinding:
             self.oids[HIDDEN_KEY], self.array_oids[HIDDEN_KEY] = BYTEA, BYTEA_ARRAY
         self._encode_key = generate_key_encoder(self.key_fields)
         self._prefix_encoders: dict[int, Callable[[object], Pieces | None]] = {}
-        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._widths: dict[tuple[str, ...], int] = {}
+        self._names: Bounded[tuple[str, ...], tuple[str, ...]] = Bounded()
+        self._widths: Bounded[tuple[str, ...], int] = Bounded()
         self._copies_to_skip = 0
 
     def has_verbs_of(self, other: TableBinding) -> bool:
@@ -128,11 +120,11 @@ class TableBinding:
 
     def kept(self, key: object, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` returns
         """Return the cached object for a key, or make it."""
-        return _kept(self._kept, key, make)
+        return self._kept.made(key, make)
 
     def kept_query(self, shape: object, make: Callable[[], Kept]) -> Kept:
         """Return the cached query of a shape, or make it. Users may have any number of shapes."""
-        return _kept(self._queries, shape, make)  # type: ignore[no-any-return]
+        return self._queries.made(shape, make)  # type: ignore[no-any-return]
 
     # Keys, columns and rows
 
@@ -179,29 +171,18 @@ class TableBinding:
         except TypeError:  # one is no name
             found = None
         if found is None:
-            found = self._checked_shape(asked)
-            if len(self._asked) >= _MOST_KEPT:
-                self._asked.clear()
-            self._asked[asked] = found
+            found = self._asked[asked] = self._checked_shape(asked)
         return found
 
     def _checked_shape(self, columns: Iterable[str]) -> RowShape:
         names = row_columns(self.spec, columns) or ()
-        found = self._shapes.get(names)
-        if found is None:
-            if len(self._shapes) >= _MOST_KEPT:
-                self._shapes.clear()
-            found = self._shapes[names] = RowShape(self.spec.name, names, self.spec.primary_key)
-        return found
+        return self._shapes.made(names, lambda: RowShape(self.spec.name, names, self.spec.primary_key))
 
     def encoder(self, names: tuple[str, ...]) -> RowEncoder:
         """Return the encoder of rows that name these fields, in any order; its pieces are in the table's order."""
         found = self._encoders.get(names)
         if found is None:
-            if len(self._encoders) >= _MOST_KEPT:
-                self._encoders.clear()
-            ordered = self.ordered(names)
-            found = self._encoders[names] = RowEncoder(self.write_spec, ordered)
+            found = self._encoders[names] = RowEncoder(self.write_spec, self.ordered(names))
         return found
 
     def row_pieces(self, names: tuple[str, ...], row: Mapping[str, Any]) -> Pieces:
@@ -228,8 +209,6 @@ class TableBinding:
         found = self._widths.get(given)
         if found is None:
             width = self.width(name for name in self.spec.field_names if name not in given)
-            if len(self._widths) >= _MOST_KEPT:
-                self._widths.clear()
             found = self._widths[given] = _UNLIMITED if width is None else width
         return None if found == _UNLIMITED else found
 
@@ -247,8 +226,6 @@ class TableBinding:
                 return None
             if not set(spec.primary_key) <= set(names) <= set(spec.field_names):
                 return None
-            if len(self._names) >= _MOST_KEPT:
-                self._names.clear()
             found = self._names[names] = self.ordered(names)
         return found
 
