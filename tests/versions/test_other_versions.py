@@ -15,10 +15,9 @@ from typing import Protocol
 import pytest
 
 from tests.page_code import ROOT
-from tests.servers.availability import unavailable
 from tests.servers.fetching import cache, fetch, filled_once
-from tests.servers.processes import ServerFailedError
 from tests.variants import ROTATION
+from tests.versions.interpreters import installed_structable, interpreter
 from tests.versions.named import HBASE, POSTGRESQL, PYSPARK, PYTHON
 
 pytestmark = pytest.mark.xdist_group("versions")
@@ -76,3 +75,10 @@ def test_pyspark(version: str, run_share: RunShare) -> None:
     # Ahead of the environment's own, also for the Python processes that Spark starts.
     folder = filled_once(cache() / f"pyspark-{version}", install)
     assert f"pyspark {version}" in run_share(*SPARK, "-k", "not hbase and not postgresql", PYTHONPATH=str(folder))
+
+
+@pytest.mark.parametrize("version", PYTHON.values(), ids=PYTHON)
+def test_python(version: str, run_share: RunShare, tmp_path: Path) -> None:
+    installed = installed_structable(tmp_path)
+    said = run_share(*WITHOUT_SERVERS, python=interpreter(version), PYTHONPATH=str(installed))
+    assert f"Python {version.partition('-')[0]}" in said
