@@ -5,7 +5,7 @@ WORKERS ?= 2
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test nightly servers bench lint format postgresql hbase venv java compiler graphviz clean
+.PHONY: help demo quick test nightly servers bench lint docs format postgresql hbase venv java compiler graphviz clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -44,6 +44,10 @@ lint: venv ## style, types, and the arrows between the folders
 	$(BIN)/ruff format --check .
 	tools/types
 	tools/arrows
+
+docs: venv ## the documentation site in build/site, with warnings and broken links as errors
+	$(BIN)/sphinx-build -W --keep-going -q -c docs . build/site
+	@echo build/site/index.html
 
 format: venv ## let ruff correct what it can
 	$(BIN)/ruff check --fix-only .

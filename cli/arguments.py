@@ -28,7 +28,7 @@ def _tables(url: str, incomplete: str) -> list[str]:
 
 
 def complete_url(incomplete: str) -> list[str]:
-    """Return the tables of the environment's store, in front of which no URL is needed."""
+    """Return the tables of the environment's store, which need no URL before them."""
     url = os.environ.get(URL_VARIABLE, "")
     return _tables(url, incomplete) if url and "/" not in incomplete else []
 

@@ -125,7 +125,7 @@ def changes(
 
 
 def _needs_marks(spec: TableSpecification) -> bool:
-    """Tell whether the newest position advances only when a connection that may write asks for it."""
+    """Return whether the newest position advances only when a connection that may write asks for it."""
     return spec.table_options.changelog_producer is ChangelogProducer.FULL_COMPACTION
 
 

@@ -53,7 +53,7 @@ class CsvDialect:
         return self._escaped.sub(b"xx", rows) if self._escape else rows
 
     def _masked(self, content: bytes) -> bytes:
-        """Return content of the same length, in which line feeds that end no row are hidden, or between quotes."""
+        """Return content of the same length, in which every line feed that ends no row is masked or within quotes."""
         if not self._escape or self._escape not in content:
             return content
         if not self._quote:

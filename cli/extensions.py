@@ -21,9 +21,9 @@ def extension_names() -> list[str]:
 
 
 def extension(name: str) -> TyperCommand | TyperGroup | None:
-    """Load the command of this name, or return None if no package brings it; an application of one is that command.
+    """Load the command of this name; None if no package brings it. An application of one command is that command.
 
-    One that cannot be loaded is a command that fails with the reason, so that all others, and the help, still work.
+    A command that cannot be loaded fails with the reason when it is run, so that all others, and the help, still work.
     """
     entries = sorted(set(entry_points(group=ENTRY_POINT_GROUP, name=name)), key=lambda entry: entry.value)
     if not entries:

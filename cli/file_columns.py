@@ -143,7 +143,7 @@ class FileColumns:
         return choice.kept(found, growing=growing)
 
     def missing(self, names: Collection[str]) -> str:
-        """Return what the columns of a file lack; nothing if they lack nothing."""
+        """Return which column a file lacks, as an error says it; empty if it lacks none."""
         if not self.with_kinds or CHANGE_TYPE in names:
             return ""
         kinds = ", ".join(kind.value for kind in RowKind)

@@ -66,7 +66,7 @@ def inferred(
 
 
 class _AnyColumns:
-    """Columns of which nothing is known yet: all have fields."""
+    """Columns before any is known: all have fields."""
 
     fills_up = True
 

@@ -16,7 +16,7 @@ _DECODER = json.JSONDecoder()
 
 
 class ArrayError(ValueError):
-    """The array is not one, at a line."""
+    """The text is not an array of JSON; `line` is where."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)

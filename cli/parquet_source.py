@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["ParquetSource"]
 
 _FIRST_SECOND, _LAST_SECOND = pa.scalar(-62_135_596_800), pa.scalar(253_402_300_799)
-"""Those of the years 1 to 9999, since 1970."""
+"""Seconds since 1970 at which the years 1 to 9999 begin and end."""
 _THOUSAND, _MILLION, _BILLION = pa.scalar(10**3), pa.scalar(10**6), pa.scalar(10**9)
 _ARROW_SCHEMA = re.compile(rb"ARROW:schema\x18[\x80-\xff]*[\x00-\x7f]([A-Za-z0-9+/]+=*)")
 """The schema that writers add to a footer, a message of Arrow in base64 after its length."""

@@ -15,7 +15,7 @@ _DEFAULTS = (signal.default_int_handler, signal.SIG_DFL)
 
 
 class Ended(KeyboardInterrupt):
-    """The process is to end; `number` is that of the signal."""
+    """The process must end; `number` is the signal's number."""
 
     def __init__(self, number: int) -> None:
         super().__init__()

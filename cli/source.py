@@ -107,7 +107,7 @@ class Source(ABC):
         return UsageProblem(f"{self.name}: {error}") if isinstance(error, InvalidFieldError) else error
 
     def places_of(self, names: Sequence[str], key: Sequence[object]) -> list[str]:
-        """Return the places of the rows of a key, of a file that was opened anew."""
+        """Return the places of the rows of a key; the file must have been opened again."""
         found: list[str] = []
         for batch in self.batches():
             same: Any = pa.array([True] * batch.num_rows)

@@ -42,5 +42,5 @@ class _PrefixedFolder(Folder):
 
 
 def system_migrator(storage: Storage, prefix: str = DEFAULT_PREFIX) -> Migrator:
-    """Return the migrator of the system datasets, whose state has tables of its own beside that of other folders."""
+    """Return the migrator of the system datasets; its state has its own tables, apart from other folders' state."""
     return Migrator(storage, _PrefixedFolder(prefix), prefix=f"structable_{prefix}")

@@ -1,4 +1,4 @@
-"""`version_order`: texts whose order is that of versions."""
+"""`version_order`: texts that sort as versions do."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Replanning:
         self._anew: OrderedDict[int, bool] = OrderedDict()
 
     def remember(self, plan_id: str, execution: int | None, digest: bytes) -> None:
-        """Allow a plan's scan to be planned again: that of the digest, of which nothing else is kept."""
+        """Allow tasks to replan the scan with this digest. Only the digest is stored."""
         with self._lock:
             self._plans[plan_id] = _Planned(digest, execution)
             if len(self._plans) > MOST_PLANS:

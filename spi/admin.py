@@ -72,7 +72,7 @@ class TableAdmin(ABC):
 
     @abstractmethod
     def exists(self, table: str) -> bool:
-        """Tell whether there is a table of exactly this name that is not retired."""
+        """Return whether there is a table of exactly this name that is not retired."""
 
     @abstractmethod
     def get_specification(self, table: str) -> TableSpecification:

@@ -26,7 +26,7 @@ It raises `InvalidFieldError` if that does not fit. Count is given 1 or -1 for e
 
 
 def undoes(function: AggregateFunction) -> bool:
-    """Tell whether a function can retract a value."""
+    """Return whether a function can retract a value."""
     return function is AggregateFunction.SUM or function is AggregateFunction.COUNT
 
 

@@ -27,7 +27,7 @@ __all__ = ["aggregate_schema", "partial_aggregates"]
 _CHUNK_ROWS = 1 << 16
 _CHUNK_BYTES = 16 << 20
 _MOST_GROUPS = 1 << 17
-"""Groups that are kept, before those of one value are put together."""
+"""Groups that are kept before groups of equal values are combined."""
 _MOST_BYTES = 32 << 20
 _LEAST_SHARE = 2
 """Rows of a group on average, below which rows are not grouped any further: to group costs more than to send."""

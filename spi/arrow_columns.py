@@ -1,4 +1,4 @@
-"""Columns of other Arrow types, cast to that of a field. Imports pyarrow."""
+"""Casts columns of other Arrow types to the type of a field. Imports pyarrow."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _COLUMN = re.compile(r"Conversion failed for column (.*) with type")
 
 
 def schema_of(given: object) -> pa.Schema:
-    """Return a schema: the given one, or that of data."""
+    """Return the given schema, or else the schema of the data."""
     if isinstance(given, pa.Schema):
         return given
     if hasattr(given, "__arrow_c_schema__") and not _is_pandas(given):

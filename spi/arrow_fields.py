@@ -1,4 +1,4 @@
-"""The fields of columns: their types by Arrow's, and their names by those of any columns. Imports pyarrow."""
+"""Fields for columns: types from Arrow types, names from any names of columns. Imports pyarrow."""
 
 from __future__ import annotations
 

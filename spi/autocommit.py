@@ -22,7 +22,7 @@ _NO_ROWS: Iterator[Row] = iter(())
 
 
 class OwningRowIterator(RowIterator):
-    """The rows of a scan, whose end (exhausted, closed or collected) ends the transaction with their snapshot."""
+    """The rows of a scan; exhausting, closing or collecting the iterator ends their transaction."""
 
     __slots__ = ("_next", "_rows", "_transaction")
 

@@ -110,7 +110,7 @@ COMMON_OPTIONS = (
 
 
 def may_create(options: Mapping[str, OptionValue]) -> bool:
-    """Tell whether an absent store is created; otherwise the backend raises `StoreNotFoundError`."""
+    """Return whether an absent store is created; otherwise the backend raises `StoreNotFoundError`."""
     return bool(options["create"]) and not options["read_only"]
 
 

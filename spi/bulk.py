@@ -171,8 +171,8 @@ class ScanPlan:
         Whether the rows come in key order when the splits are read one after the other. False promises no order, of
         rows within a split either.
     position : FeedPosition or None
-        The position of the snapshot in the table's change feed, if it has one: what the feed has after it is exactly
-        what was committed after the snapshot.
+        The position of the snapshot in the table's change feed, if it has one: every later change in the feed was
+        committed after the snapshot.
     """
 
     __slots__ = ("_splits", "columns", "hold", "ordered", "position", "table")

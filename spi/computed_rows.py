@@ -1,4 +1,4 @@
-"""Rows of a read under rules, whose columns are stored or computed of stored ones."""
+"""Rows of a read under rules: each column is stored, or computed from stored columns."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _ALL = Range()
 
 
 class DelegatingStorage(Storage):
-    """A storage each of whose operations is that of another one; a subclass overrides some."""
+    """A storage that forwards every operation to another one; a subclass overrides some."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

@@ -31,17 +31,17 @@ _FLOATS = (FieldType.FLOAT, FieldType.DOUBLE)
 
 
 def equal(one: Value, other: Value) -> bool:
-    """Tell whether two checked, non-null values of one field are equal: NaN equals NaN, and -0.0 equals 0.0."""
+    """Return whether two checked, non-null values of one field are equal: NaN equals NaN, and -0.0 equals 0.0."""
     return one == other or (is_nan(one) and is_nan(other))
 
 
 def same(one: Value, other: Value) -> bool:
-    """Tell whether two checked values of one field are the same: `equal`, or both null."""
+    """Return whether two checked values of one field are the same: `equal`, or both null."""
     return one is other if one is None or other is None else equal(one, other)
 
 
 def compile_filter(spec: TableSpecification, where: Filter, columns: Sequence[str]) -> Predicate:
-    """Return a function that tells whether a bound filter is true of a row.
+    """Return a function that returns whether a bound filter is true of a row.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ def _nothing() -> None:
 
 
 class ChangeFeed(ABC):
-    """The change feed of a table: whole commits, in their order; looks the table up anew at each call.
+    """The change feed of a table: whole commits, in their order; looks the table up again at each call.
 
     A range is (since, until]: without `since` from the earliest position, without `until` to the latest at the call;
     since >= until is an empty one. What was read of a range stays the same for ever: whatever is committed after

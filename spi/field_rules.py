@@ -1,4 +1,4 @@
-"""Rules of a table, which every write and read keeps: fields derived of others, renamed fields, retired tables.
+"""Rules of a table, which every write and read keeps: fields derived from others, renamed fields, retired tables.
 
 They stand in the specification, so that all software keeps them from the schema change on, whatever it knows of them.
 """

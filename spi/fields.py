@@ -196,7 +196,7 @@ def field_of_type(name: str, kind: FieldType | str) -> Field:
 
 
 def widens(narrow: Field, wide: Field) -> bool:
-    """Tell whether a number becomes another type that has all its values."""
+    """Return whether both are number types, and the second holds every value of the first."""
     return any(
         narrow.type in family and wide.type in family and family.index(narrow.type) < family.index(wide.type)
         for family in _WIDENINGS

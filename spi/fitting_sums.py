@@ -24,7 +24,7 @@ _COUNT, _SUM = AggregateFunction.COUNT, AggregateFunction.SUM
 
 
 def fitting_batches(aggregation: Aggregation, groups: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield partial aggregates, whose columns are those of an aggregation, as batches of exactly a schema.
+    """Yield partial aggregates, with the columns of an aggregation, as batches of exactly the given schema.
 
     A sum becomes a number of the schema's type: an integer of 64 bits, or a decimal of the same scale or a larger one.
     """

@@ -27,7 +27,7 @@ _SHOWN = 10
 
 
 class Frames(ABC):
-    """What a table offers to analysts beside its rows."""
+    """Tables as DataFrames, as Arrow and in notebooks."""
 
     __slots__ = ()
 

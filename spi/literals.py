@@ -60,7 +60,7 @@ def parse_value(field: Field, text: str) -> Value:
 
 
 def _check_digits(field: Field, text: str, value: float) -> None:
-    """Refuse a whole number of which digits were lost, and a number that became 0; other fractions may be rounded."""
+    """Refuse a whole number that lost digits, and a number that became 0; other fractions may be rounded."""
     number = _decimal(text)
     _, digits, exponent = number.as_tuple()
     kept = len("".join(map(str, digits)).strip("0"))

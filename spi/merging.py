@@ -196,7 +196,7 @@ class Merger:
         return negated(value) if kind.retracts else value
 
     def drops(self, kind: RowKind) -> bool:
-        """Tell whether the table ignores changes of a kind, whatever they hold."""
+        """Return whether the table ignores changes of a kind, whatever they hold."""
         return kind.retracts and self._drops(kind)
 
     def _drops(self, kind: RowKind) -> bool:
@@ -272,7 +272,7 @@ class Merger:
 
 
 def _is_older(given: Mapping[str, Value], old: Values, names: Sequence[str], places: Mapping[str, int]) -> bool:
-    """Tell whether the given values of sequence fields are lower than a row's, field by field, null lowest."""
+    """Return whether the given sequence values are lower than a row's, compared field by field, with null lowest."""
     for name in names:
         new, stored = given.get(name), old[places[name]]
         if new != stored:

@@ -61,7 +61,7 @@ def duration_histogram(meter: Meter, name: str, description: str) -> Histogram:
 def observed_counter(
     meter: Meter, name: str, unit: str, description: str, read: Callable[[], Iterable[tuple[int, Mapping[str, str]]]]
 ) -> None:
-    """Make a counter of which the SDK asks for all numbers, with their attributes, when it collects."""
+    """Make a counter whose numbers, with their attributes, the SDK requests when it collects."""
     from opentelemetry.metrics import Observation
 
     def observe(options: CallbackOptions) -> list[Observation]:

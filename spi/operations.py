@@ -89,7 +89,7 @@ class Otherwise(enum.Enum):
     SKIP = "skip"
     """It is left out, and its key is in the answer."""
     REPORT = "report"
-    """Likewise, of the only write of a call."""
+    """It is left out, and the answer reports it: for calls of one write."""
 
 
 class Judged(enum.Enum):

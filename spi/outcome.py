@@ -35,7 +35,7 @@ class RowWrite(NamedTuple):
     expected: Mapping[str, Value] = _NOTHING
     """The values that the row must have."""
     default: Mapping[str, Value] | None = None
-    """The row to start from where there is none and one must be."""
+    """The row that the write starts from if its key has none, and it needs one."""
     operand: Values | None = None
     """What a MERGE of a blind table adds up to, in place of kind and fields: see `Merger.absorb`."""
 
@@ -182,7 +182,7 @@ class Outcomes:
         return row
 
     def _plain(self, write: RowWrite) -> RowWrite:
-        """Return a MERGE of a table that does not merge as what it is."""
+        """Return the effect of a MERGE in a table without a merge engine: a change or a removal."""
         if write.effect is not Effect.MERGE or self._merges:
             return write
         return write._replace(effect=Effect.REMOVE if write.kind.retracts else Effect.CHANGE)

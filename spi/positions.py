@@ -69,5 +69,5 @@ class FeedPosition:
         if not isinstance(other, FeedPosition):
             return NotImplemented
         if self.feed != other.feed:
-            raise TypeError(f"{self} and {other} are positions of two feeds, and neither is before the other")
+            raise TypeError(f"cannot compare {self} with {other}: they are positions in different feeds")
         return self.version < other.version

@@ -22,7 +22,7 @@ __all__ = ["Projector", "RowRules"]
 
 Values: TypeAlias = Sequence[Value]
 Projector: TypeAlias = Callable[[Values], tuple[Value, ...]]
-"""Returns the values of some columns, given those of the columns that are stored for them."""
+"""Computes the values of columns from the values of their stored columns."""
 
 
 class RowRules:
@@ -92,7 +92,7 @@ class RowRules:
                 raise InvalidFieldError(self.spec.name, rule.field, reason)
 
     def expected(self, row: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the values that a row must have, by the fields that have them in stored rows."""
+        """Return the values that a row must have, by the names of the stored fields."""
         for name in row:
             self.refuse_order(name)
         expected: dict[str, Value] = {}
@@ -105,7 +105,7 @@ class RowRules:
         return expected
 
     def added(self, names: Iterable[str]) -> list[str]:
-        """Return the fields that `completed` adds to a row of some fields, in an order."""
+        """Return the fields that `completed` adds to a row with the given fields, in order."""
         known = {*names}
         added = [twin for name in [*known] if (twin := self.twins.get(name)) is not None and twin not in known]
         known.update(added)
@@ -217,7 +217,7 @@ class RowRules:
     # Reading
 
     def stored(self, columns: Iterable[str]) -> list[str]:
-        """Return the stored columns that give some columns, each once."""
+        """Return the stored columns from which columns are computed, each once."""
         return list(dict.fromkeys(map(self._stored, columns)))
 
     def _stored(self, name: str) -> str:
@@ -225,7 +225,7 @@ class RowRules:
         return self._stored(self._by_field[name].source) if name in self.computed else name
 
     def projector(self, stored: Sequence[str], columns: Iterable[str]) -> Projector:
-        """Return what makes values of some columns of those of the stored columns."""
+        """Return a function that computes values of columns from values of the stored columns."""
         places = {name: place for place, name in enumerate(stored)}
         parts = [self._part(name, places) for name in columns]
         return lambda values: tuple([part(values) for part in parts])

@@ -55,7 +55,7 @@ _ALL_NULL: Mapping[str, Value] = {}
 
 
 def _on_current_schema(operation: Callable[[RuledTable, Given], Result]) -> Callable[[RuledTable, Given], Result]:
-    """Make an operation that rejects its argument try again if a store finds that the table has other fields now."""
+    """Repeat an operation that rejected its argument, if the store finds that the table's fields have changed."""
 
     @wraps(operation)
     def run(table: RuledTable, given: Given) -> Result:
@@ -238,7 +238,7 @@ class RuledTable(StructuredTable):
         return self._table._write(writes._replace(rows=tuple(rows) if isinstance(writes.rows, tuple) else rows))
 
     def _before(self, rows: Iterable[object]) -> _Before | None:
-        """Return what knows the rows before the writes of a call, if one of these is checked against its row."""
+        """Return the rows before the writes of a call, if one of the writes is checked against its row."""
         given = [row for row in rows if isinstance(row, Mapping)]
         return _Before(self._table, self._rules, given) if any(map(self._rules.unsupported, given)) else None
 
@@ -361,7 +361,7 @@ class _Request:
 
 
 class _Before:
-    """The rows before each write of a call, for writes that are checked against fields which they do not name."""
+    """The row before each write of a call, for writes checked against fields that they do not name."""
 
     def __init__(self, table: StructuredTable, rules: RowRules, rows: Iterable[Mapping[str, Value]]) -> None:
         self._spec = rules.spec
@@ -373,7 +373,7 @@ class _Before:
         return self._rows.get(self._key(row))
 
     def note(self, row: Mapping[str, Value], before: Mapping[str, Value] | None) -> None:
-        """Note what a write of a call leaves."""
+        """Record the row that a write of a call leaves."""
         self._rows[self._key(row)] = {**(before or _ALL_NULL), **row}
 
     def remove(self, row: Mapping[str, Value]) -> None:

@@ -59,7 +59,7 @@ class SharedSnapshot(ABC):
 
     @abstractmethod
     def _plan_scan(self, request: PlanScan) -> ScanPlan:
-        """Do what `plan_scan` says."""
+        """Implement `plan_scan`."""
 
     @abstractmethod
     def close(self) -> None:

@@ -153,7 +153,7 @@ class TableSpecification:
         return cls(name, fields, key, indexed, kept)
 
     def evolve(self, **changes: Any) -> TableSpecification:  # noqa: ANN401 - the constructor's parameters
-        """Return the specification with other values of the named parameters; it is checked anew.
+        """Return the specification with other values of the named parameters, checked again.
 
         Raises
         ------
@@ -198,7 +198,7 @@ class TableSpecification:
         return self._by_name[name]
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether the table has a field of this name."""
+        """Return whether the table has a field of this name."""
         try:
             return name in self._by_name
         except TypeError:  # an unhashable object is not a name

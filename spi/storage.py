@@ -34,7 +34,7 @@ _ALL = Range()
 
 
 class Storage(Transactional, Signalling):
-    """One store. Safe to share between threads; a process forked from its own must connect anew."""
+    """One store. Safe to share between threads; a forked process must connect by itself."""
 
     @property
     @abstractmethod

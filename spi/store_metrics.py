@@ -64,7 +64,7 @@ class Counts:
         self._counts = {outcome: Count() for outcome in OUTCOMES}
 
     def counter(self, outcome: str) -> Callable[[], object]:
-        """Return the function that counts one. It is in C: no signal handler interrupts it, nor runs before it."""
+        """Return a function that counts one. It is in C, so that no signal handler interrupts it or runs before it."""
         return self._counts[outcome].up
 
     def read(self, outcome: str) -> int:
@@ -196,7 +196,7 @@ ENDING = (TransactionConflictError, StorageUnavailableError, CommitOutcomeUnknow
 
 
 def outcome_of(error: BaseException | None, *, committing: bool = False) -> str:
-    """Return how a transaction ended; `committing` tells whether its commit had begun."""
+    """Return how a transaction ended; `committing`: whether its commit had begun."""
     match error:
         case TransactionConflictError():
             return "conflicted"

@@ -78,7 +78,7 @@ class StructuredTable(Frames):
         self._write(RowWrites(UPSERT, (row,)))
 
     def upsert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """`upsert` of all rows, in their order; none of them if one is rejected."""
+        """`upsert` of all rows, in their order; all or nothing."""
         self._write_many(UPSERT_MANY, rows)
 
     def replace(self, row: Mapping[str, Value]) -> None:
@@ -86,7 +86,7 @@ class StructuredTable(Frames):
         self._write(RowWrites(REPLACE, (row,)))
 
     def replace_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """`replace` of all rows, in their order; none of them if one is rejected."""
+        """`replace` of all rows, in their order; all or nothing."""
         self._write_many(REPLACE_MANY, rows)
 
     def insert(self, row: Mapping[str, Value]) -> None:
@@ -100,7 +100,7 @@ class StructuredTable(Frames):
         self._write(RowWrites(INSERT, (row,)))
 
     def insert_many(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """`insert` of all rows, in their order; none of them if one is rejected.
+        """`insert` of all rows, in their order; all or nothing.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class StructuredTable(Frames):
         self._write_many(INSERT_MANY, rows)
 
     def apply_changes(self, changes: Iterable[Change | tuple[RowKind | str, Mapping[str, Value]]]) -> None:
-        """Merge changes into the table, in their order, as its merge engine says; none of them if one is rejected.
+        """Merge changes into the table, in their order, as its merge engine says; all or nothing.
 
         +I and +U add the row as `upsert` does, -U and -D retract it: without a merge engine they delete the row of the
         key, if there is one. In a table without a key, +I and +U put one row, and -U and -D take one equal row away, if
@@ -325,7 +325,7 @@ class StructuredTable(Frames):
         self._write(RowWrites(INCREMENT, ((key, field, amount),)))
 
     def increment_many(self, increments: Iterable[tuple[Key, str, int]]) -> None:
-        """`increment` of all keys, fields and amounts, in their order; none of them if one is rejected."""
+        """`increment` of all keys, fields and amounts, in their order; all or nothing."""
         self._write_many(INCREMENT_MANY, increments)
 
     def delete(self, key: Key) -> None:
@@ -333,7 +333,7 @@ class StructuredTable(Frames):
         self._write(RowWrites(DELETE, (key,)))
 
     def delete_many(self, keys: Iterable[Key]) -> None:
-        """`delete` of all keys, in their order; none of them if one is rejected.
+        """`delete` of all keys, in their order; all or nothing.
 
         A store overrides this if it has a shorter way than one call after the other.
         """
@@ -365,7 +365,7 @@ class StructuredTable(Frames):
     # What a backend implements. Arguments are checked there, against the schema that the operation meets.
 
     def _admit(self, operation: str) -> None:
-        """Raise if the table refuses a verb of many rows whatever they are, before the rows are consumed."""
+        """Raise if the table refuses a bulk verb whatever its rows are, before they are consumed."""
         return None
 
     @abstractmethod

@@ -68,7 +68,7 @@ class AggregateFunction(enum.StrEnum):
     BOOL_OR = "bool_or"
 
     def fits(self, kind: FieldType) -> bool:
-        """Tell whether fields of this type can be aggregated so."""
+        """Return whether fields of this type can be aggregated so."""
         return kind in _FITTING.get(self, frozenset(FieldType))
 
     @property
@@ -162,7 +162,7 @@ class TableOptions:
         return self.merge_engine is not MergeEngine.DEDUPLICATE or bool(self.sequence or self.soft_delete)
 
     def blind(self, value_fields: Sequence[Field]) -> bool:
-        """Tell whether merges of one row can be applied in any order, without an index: these need not conflict."""
+        """Return whether merges of one row can be applied in any order, without an index: these need not conflict."""
         return self.merge_engine is MergeEngine.AGGREGATION and all(
             one.type.width and self.functions[one.name].function in _BLIND for one in value_fields
         )

@@ -56,8 +56,8 @@ class Transaction(ABC):
     def position(self, table: str) -> FeedPosition:
         """Return the position of this transaction's snapshot in the change feed of a table.
 
-        The snapshot is exactly that version: what the feed has after it is what was committed after the snapshot. To be
-        called before `table`; positions of several tables may be asked for one after the other.
+        The snapshot is exactly that version: every later change in the feed was committed after the snapshot. Call it
+        before `table`, for as many tables as needed.
 
         Raises
         ------

@@ -111,12 +111,12 @@ class StorageUrl:
 
 
 def is_secret(parameter: str) -> bool:
-    """Tell whether a parameter or connection option of this name is a password or another secret."""
+    """Return whether a parameter or connection option of this name is a password or another secret."""
     return any(word in unquote(parameter).lower() for word in _SECRET_WORDS)
 
 
 def _hides_password(rest: str, query: str) -> bool:
-    """Tell whether the question mark before `query` belongs to a password, as no list of hosts precedes it."""
+    """Return whether the question mark before `query` belongs to a password, as no list of hosts precedes it."""
     authority = rest.partition("/")[0]
     if ":" not in authority or "@" in rest or "@" not in query:
         return False

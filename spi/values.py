@@ -48,10 +48,10 @@ def value_size(field: Field, value: Value) -> int:
 
 
 def is_storable(text: str) -> bool:
-    """Tell whether every store can hold a string: it has no NUL character and no lone surrogate."""
+    """Return whether every store can hold a string: it has no NUL character and no lone surrogate."""
     return "\0" not in text and not any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def is_nan(value: Value) -> bool:
-    """Tell whether a value is the float NaN, which equals itself in the contract."""
+    """Return whether a value is the float NaN, which equals itself in the contract."""
     return isinstance(value, float) and math.isnan(value)

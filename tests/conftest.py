@@ -6,7 +6,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Generator
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -91,6 +91,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"
+
+
 def pytest_report_header() -> list[str]:
     """Name the versions that a failure may depend on."""
     names = (
@@ -108,7 +115,7 @@ def pytest_report_header() -> list[str]:
     except (OSError, subprocess.CalledProcessError):
         java = "no java"
     return [
-        "drivers: " + ", ".join(f"{name} {version(name)}" for name in names),
+        "drivers: " + ", ".join(f"{name} {_version(name)}" for name in names),
         f"machine: {platform.system()} {platform.release()}, {os.cpu_count()} cores, {java}",
         f"chosen by: STRUCTABLE_TEST_ROTATION={ROTATION} STRUCTABLE_TEST_SEED={SEED}",
     ]

@@ -11,7 +11,16 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 NIGHTLY = ROOT / "tools" / "nightly.py"
 PARTS = runpy.run_path(str(NIGHTLY))["PARTS"]
-NO_SIZES = {"HBASE_URL", "HBASE_VERSION", "POSTGRESQL_URL", "ROTATION", "SEED", "SNAPSHOTS", "VARIANTS"}
+NO_SIZES = {
+    "HBASE_URL",
+    "HBASE_VERSION",
+    "POSTGRESQL_URL",
+    "POSTGRESQL_VERSION",
+    "ROTATION",
+    "SEED",
+    "SNAPSHOTS",
+    "VARIANTS",
+}
 """Variables that make no test longer, beside the seeds of single ones."""
 
 

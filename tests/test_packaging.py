@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import structable.spi
+from tests.page_code import blocks_of
 
 ROOT = Path(__file__).parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -60,6 +61,19 @@ def packed(source: Path, folder: Path) -> set[str]:
     subprocess.run([*pip_wheel, "--wheel-dir", str(folder), str(source)], check=True)
     (wheel,) = folder.glob("structable-*.whl")
     return {name for name in zipfile.ZipFile(wheel).namelist() if not name.startswith("structable-")}
+
+
+def test_first_pages_in_an_empty_environment(tmp_path: Path) -> None:
+    """As a reader does: an environment with what the pages name, and nothing else; their code as programs."""
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    install = [python, "-m", "pip", "install", "-q", "--constraint", ROOT / "constraints.txt", f"{ROOT}[leveldb,access]"]
+    subprocess.run(install, check=True)
+    for page in (ROOT / "README.md", ROOT / "docs" / "first-hour-service.md"):
+        blocks = [block.code for block in blocks_of(page.read_text(encoding="utf-8")) if block.language == "python"]
+        program = tmp_path / "program.py"
+        program.write_text("\n".join(blocks), encoding="utf-8")
+        subprocess.run([python, "-I", program], cwd=tmp_path, check=True)
 
 
 def test_version() -> None:

@@ -51,6 +51,7 @@ _WIDE = (
     "tests/joins/",
     "tests/metering/",
     "tests/migrations/",
+    "tests/versions/",
     *_ON_ONE_STORE,
 )
 """Where one test has many parameters, on every store."""

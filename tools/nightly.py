@@ -88,6 +88,11 @@ PARTS = {
         ["tests/spark", "--ignore=tests/spark/tpch"],
     ),
     "tpch": Part("TPC-H on ten times the rows, each query on each store", {"TPCH_SCALE": 0.1}, ["tests/spark/tpch"]),
+    "versions": Part(
+        "the suite on each named version of PostgreSQL and HBase, and tests of Spark on each of PySpark",
+        {"VERSION_SHARE": 1},
+        ["tests/versions"],
+    ),
 }
 _LONGEST = 6 * 3600
 """Seconds for one test, instead of minutes."""

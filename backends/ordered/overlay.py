@@ -157,7 +157,7 @@ class TableOverlay:
         return (raw_key in self._kept or not self._kept) and self.raw_value(raw_key) is None
 
     def know_absent(self, raw_keys: Iterable[bytes]) -> None:
-        """Take new keys as those of no rows of the snapshot, so that the commit does not look for them."""
+        """Record that the snapshot has no rows with these keys, so that the commit need not look them up."""
         self._kept.update(dict.fromkeys(raw_keys))
 
     def settle_increments(self) -> None:

@@ -86,7 +86,7 @@ class Held:
         self._storage.run(free)
 
     def check(self, tx: Transaction) -> None:
-        """Let the transaction commit only if it is still held then.
+        """Let the transaction commit only if the lease is still held at the commit.
 
         A takeover or a release that commits meanwhile makes the transaction end in a conflict.
 

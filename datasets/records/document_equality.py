@@ -13,7 +13,7 @@ from .plain_documents import members, tag_of
 __all__ = ["SEVERAL_TEXTS", "equal", "is_whole"]
 
 SEVERAL_TEXTS = (Decimal, dt.datetime, dt.time)
-"""Types of scalars of which equal values have different texts."""
+"""Scalar types whose equal values may have different texts."""
 
 
 def equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - JSON of any type
@@ -49,7 +49,7 @@ def equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - JSON of any type
 
 
 def is_whole(found: Any, read: Any) -> bool:  # noqa: ANN401 - JSON of any type
-    """Return whether a value that was read from JSON has all that the JSON has: its type ignored no member."""
+    """Return whether a value decoded from JSON has every member of the JSON: its type ignored none."""
     open_pairs = [(found, read)]
     while open_pairs:
         found, read = open_pairs.pop()

@@ -143,7 +143,7 @@ class RecordTable(Generic[R]):
         self._fitting = specification
 
     def _decode_other(self, row: Row) -> R:
-        """Return the record of a row of another class, of which `decode` takes rows from now on."""
+        """Return the record of a row of another row class, which `decode` expects from now on."""
         decode = self._decoders.get(type(row))
         if decode is None:
             decode = self.codec.decoder(type(row), tuple(row), self._decode_other)

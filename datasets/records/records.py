@@ -325,7 +325,7 @@ class Records(Generic[R]):
             self._storage.run(lambda transaction: write(transaction.table(name)))
 
     def _is_whole(self, table: StructuredTable) -> bool:
-        """Tell whether the table has no field but the class's."""
+        """Return whether the table has no field but the class's."""
         specification = table.specification
         self._definition.require(specification)
         return len(specification.fields) == len(self._codec.fields)

@@ -20,7 +20,7 @@ FORMAT = b"structable sealed value 1"
 
 
 class Sealed(NamedTuple):
-    """A sealed value, of which its text shows nothing.
+    """A sealed value, which its `repr` hides.
 
     Attributes
     ----------

@@ -40,7 +40,7 @@ class Capabilities(Dataset):
         operations.insert(CapabilityOperation(capability=capability, action=action, config=config))
 
     def finish(self, capability: str, status: str, *, at: dt.datetime | None = None) -> Capability:
-        """End the open operation: the capability has its configuration, and this status.
+        """End the open operation: the capability gets the operation's configuration, and this status.
 
         Raises
         ------
@@ -66,6 +66,6 @@ class Capabilities(Dataset):
         return self._context.records(CAPABILITY_OPERATIONS).get(capability)
 
     def enabled(self, capabilities: Iterable[str]) -> set[str]:
-        """Return those of the capabilities that are enabled."""
+        """Return the names among these whose capability is enabled."""
         found = self._context.records(CAPABILITIES).get_many([(name,) for name in capabilities])
         return {one.capability for one in found if one.status == ENABLED}

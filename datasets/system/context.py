@@ -125,7 +125,7 @@ class Context:
         return self.keys.current()[0]
 
     def member_of(self, namespace: str) -> None:
-        """Share the fence of a namespace, of which something becomes a member.
+        """Share the fence of a namespace to which something is added.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class Context:
         self._present.add(namespace)
 
     def no_member_of(self, namespace: str) -> None:
-        """Exclude the fence of a namespace, which goes: what becomes a member of it later is refused."""
+        """Hold the namespace's fence exclusively before its deletion; later additions to the namespace are rejected."""
         self.exclude(f"ns/{namespace}")
         self._present.discard(namespace)
 

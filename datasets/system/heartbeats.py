@@ -23,7 +23,7 @@ class Heartbeats(Dataset):
         self._context.records(HEARTBEATS).put(kept)
 
     def between(self, namespaces: Iterable[str], begin: dt.datetime, end: dt.datetime) -> dict[RunRef, Run]:
-        """Return the newest record of each run that beat in the minutes from that of `begin` to before `end`."""
+        """Return the newest record of each run with a heartbeat from the minute of `begin` until before `end`."""
         begin, end = _minute(self._context.now(begin)), self._context.now(end)
         found: dict[RunRef, Run] = {}
         for namespace in namespaces:

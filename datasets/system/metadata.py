@@ -58,7 +58,7 @@ class MetadataSets(Dataset):
         return after
 
     def add_tags(self, entity: str, scope: MetadataScope, tags: Iterable[str]) -> Metadata:
-        """Add tags to those of the entity, and return its metadata."""
+        """Add tags to the entity, and return its metadata."""
         before = self.get(entity, scope)
         return self.set(
             entity,
@@ -68,7 +68,7 @@ class MetadataSets(Dataset):
         )
 
     def remove(self, entity: str, scope: MetadataScope) -> None:
-        """Remove all metadata of an entity in a scope, and its terms; the generation begins anew."""
+        """Remove all metadata of an entity in a scope, and its terms; the generation starts over."""
         before = self.get(entity, scope)
         if before is not None:
             self._change(before, None)

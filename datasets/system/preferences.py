@@ -35,7 +35,7 @@ class Preferences:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Resolved:
-    """The preferences that hold at a scope: its own, and those of the scopes above.
+    """The preferences that hold at a scope: its own, and those inherited from the scopes above.
 
     Parameters
     ----------

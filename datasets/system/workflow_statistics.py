@@ -129,7 +129,7 @@ class WorkflowStatistics(Dataset):
         return [] if place is None else rows[max(0, place - count) : place + count + 1]
 
     def _versions(self, ref: ProgramRef) -> list[str]:
-        """Return the versions of which runs were recorded, each found by a seek."""
+        """Return the versions with recorded runs, each found by a seek."""
         records = self._context.records(WORKFLOW_STATISTICS)
         prefix = (ref.namespace, ref.application)
         found: list[str] = []

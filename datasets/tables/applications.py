@@ -48,7 +48,7 @@ class ApplicationVersion(Record):
 
 
 class ApplicationEdit(Record):
-    """The version that a deployment made; the order of `ordinal` is that of the deployments."""
+    """The version that a deployment made; `ordinal` counts the deployments in their order."""
 
     namespace: str
     application: str

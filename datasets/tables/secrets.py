@@ -22,7 +22,7 @@ __all__ = [
 
 
 class _Sealed(Record):
-    """A record with a sealed value, of which its text shows nothing."""
+    """A record with a sealed value, which its `repr` hides."""
 
     def __repr__(self) -> str:
         return f"<sealed {type(self).__name__}>"

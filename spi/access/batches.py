@@ -33,7 +33,7 @@ class Batch(ABC):
 
     @abstractmethod
     def add(self, kind: Kind, key: Hashable, payload: object, caller: Caller) -> None:
-        """Add an operation, after all those of its key."""
+        """Add an operation after all earlier operations of its key."""
 
     def rounds(self) -> list[dict[Kind, list[Step]]]:
         """Return the steps in rounds, by kind: each key at most once in a round, its steps in order."""

@@ -46,7 +46,7 @@ class Caller:
 
 
 class WriteCaller(Caller):
-    """The future end of one write.
+    """The result of one write, as a future.
 
     Parameters
     ----------
@@ -133,5 +133,5 @@ def fail_all(callers: Iterable[Caller], error: BaseException) -> None:
 
 
 def _is_seen(future: asyncio.Future[object]) -> bool:
-    """Tell, as asyncio's own log does, whether anybody has looked at a future's error; a cancelled one shows none."""
+    """Return whether the future's error was retrieved, by asyncio's own flag; false for a cancelled future."""
     return not future.cancelled() and not future._log_traceback

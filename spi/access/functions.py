@@ -39,7 +39,7 @@ class TableReadFunction(ABC, Generic[K, V]):
         return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
     def is_retriable(self, error: BaseException) -> bool:
-        """Tell whether a call that failed with this error may succeed when it is made again; by default not."""
+        """Return whether a call that failed with this error may succeed when it is made again; by default not."""
         return False
 
     async def open(self) -> None:
@@ -82,9 +82,9 @@ class TableWriteFunction(ABC, Generic[K, V]):
         raise UnsupportedOperationError(f"{type(self).__name__} has no function update")
 
     async def update_many(self, pairs: list[tuple[K, Mapping[str, Value]]]) -> Iterable[K]:
-        """Change parts of values, and return the keys without one; else each is changed by `update`, all at once.
+        """Change parts of values, and return the keys without a value; by default by `update` of all at once.
 
-        One that raises RecordNotFoundError has applied nothing, and is followed by one `update` for each key.
+        An override that raises RecordNotFoundError must have applied nothing; an `update` of each key follows.
         """
 
         async def is_missing(key: K, changes: Mapping[str, Value]) -> bool:
@@ -108,7 +108,7 @@ class TableWriteFunction(ABC, Generic[K, V]):
         await all_of([self.delete(key) for key in keys])
 
     def is_retriable(self, error: BaseException) -> bool:
-        """Tell whether a call that failed with this error may succeed when it is made again; by default not."""
+        """Return whether a call that failed with this error may succeed when it is made again; by default not."""
         return False
 
     async def open(self) -> None:

@@ -80,7 +80,7 @@ class Layers:
             self._batcher.send()
 
     async def flush(self, ends: list[asyncio.Future[None]]) -> None:
-        """Wait for turns, and raise the first failure of a write that nobody has seen."""
+        """Wait for turns, and raise the first failure of a write that no caller has seen."""
         if ends:
             await asyncio.wait(ends)
         await asyncio.sleep(0)  # callers that await their results look at them first

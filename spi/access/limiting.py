@@ -72,7 +72,7 @@ class _Bucket:
         self._order = asyncio.Lock()
 
     async def take(self, amount: float) -> bool:
-        """Take credits, and return whether that took waiting."""
+        """Take credits, and return whether the call had to wait for them."""
         waited = self._order.locked()
         async with self._order:
             while amount > 0:

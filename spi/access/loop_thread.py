@@ -136,7 +136,7 @@ class LoopThread:
             self._thread.join()
 
     def _submit(self, action: Callable[[], object]) -> bool:
-        """Have something done on the loop, in order, and return whether that is still possible."""
+        """Schedule a call on the loop, in order, and return whether the loop still takes calls."""
         with self._gate:
             if self._ended:
                 return False

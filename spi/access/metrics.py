@@ -121,7 +121,7 @@ class Instruments:
             self._misses.add(rows, self._with("get"))
 
     def default(self, outcome: Literal["put", "lost"]) -> None:
-        """Report a default that an update of an absent row brought along."""
+        """Report that an update found no row and applied its default, or lost that race."""
         if self.enabled:
             self._defaults.add(1, self._with("update", outcome))
 

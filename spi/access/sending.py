@@ -186,7 +186,7 @@ async def _acknowledged(
 
 
 def _watch(writing: asyncio.Future[None]) -> None:
-    """Be a callback of a write, which tells `flush` that its error will be looked at."""
+    """Mark the error of a write as handled for `flush`, by being a callback of the write that does nothing."""
 
 
 def _reader(messages: AsyncIterable[M] | Iterable[M]) -> Callable[[], asyncio.Future[M]]:

@@ -29,11 +29,10 @@ class Checked(NamedTuple):
 
 
 class Source(ABC):
-    """What a table's calls come to.
+    """The system behind an `AsyncTable`.
 
-    Keys are those that `key_of` returned, payloads those of `checked`. The methods that do I/O raise nothing: their
-    awaitables do. None of the lists is empty or has a key twice, but those of updates and upserts where `repeats_keys`
-    is true.
+    Keys come from `key_of`, payloads from `checked`. The methods that do I/O raise nothing: their awaitables do. Lists
+    are never empty. Only updates and upserts may receive a key twice, and only if `repeats_keys` is true.
     """
 
     name: str
@@ -81,7 +80,7 @@ class Source(ABC):
 
     @abstractmethod
     def is_retriable(self, kind: Kind, error: BaseException) -> bool:
-        """Tell whether a call that failed with this error may succeed when it is made again."""
+        """Return whether a call that failed with this error may succeed when it is made again."""
 
     @abstractmethod
     def look(self) -> None:

@@ -74,7 +74,7 @@ def _is_never_plain(value: Any) -> bool:  # noqa: ANN401
 
 
 class _NamedKey(tuple[Value, ...]):
-    """A key that was given by the names of its fields: a table that was created anew may have them in another order."""
+    """A key given by the names of its fields: a table that was dropped and made again may have another order."""
 
     names: tuple[str, ...]
 
@@ -90,9 +90,9 @@ def _for_store(key: Hashable) -> Key | dict[str, Value]:
 class StructuredSource(Source):
     """Calls the auto-commit view of a table in threads of its own.
 
-    Keys are tuples in key order, payloads rows with their keys, all checked by the schema of the last look at it. Only
-    the store knows the current one: it judges a row that does not fit, alone, and if it takes the row, the schema is
-    looked at again.
+    Keys are tuples in key order, payloads rows with their keys, all checked against the schema that was read last.
+    Only the store knows the current schema: a row that does not fit is sent alone, and if the store accepts it, the
+    schema is read again.
     """
 
     readable = True

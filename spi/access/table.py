@@ -149,7 +149,7 @@ class AsyncTable(TableVerbs[K], Generic[K, V]):
         return self._layers.write("update", checked_key, self._source.checked("update", checked_key, changes, default))
 
     def update_many(self, pairs: Iterable[tuple[K, UpdateMessage]]) -> asyncio.Future[list[K]]:
-        """`update` of all pairs; return the missing keys, of which an update without a default was skipped, each once.
+        """`update` of all pairs; return each key once whose update found no row, had no default, and was skipped.
 
         Raises
         ------
@@ -285,7 +285,7 @@ class AsyncTable(TableVerbs[K], Generic[K, V]):
             raise UnsupportedOperationError(f"table {self.name!r} is one of functions: it has no upsert")
 
     def _send_batch(self) -> None:
-        """Send an open batch that waits for more operations however long it takes."""
+        """Send the open batch if it waits for more operations without a time limit."""
         if self._layers.waits_for_more:
             self._layers.send()
 

@@ -1,4 +1,4 @@
-"""`TableVerbs`: the calls of a table for services that only a StructuredTable has, beside those of keys and values."""
+"""`TableVerbs`: the calls of a table for services that need a StructuredTable, not only keys and values."""
 
 from __future__ import annotations
 

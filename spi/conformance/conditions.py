@@ -46,7 +46,7 @@ def rank(value: Value) -> Any:  # noqa: ANN401 - comparable within one field
 
 
 def equals(one: Value, other: Value) -> bool:
-    """Tell whether two values of one field, not null, are equal."""
+    """Return whether two values of one field, not null, are equal."""
     return bool(rank(one) == rank(other))
 
 

@@ -216,7 +216,7 @@ class FeedRetentionRules(FeedCase):
 
 
 def _has_changes(storage: Storage) -> bool:
-    """Tell whether a feed has changes, or had until they expired while they were read."""
+    """Return whether a feed has changes, or had until they expired while they were read."""
     try:
         return bool(read_between(storage, "items"))
     except ChangesLostError:

@@ -114,7 +114,7 @@ class ModelTransaction:
         )
 
     def verdict(self) -> Verdict:
-        """Tell whether a commit now would conflict; SERIALIZABLE may, whenever anything was committed since."""
+        """Return whether a commit now would conflict; SERIALIZABLE may, whenever anything was committed since."""
         later = self.model.commits[self.since :]
         found = Verdict.MAY if later and self.isolation is Isolation.SERIALIZABLE else Verdict.NO
         for written in later:
@@ -310,7 +310,7 @@ def nulls_first(name: str) -> Callable[[Record], tuple[Any, ...]]:
 
 
 def inside(key: Key, range_: Range) -> bool:
-    """Tell whether a key is in a range whose bounds are tuples: as many fields as a bound has are compared."""
+    """Return whether a key is in a range whose bounds are tuples: as many fields as a bound has are compared."""
     begin, end = range_.begin, range_.end
     if isinstance(begin, tuple):
         head = key[: len(begin)]

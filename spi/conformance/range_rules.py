@@ -35,13 +35,13 @@ BOUNDS: list[Key] = [
 
 
 def starts_at(key: Key, bound: Key, inclusive: bool) -> bool:
-    """Tell whether a key lies behind the begin of a range: only as many fields as the bound has are compared."""
+    """Return whether a key lies behind the begin of a range: only as many fields as the bound has are compared."""
     head = key[: len(bound)]
     return head >= bound if inclusive else head > bound
 
 
 def ends_at(key: Key, bound: Key, inclusive: bool) -> bool:
-    """Tell whether a key lies before the end of a range."""
+    """Return whether a key lies before the end of a range."""
     head = key[: len(bound)]
     return head <= bound if inclusive else head < bound
 

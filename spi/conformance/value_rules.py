@@ -36,7 +36,7 @@ def read_row(table: StructuredTable, key: tuple[Value, ...]) -> Row:
 
 
 def same(one: Value, other: Value) -> bool:
-    """Tell whether two values are the same, in type and value; NaN is NaN."""
+    """Return whether two values are the same, in type and value; NaN is NaN."""
     if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
         return math.isnan(other)
     return type(one) is type(other) and one == other

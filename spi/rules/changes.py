@@ -76,7 +76,7 @@ def check_default(spec: TableSpecification, row: Mapping[str, Value], default: M
 def check_updates(
     spec: TableSpecification, updates: object, default: Mapping[str, Value] | None
 ) -> list[tuple[dict[str, Value], dict[str, Value] | None]]:
-    """Return the checked updates of `update_many`, in their order, each with the row that it puts for an absent one.
+    """Return the checked updates of `update_many`, in their order, each with the row to insert if its key has none.
 
     Raises
     ------

@@ -82,7 +82,7 @@ def check_staged_columns(job: WriteJob, key: Sequence[str], names: Sequence[str]
 
 
 def last_attempts(job: WriteJob, staged: Iterable[StagedWrite]) -> list[StagedWrite]:
-    """Return the attempts that count, the last one given of each partition, in the order of partitions.
+    """Return the attempts that count, in the order of partitions: the last one given for each partition.
 
     Raises
     ------

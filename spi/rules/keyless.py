@@ -31,7 +31,7 @@ __all__ = [
 
 DIGEST_BYTES = 16
 _KEYLESS = frozenset({"insert", "insert_many", "apply_changes", "delete_all"})
-"""The verbs of tables without a key, beside those that scan."""
+"""The verbs of tables without a key, apart from scans."""
 _CLOCK = struct.Struct(">Q")
 _DOUBLE = struct.Struct(">d")
 
@@ -107,7 +107,7 @@ def new_id(spec: TableSpecification, row: Mapping[str, Value]) -> bytes:
 
 
 def new_ids(spec: TableSpecification, rows: Sequence[Mapping[str, Value]]) -> list[bytes]:
-    """Return new hidden keys of checked rows, see `new_id`; those of an append-only table are not looked at."""
+    """Return new hidden keys for checked rows, see `new_id`; rows of an append-only table are not inspected."""
     clock, random = _CLOCK.pack(time.time_ns()), os.urandom(8 * len(rows))
     unique = [clock + random[start : start + 8] for start in range(0, len(random), 8)]
     if spec.table_options.append_only:

@@ -126,7 +126,7 @@ def check_row_size(spec: TableSpecification, row: Mapping[str, Value]) -> None:
 
 
 def check_index_sizes(spec: TableSpecification, key_size: int, sizes: Mapping[str, int]) -> None:
-    """Check the limits of indexed values beside a key, all given in bytes by `value_size`.
+    """Check the limits of a key together with indexed values, all given in bytes by `value_size`.
 
     Raises
     ------

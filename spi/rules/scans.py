@@ -106,7 +106,7 @@ class ScanRequest:
 
     @property
     def conjuncts(self) -> tuple[Filter, ...]:
-        """Conditions all of which must be true."""
+        """Conditions that must all be true."""
         if isinstance(self.where, And):
             return self.where.parts
         return () if self.where is None else (self.where,)

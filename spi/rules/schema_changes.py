@@ -229,7 +229,7 @@ def _united(ours: Sequence[str], wanted: Sequence[str]) -> Sequence[str]:
 
 
 def _fixed(spec: TableSpecification, other: TableSpecification) -> TableOptions:
-    """Return what must be equal in the options of both: not what concerns feeds, or fields that one of them lacks."""
+    """Return the options that must be equal in both: all but options of feeds, and of fields that one of them lacks."""
     default = TableOptions()
     functions = {name: one for name, one in spec.table_options.functions.items() if name in other}
     return replace(
@@ -256,7 +256,7 @@ def _merged_options(before: TableSpecification, wanted: TableSpecification) -> d
 
 
 def holds_values_of(after: TableSpecification, before: TableSpecification) -> bool:
-    """Tell whether keys and values checked for a table `before` are right for another, as far as it has their fields.
+    """Return whether keys and values checked for a table `before` are right for another, as far as it has their fields.
 
     Integers may be wider. What was checked for a FLOAT was rounded, and is not what a DOUBLE would have.
     """

@@ -1,19 +1,25 @@
-"""The example of docs/cli.md shows what really happens."""
+"""The sessions of docs/cli.md and of the first hour of operations show what really happens."""
 
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "cli.md"
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<content>.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (?P<command>.*\n(?:> .*\n)*)(?P<output>(?:(?![$>] ).*\n)*)", re.MULTILINE)
 
 
-def test_example_shows_what_happens(tmp_path: Path) -> None:
-    blocks = [(match["language"], match["content"]) for match in BLOCK.finditer(DOCUMENTATION.read_text("utf-8"))]
-    (tmp_path / "runs.toml").write_text("".join(content for language, content in blocks if language == "toml"))
+@pytest.mark.parametrize("page", ["cli", "first-hour-operations"])
+def test_example_shows_what_happens(page: str, tmp_path: Path) -> None:
+    text = (DOCS / f"{page}.md").read_text("utf-8")
+    blocks = [(match["language"], match["content"]) for match in BLOCK.finditer(text)]
+    specification = "".join(content for language, content in blocks if language == "toml")
+    (tmp_path / f"{tomllib.loads(specification)['name']}.toml").write_text(specification)
     script = 'structable() { "$PYTHON" -m structable.cli "$@"; }\n'
     expected = ""
     for match in COMMAND.finditer("".join(content for language, content in blocks if language == "console")):

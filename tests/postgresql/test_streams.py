@@ -28,7 +28,8 @@ from structable.spi.arrow import rows_to_batches
 
 from .support.fixtures import StartServer
 from .support.proxy import Cut, Proxy, statement
-from .support.server import Server, find_binaries
+from .support.binaries import find_binaries
+from .support.server import Server
 from .support.shared import Schema
 
 ITEMS = TableSpecification("items", [Field.long("id"), Field.long("n")], ["id"])

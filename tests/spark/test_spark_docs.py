@@ -81,3 +81,9 @@ def test_pipelines_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(SparkSession, "_instantiatedSession", spark.newSession())
     run_blocks(page, blocks)
+
+
+def test_first_hour(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = ROOT / "docs" / "first-hour-spark.md"
+    monkeypatch.chdir(tmp_path)
+    run_blocks(page, blocks_for_spark(page.read_text(encoding="utf-8")))

@@ -34,8 +34,8 @@ _MOST_ROWS = 4_096
 """Limit of rows for a transaction that lists them; a larger one lists their spaces."""
 _MOST_ENDED = 16
 _ALL_BYTES, _LEAST_BYTES, _MOST_BYTES = 64 << 10, 256, 8 << 10
-"""Of ended transactions in the lists of all processes together, and the bounds of the share of one process. Open
-transactions of a process take at most the first of these; beyond it they list spaces instead of rows."""
+"""Byte budget for ended transactions over the lists of all processes, and the least and most that one process may use.
+Open transactions of a process take at most the first of these; beyond it they list spaces instead of rows."""
 _BYTES_OF_A_ROW = 4 << 10
 """Bytes of lists that take as long to read as one row takes to be read back."""
 _READ_BACK_ALL = 8

@@ -1,7 +1,8 @@
-"""What a fork leaves of LevelDB: not its thread, which the library believes to run.
+"""A fork does not copy LevelDB's compaction thread, but the library in the child still believes that it runs.
 
-LevelDB compacts in one thread of the process, started when it is first needed: a process that is forked later would
-wait for its first compaction for ever. It also keeps a table of the databases that are open, which stays as it was.
+LevelDB compacts in one thread of the process, started when it is first needed: a process forked later would wait
+forever for its first compaction. The library's table of open databases is copied as well, although the child has none
+of them open.
 """
 
 from __future__ import annotations

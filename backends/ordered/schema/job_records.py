@@ -84,7 +84,7 @@ class JobRecord:
         return {stream_key(self.table, self.stream): record.encode()}
 
     def once_whole(self) -> bytes | None:
-        """Return the encoded record of a decided job whose rows are all in place: none of a batch, see `outcome`."""
+        """Return the encoded record of a job whose rows are all applied; None for a batch, which `outcome` records."""
         return None if self.stream is not None else self.becoming("committed").encode()
 
     def encode(self) -> bytes:

@@ -20,9 +20,9 @@ _SENT = struct.Struct("=200xQ")  # tcpi_bytes_sent, since Linux 4.19
 class ServerTally(Tally):
     """The numbers of one connection; opening it is one round trip.
 
-    libpq does not tell how many bytes it moves, and Linux does: with those of TLS, and those sent again. Nobody does
-    for sockets of other systems, and for those in the file system. When libpq has closed a connection that was lost,
-    what it moved since `count_bytes` was called last is not counted.
+    libpq does not report transferred bytes. On Linux TCP_INFO does, including TLS overhead and retransmissions; on
+    other systems, and for Unix sockets, the number is unknown. When libpq has closed a lost connection, the bytes since
+    the last call of `count_bytes` are not counted.
     """
 
     __slots__ = ("_has_bytes",)

@@ -161,7 +161,7 @@ def increment_batch(
 
 
 def _groups(binding: TableBinding, rows: Sequence[Given]) -> dict[tuple[str, ...], dict[Pieces, EncodedRow]]:
-    """Return rows by their fields and their keys; those of one key are one row."""
+    """Group rows by the fields they name, then by key; rows with equal keys are merged."""
     alike = _alike(binding, rows)
     if alike is not None:
         return alike

@@ -1,9 +1,10 @@
-"""Receipts: rows that tell whether a transaction was committed which began and ended in one round trip.
+"""Receipts record the commit of transactions that begin and commit in a single round trip.
 
-The number of such a transaction is not known before its commit is sent, so that a commit whose answer is lost could not
-be looked up. Its receipt can: a key of the client's choice, which the transaction inserts into the table
-`_structable_receipts`. A look-up inserts the same key, marked as refused, so that a transaction which has not committed
-by then never can. A connection deletes its older receipts now and then; those of lost ones go after a week.
+The server's number of such a transaction is unknown until its commit is answered, so a commit whose answer is lost
+cannot be looked up by it. The receipt can be: its key is chosen by the client, and the transaction inserts it into the
+table `_structable_receipts`. A look-up inserts the same key, marked as refused, so that a transaction that has not
+committed by then never will. A connection deletes its older receipts from time to time; receipts of lost connections
+are deleted after a week.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def shared_server(folder: Path) -> Iterator[Place]:
         if urlsplit(given).scheme != "hbase" or urlsplit(given).path.strip("/"):
             raise NoServerError(f"{URL_VARIABLE} is {given!r}; hbase://host:port, without a prefix, would be right")
         yield Place(given)
-    elif containers_run():
+    elif jars.VERSION_VARIABLE not in os.environ and containers_run():
         with running_container() as address:
             yield Place(address)
     elif (lack := jars.missing()) is None:

@@ -14,7 +14,8 @@ import pytest
 from tests.servers.availability import NoServerError, unavailable
 
 from . import pgbouncer
-from .server import MINIMUM, Server, find_binaries
+from .binaries import MINIMUM, find_binaries
+from .server import Server
 from .shared import Place, Schema, fresh_schema, shared_server
 
 __all__ = [

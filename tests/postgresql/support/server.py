@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import secrets
 import signal
 import subprocess
@@ -21,10 +20,9 @@ from typing import Self
 from tests.servers.held import HeldServer, run_in_foreground
 from tests.servers.processes import HOST, ServerFailedError, children, end_and_wait, free_port
 
-__all__ = ["DATABASE", "MINIMUM", "ROLE", "Server", "ServerFailedError", "find_binaries", "server_user"]
+from .binaries import MINIMUM, find_binaries
 
-MINIMUM = 14
-"""The oldest major version that structable works with."""
+__all__ = ["DATABASE", "ROLE", "Server", "ServerFailedError", "server_user"]
 
 ROLE = "app"
 """The role of the tests: no superuser; owns the database."""
@@ -45,24 +43,6 @@ _SETTINGS = {
     "log_line_prefix": "%m [%p] %a ",
     "log_statement": "none",
 }
-
-
-def find_binaries() -> Path | None:
-    """Return the folder of the newest server binaries that are new enough, or None.
-
-    It looks for `initdb`, `pg_ctl` and `postgres` in PATH and in Debian's /usr/lib/postgresql/VERSION/bin.
-    """
-    places = [*map(Path, os.get_exec_path()), *Path("/usr/lib/postgresql").glob("*/bin")]
-    found: dict[Path, int] = {}
-    for place in places:
-        if all(os.access(place / name, os.X_OK) for name in ("initdb", "pg_ctl", "postgres")):
-            # Links would lead initdb away from its share folder.
-            folder = (place / "postgres").resolve().parent
-            says = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False)
-            version = re.search(r"(\d+)", says.stdout)
-            if version is not None and int(version[1]) >= MINIMUM:
-                found[folder] = int(version[1])
-    return max(found, key=lambda folder: found[folder], default=None)
 
 
 class Server(HeldServer):

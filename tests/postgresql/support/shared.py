@@ -17,7 +17,8 @@ from tests.servers.availability import NoServerError, containers_run
 from tests.servers.held import joined_or_created
 from tests.servers.revival import require_alive, require_reachable
 
-from .server import MINIMUM, Server, find_binaries
+from .binaries import MINIMUM, VERSION_VARIABLE, find_binaries
+from .server import Server
 
 __all__ = ["URL_VARIABLE", "NoServerError", "Place", "Schema", "fresh_schema", "shared_server"]
 
@@ -69,7 +70,7 @@ def shared_server(folder: Path) -> Iterator[Place]:
     given = os.environ.get(URL_VARIABLE)
     if given:
         yield Place(given)
-    elif containers_run():
+    elif VERSION_VARIABLE not in os.environ and containers_run():
         with _container() as conninfo:
             yield Place(conninfo)
     elif find_binaries() is not None:
