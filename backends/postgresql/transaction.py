@@ -49,7 +49,7 @@ class PostgreSQLTransaction(Transaction):
             made = RecordingTable if binding.takes_input else PostgreSQLTable
             plain = made(tx, binding)
             tx.join(name, plain)
-            table = plain if binding.rules is None else RuledPostgreSQLTable(plain, binding.rules)
+            table = plain if binding.rules is None else RuledPostgreSQLTable(plain, binding.rules, self)
             self._tables[name] = table
         return table
 
