@@ -7,7 +7,6 @@ revision it is of. docs/migrations.md is the guide.
 from __future__ import annotations
 
 from .autogenerate import Differences, differences
-from .backfill import Mapper
 from .background import Background
 from .errors import (
     IrreversibleError,
@@ -25,6 +24,7 @@ from .folder import Folder, Revision
 from .migrator import Migrator
 from .plans import PlannedOperation, PlannedRevision
 from .recorder import Recorder
+from .runner_scope import Mapper
 from .schema import Schema
 from .states import State
 from .status import RevisionStatus

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from structable.spi import Derived, Field, Renamed, Storage, TableNotFoundError, TableSpecification
+from structable.spi import Derived, Field, FieldRule, Renamed, Storage, TableNotFoundError, TableSpecification
 from structable.spi.fields import widens
 
 from .errors import RevisionError
@@ -113,6 +113,7 @@ class _Dropped:
         self._fields: set[tuple[str, str]] = set()
         self._indexes: set[tuple[str, str]] = set()
         self._rules: set[tuple[str, str]] = set()
+        self._renamed: dict[tuple[str, str], str] = {}
         for row in sorted(rows, key=lambda row: row.number):
             for operation in row.operations.up:  # what is added again is there again
                 match operation:
@@ -133,8 +134,9 @@ class _Dropped:
                         self.tables.add(table)
                     case DropField(table, name):
                         self._fields.add((table, name))
-                    case RenameField(table, old, _):
+                    case RenameField(table, old, new):
                         self._fields.add((table, old))
+                        self._renamed[table, old] = new
                     case DropIndex(table, name):
                         self._indexes.add((table, name))
                     case DropRule(table, name):
@@ -143,20 +145,23 @@ class _Dropped:
     def without(self, spec: TableSpecification) -> TableSpecification:
         """Return a table without what contracts take away."""
         gone = {name for name in spec.field_names if (spec.name, name) in self._fields}
-        rules = [
-            rule
-            for rule in spec.rules
-            if not (isinstance(rule, Renamed) and (rule.old in gone or rule.new in gone))
-            and not (isinstance(rule, Derived) and (rule.field in gone or (spec.name, rule.field) in self._rules))
-        ]
+        rules: list[FieldRule] = []
+        for rule in spec.rules:
+            match rule:
+                case Renamed(old, new) if old in gone or new in gone:
+                    continue
+                case Derived(field, source) if field in gone or (spec.name, field) in self._rules:
+                    continue
+                case Derived(_, source) if source in gone:
+                    known = self._renamed.get((spec.name, source))
+                    if known is None or known in gone:
+                        continue
+                    rule = replace(rule, source=known)
+            rules.append(rule)
         return spec.evolve(
             fields=[one for one in spec.fields if one.name not in gone],
             indexes=[name for name in spec.indexes if name not in gone and (spec.name, name) not in self._indexes],
-            rules=[
-                Derived(rule.field, rule.source, rule.function, rule.ready) if isinstance(rule, Derived) else rule
-                for rule in rules
-                if not (isinstance(rule, Derived) and rule.source in gone)
-            ],
+            rules=rules,
         )
 
 
@@ -184,7 +189,7 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
     if {**before.options, **wanted.options} != dict(before.options):
         raise RevisionError(f"table {name!r} has the options {dict(before.options)!r}; no revision changes options")
     rules = {rule.field: rule for rule in wanted.rules if isinstance(rule, Derived)}
-    present = {rule.field for rule in before.rules if isinstance(rule, Derived)}
+    present = {rule.field: rule for rule in before.rules if isinstance(rule, Derived)}
     renames = {rule.new: rule.old for rule in wanted.rules if isinstance(rule, Renamed)}
     added: list[Field] = []
     for one in wanted.fields:
@@ -207,6 +212,12 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
             )
         if rule is not None and one.name not in present:
             found.up.append(AddField(name, one, rule.function, rule.source))
+        elif rule is not None and replace(rule, ready=True) != replace(present[one.name], ready=True):
+            kept = present[one.name]
+            raise RevisionError(
+                f"table {name!r}: {one.name!r} is {kept.function!r} of {kept.source!r} and cannot become "
+                f"{rule.function!r} of {rule.source!r}; add a field of another name"
+            )
     found.up += [AddIndex(name, one) for one in wanted.indexes if one not in before.indexes]
     gone = [one for one in before.fields if one.name not in wanted]
     found.contract += [DropIndex(name, one) for one in before.indexes if one not in wanted.indexes and one in wanted]

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
 import uuid
-from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from pathlib import Path
-from typing import TypeAlias
 
-from structable.spi import Range, TableNotFoundError, Transaction, Value
+from structable.spi import Range, TableNotFoundError, Transaction
 
-from .batches import INDEX_PART
-from .clocks import Clocks
+from .batches import TaskKey, task_of
 from .errors import MigrationError
 from .fills import Fill
 from .history import History
-from .lease import RunnerLease, check_epoch
+from .lease import check_epoch
 from .part_filler import Filling, PartFiller
 from .parts import Part, cut
-from .throttle import Throttle
+from .runner_scope import RunnerScope
 from .verification import Verified, verify
 
-__all__ = ["Backfill", "Mapper", "Stopped"]
-
-Mapper: TypeAlias = Callable[[Callable[[int], int], Iterable[int]], Iterable[int]]
-"""Calls a function with each number, like `map`, in any order, anywhere; the function is picklable."""
+__all__ = ["Backfill", "Stopped"]
 
 
 class Stopped(MigrationError):
@@ -38,40 +30,16 @@ class Backfill:
 
     Parameters
     ----------
-    history : History
-        The store.
-    lease : RunnerLease
-        The runner's.
-    clocks : Clocks
-        The clocks.
-    folder : Path
-        The folder of revisions.
-    throttle : Throttle
-        The limits.
-    mapper : callable or None
-        Fills parts elsewhere; None: threads of this process do.
-    ended : Event
-        Ends a fill after the batches that run.
+    scope : RunnerScope
+        What it works with.
     """
 
-    def __init__(
-        self,
-        history: History,
-        lease: RunnerLease,
-        clocks: Clocks,
-        folder: Path,
-        throttle: Throttle,
-        mapper: Mapper | None,
-        ended: threading.Event,
-    ) -> None:
-        self._history = history
-        self._storage = history.storage
-        self._lease = lease
-        self._clocks = clocks
-        self._folder = folder
-        self._throttle = throttle
-        self._mapper = mapper
-        self._ended = ended
+    def __init__(self, scope: RunnerScope) -> None:
+        self._scope = scope
+        self._history = scope.history
+        self._storage = scope.history.storage
+        self._lease = scope.lease
+        self._ended = scope.ended
 
     def fill(self, revision: int, operation: int, fill: Fill) -> None:
         """Fill what is not filled yet.
@@ -85,14 +53,14 @@ class Backfill:
         waiting = [number for number, done in parts if not done]
         if not waiting:
             return
-        filling = Filling(self._history, fill, self._throttle, self._clocks.clock)
+        filling = Filling(self._history, fill, self._scope.throttle, self._scope.clocks.clock)
         filling.ended = self._ended
         name = uuid.uuid4().hex
-        filler = PartFiller.of(name, filling, revision, operation, self._lease.epoch, self._folder)
-        if self._mapper is not None:
-            for _ in self._mapper(filler, waiting):
+        filler = PartFiller.of(name, filling, revision, operation, self._lease.epoch, self._scope.folder)
+        if self._scope.mapper is not None:
+            for _ in self._scope.mapper(filler, waiting):
                 pass
-        elif self._throttle.threads == 1:
+        elif self._scope.throttle.threads == 1:
             for number in waiting:
                 filler(number)
         else:
@@ -107,7 +75,7 @@ class Backfill:
 
     def _by_threads(self, filler: PartFiller, waiting: list[int]) -> None:
         failed = threading.Event()
-        with ThreadPoolExecutor(self._throttle.threads, "structable fill") as pool:
+        with ThreadPoolExecutor(self._scope.throttle.threads, "structable fill") as pool:
             futures = [pool.submit(lambda number: failed.is_set() or filler(number), number) for number in waiting]
             try:
                 done, _ = wait(futures, return_when=FIRST_EXCEPTION)
@@ -130,12 +98,15 @@ class Backfill:
         if spec.keyless:
             raise MigrationError(f"table {fill.table!r} has no primary key, by which its rows are changed one by one")
         parts = cut(self._storage, spec)
+        now = self._scope.clocks.clock()
+        tasks = [
+            task_of(TaskKey(revision, operation, number), now, begin=part.begin, end=part.end)
+            for number, part in enumerate(parts)
+        ]
 
         def make(tx: Transaction) -> list[tuple[int, bool]]:
             self._lease.hold(tx)
-            self._history.tasks(tx).insert_many(
-                [_task(revision, operation, number, part, self._clocks.clock()) for number, part in enumerate(parts)]
-            )
+            self._history.tasks(tx).insert_many(tasks)
             return [(number, False) for number in range(len(parts))]
 
         return self._storage.run(make)
@@ -156,19 +127,13 @@ class Backfill:
         return found
 
 
-def _task(revision: int, operation: int, number: int, part: Part, at: dt.datetime) -> dict[str, Value]:
-    counts = dict.fromkeys(("seen", "changed", "failed", "conflicts"), 0)
-    key: dict[str, Value] = {"revision": revision, "operation": operation, "part": number}
-    return {**key, "begin": part.begin, "end": part.end, **counts, "done": False, "updated": at}
-
-
 def tasks_of(tx: Transaction, history: History, revision: int, operation: int) -> list[tuple[int, bool]]:
     """Return the numbers of the parts of an operation, and whether each is done."""
     with history.tasks(tx).scan(Range.prefix((revision, operation)), columns=["done"]) as rows:
-        return [(row.part, bool(row.done)) for row in rows if row.part != INDEX_PART]
+        return [(row.part, bool(row.done)) for row in rows if row.part >= 0]
 
 
 def part_keys(tx: Transaction, history: History, revision: int, operation: int) -> list[Part]:
     """Return the parts of an operation."""
     with history.tasks(tx).scan(Range.prefix((revision, operation)), columns=["begin", "end"]) as rows:
-        return [Part(row.begin, row.end) for row in rows if row.part != INDEX_PART]
+        return [Part(row.begin, row.end) for row in rows if row.part >= 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,10 +15,12 @@ from .history import History
 from .key_texts import range_of_texts, text_of_key
 from .lease import check_epoch
 
-__all__ = ["INDEX_PART", "MOST_BYTES", "MOST_ROWS", "Batch", "TaskKey", "do_batch", "transform"]
+__all__ = ["INDEX_PART", "MADE_PART", "MOST_BYTES", "MOST_ROWS", "Batch", "TaskKey", "do_batch", "task_of", "transform"]
 
 INDEX_PART = -1
 """The part in whose row the rows are counted that an index covers, while it is built."""
+MADE_PART = -2
+"""The part whose row says that an operation made what was not there before."""
 MOST_ROWS = 5_000
 MOST_BYTES = 4 * 1024**2
 
@@ -28,6 +31,20 @@ class TaskKey(NamedTuple):
     revision: int
     operation: int
     part: int
+
+
+def task_of(
+    key: TaskKey,
+    at: dt.datetime,
+    *,
+    begin: str | None = None,
+    end: str | None = None,
+    seen: int = 0,
+    done: bool = False,
+) -> dict[str, Value]:
+    """Return the row of a new task."""
+    counts = {"seen": seen, "changed": 0, "failed": 0, "conflicts": 0}
+    return {**key._asdict(), "begin": begin, "end": end, **counts, "done": done, "updated": at}
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,9 +179,11 @@ class RewriteFill:
         self._function = function
         self._where = where
         self._filter: Filter | None = None
+        self._key: tuple[str, ...] = ()
 
     def open(self, tx: Transaction) -> StructuredTable:
         table = tx.table(self.table)
+        self._key = table.specification.primary_key
         self._filter = None if self._where is None else _filter(table.specification, self._where)
         return table
 
@@ -195,6 +197,9 @@ class RewriteFill:
         if not isinstance(changes, Mapping):
             raise MigrationError(f"{self._name} returned {changes!r}; it must return a mapping of changes, or None")
         differing = {name: value for name, value in changes.items() if name not in row or not _same(value, row[name])}
+        for name in self._key:
+            if name in differing:
+                raise MigrationError(f"{self._name} changed {name!r}, a field of the key; another key is another row")
         return Changed(differing or None)
 
 

@@ -15,10 +15,12 @@ from .clocks import Clocks
 from .errors import MigrationError, MigrationLockedError
 from .history import History
 
-__all__ = ["TTL", "RunnerLease", "check_epoch", "owner_name", "take_away"]
+__all__ = ["ENDING", "TTL", "RunnerLease", "check_epoch", "owner_name", "take_away"]
 
 TTL = 15
 """Seconds without a beat after which another runner takes over."""
+ENDING = 5.0
+"""Seconds for which a runner that ends tries to record it; of one that cannot, the others learn by its beats."""
 
 _log = logging.getLogger("structable.migrations")
 _RUNNER = ("runner",)
@@ -49,15 +51,11 @@ def check_epoch(tx: Transaction, history: History, epoch: int) -> None:
     MigrationError
         If it was taken away by an operator's pause.
     """
-    held = _holder(tx, history)
-    if held.epoch != epoch or held.owner is None:
-        raise _lost(held)
-
-
-def _lost(held: _Holder) -> MigrationError:
-    if held.owner is None or held.since is None:
-        return MigrationError("this runner was told to pause; 'structable migrate resume' goes on")
-    return MigrationLockedError(held.owner, held.since)
+    held = history.lease(tx).read(_RUNNER)
+    if held is None or held.owner is None:
+        raise MigrationError("this runner was told to pause; 'structable migrate resume' goes on")
+    if held.epoch != epoch:
+        raise MigrationLockedError(held.owner, held.since)
 
 
 def _holder(tx: Transaction, history: History) -> _Holder:
@@ -160,7 +158,7 @@ class RunnerLease:
             if _holder(tx, history).epoch == self.epoch:
                 history.lease(tx).update({"lease": "runner", "owner": None, "epoch": self.epoch})
 
-        self._storage.run(free)
+        self._storage.run(free, deadline=ENDING)
 
     def _beat(self) -> None:
         history = self._history

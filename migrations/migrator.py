@@ -10,7 +10,6 @@ from pathlib import Path
 
 from structable.spi import Storage, Transaction
 
-from .backfill import Mapper
 from .background import Background
 from .clients import require_no_older
 from .clocks import Clock, Clocks, Monotonic
@@ -20,6 +19,7 @@ from .history import History, RevisionRow
 from .lease import RunnerLease, owner_name, take_away
 from .plans import PlannedRevision, planned, rehearse
 from .runner import Runner
+from .runner_scope import Mapper, RunnerScope
 from .state_tables import DEFAULT_PREFIX
 from .states import State
 from .status import RevisionStatus, pending, status_of
@@ -280,7 +280,8 @@ class Migrator:
                     runner.advance(number)
 
     def _runner(self, lease: RunnerLease, throttle: Throttle, ended: threading.Event) -> Runner:
-        return Runner(self._history, self.folder.path, lease, self._clocks, throttle, self._mapper, ended)
+        scope = RunnerScope(self._history, self.folder.path, lease, self._clocks, throttle, self._mapper, ended)
+        return Runner(scope)
 
     @contextlib.contextmanager
     def _leased(self) -> Iterator[RunnerLease]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import asdict, dataclass
+from typing import ClassVar, TypeAlias
 
 from structable.spi import Field, TableSpecification, Value, specification_from_document, specification_to_document
 from structable.spi.documents import field_from_document, field_to_document
@@ -24,12 +24,14 @@ __all__ = [
     "DropIndex",
     "DropRule",
     "DropTable",
+    "FieldOperation",
     "Operation",
     "Operations",
     "RenameField",
     "Rewrite",
     "Run",
     "WidenField",
+    "name_of",
 ]
 
 
@@ -90,25 +92,43 @@ class WidenField:
 
 
 @dataclass(frozen=True, slots=True)
-class AddIndex:
+class FieldOperation:
+    """An operation on a field that is named, and nothing more."""
+
+    table: str
+    field: str
+    words: ClassVar[str]
+
+    def __str__(self) -> str:
+        return f"{self.words} {self.table}.{self.field}"
+
+
+class AddIndex(FieldOperation):
     """Index a field."""
 
-    table: str
-    field: str
-
-    def __str__(self) -> str:
-        return f"add index {self.table}.{self.field}"
+    __slots__ = ()
+    words = "add index"
 
 
-@dataclass(frozen=True, slots=True)
-class DropIndex:
+class DropIndex(FieldOperation):
     """Remove an index in contract."""
 
-    table: str
-    field: str
+    __slots__ = ()
+    words = "drop index"
 
-    def __str__(self) -> str:
-        return f"drop index {self.table}.{self.field}"
+
+class DropField(FieldOperation):
+    """Remove a field in contract."""
+
+    __slots__ = ()
+    words = "drop field"
+
+
+class DropRule(FieldOperation):
+    """Let a computed field be one like any other in contract."""
+
+    __slots__ = ()
+    words = "drop the rule of field"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,28 +141,6 @@ class RenameField:
 
     def __str__(self) -> str:
         return f"rename field {self.table}.{self.old} to {self.new}"
-
-
-@dataclass(frozen=True, slots=True)
-class DropField:
-    """Remove a field in contract."""
-
-    table: str
-    field: str
-
-    def __str__(self) -> str:
-        return f"drop field {self.table}.{self.field}"
-
-
-@dataclass(frozen=True, slots=True)
-class DropRule:
-    """Let a computed field be one like any other in contract."""
-
-    table: str
-    field: str
-
-    def __str__(self) -> str:
-        return f"drop the rule of field {self.table}.{self.field}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +205,7 @@ class Operations:
         return self.up[position] if position < FIRST_OF_DOWN else self.down[position - FIRST_OF_DOWN]
 
     @property
-    def contracts(self) -> tuple[DropTable | DropIndex | RenameField | DropField | DropRule, ...]:
+    def contracts(self) -> tuple[Operation, ...]:
         """What a contract takes away, in its order: fields after the indexes and rules that name them."""
         return tuple(one for one in (*self.up, *self.contract) if isinstance(one, _CONTRACTS))
 
@@ -256,8 +254,13 @@ _KINDS: dict[str, type[Operation]] = {
 _NAMES: dict[type[object], str] = {kind: name for name, kind in _KINDS.items()}
 
 
+def name_of(operation: Operation) -> str:
+    """Return the name of the method that records an operation."""
+    return _NAMES[type(operation)]
+
+
 def _to_document(operation: Operation) -> dict[str, object]:
-    document: dict[str, object] = {"operation": _NAMES[type(operation)]}
+    document: dict[str, object] = {"operation": name_of(operation)}
     match operation:
         case CreateTable(specification):
             document["specification"] = specification_to_document(specification)
@@ -270,7 +273,7 @@ def _to_document(operation: Operation) -> dict[str, object]:
         case WidenField(table, field):
             document |= {"table": table, "field": field_to_document(field)}
         case _:
-            document |= {name: getattr(operation, name) for name in operation.__slots__}
+            document |= asdict(operation)
     return document
 
 

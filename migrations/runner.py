@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from structable.spi import Range, StructableError, Transaction
 
 from . import steps
-from .backfill import Backfill, Mapper
-from .batches import INDEX_PART, TaskKey
-from .clocks import Clocks
+from .backfill import Backfill
+from .batches import INDEX_PART, MADE_PART, TaskKey, task_of
 from .errors import MigrationError, MigrationLockedError
 from .fills import fill_of
 from .folder import Revision
 from .functions import function_named
-from .history import History
-from .lease import RunnerLease, check_epoch
+from .lease import ENDING, check_epoch
 from .operations import FIRST_OF_DOWN, Operation, Run
+from .runner_scope import RunnerScope
 from .schema_calls import Report, SchemaCalls
 from .states import State
-from .throttle import Throttle
 
 __all__ = ["Runner"]
 
@@ -37,39 +33,18 @@ class Runner:
 
     Parameters
     ----------
-    history : History
-        The store, which has the state tables.
-    folder : Path
-        The folder of revisions.
-    lease : RunnerLease
-        The lease, which is held.
-    clocks : Clocks
-        The clocks.
-    throttle : Throttle
-        Limits of backfills.
-    mapper : callable or None
-        Fills parts elsewhere.
-    ended : Event
-        Ends the work soon.
+    scope : RunnerScope
+        What it works with.
     """
 
-    def __init__(
-        self,
-        history: History,
-        folder: Path,
-        lease: RunnerLease,
-        clocks: Clocks,
-        throttle: Throttle,
-        mapper: Mapper | None,
-        ended: threading.Event,
-    ) -> None:
-        self._history = history
-        self._storage = history.storage
-        self._folder = folder
-        self._lease = lease
-        self._clocks = clocks
-        self._ended = ended
-        self._backfill = Backfill(history, lease, clocks, folder, throttle, mapper, ended)
+    def __init__(self, scope: RunnerScope) -> None:
+        self._history = scope.history
+        self._storage = scope.history.storage
+        self._folder = scope.folder
+        self._lease = scope.lease
+        self._clocks = scope.clocks
+        self._ended = scope.ended
+        self._backfill = Backfill(scope)
 
     def begin(self, revision: Revision) -> None:
         """Store what a revision does, and that it has begun."""
@@ -91,9 +66,12 @@ class Runner:
             if row.state is State.PAUSED:
                 self._move(number, state)
             if state is State.EXPANDING:
+                steps.check_contract(calls, operations)
                 waiting = steps.filled_fields(operations)
                 for position, operation in enumerate(operations.up):
                     self._check()
+                    if steps.adds(calls, operation):
+                        self._note(number, position)
                     steps.expand(calls, operation, self._report_of(number, position), waiting)
                     if isinstance(operation, Run):
                         self._call_once(number, position, operation)
@@ -138,9 +116,10 @@ class Runner:
             if isinstance(operation, Run):
                 self._call_once(number, position, operation)
         self._fill(number, operations.down, FIRST_OF_DOWN)
-        for operation in reversed(operations.up):
+        made = self._storage.run(lambda tx: self._made(tx, number), read_only=True)
+        for position, operation in reversed([*enumerate(operations.up)]):
             self._check()
-            steps.revert(calls, operation)
+            steps.revert(calls, operation, made=position in made)
 
         def end(tx: Transaction, at: dt.datetime) -> None:
             self._history.tasks(tx).delete_all(Range.prefix((number,)))
@@ -173,16 +152,18 @@ class Runner:
                     raise  # a conflict is tried again
                 except Exception as error:
                     raise MigrationError(f"{operation.function}: {type(error).__name__}: {error}") from error
-                tasks.insert(
-                    {
-                        **key._asdict(),
-                        **dict.fromkeys(("seen", "changed", "failed", "conflicts"), 0),
-                        "done": True,
-                        "updated": at,
-                    }
-                )
+                tasks.insert(task_of(key, at, done=True))
 
         self._in_transaction(call)
+
+    def _note(self, number: int, position: int) -> None:
+        """Record that an operation makes what was not there, before it does."""
+        key = TaskKey(number, position, MADE_PART)
+        self._in_transaction(lambda tx, at: self._history.tasks(tx).upsert(task_of(key, at, done=True)))
+
+    def _made(self, tx: Transaction, number: int) -> set[int]:
+        with self._history.tasks(tx).scan(Range.prefix((number,)), columns=["part"]) as tasks:
+            return {task.operation for task in tasks if task.part == MADE_PART}
 
     def _report_of(self, number: int, position: int) -> Report:
         """Return what records how many rows the index of an operation covers, now and then."""
@@ -194,11 +175,8 @@ class Runner:
             if time.monotonic() - last < _REPORTS:
                 return
             last = time.monotonic()
-            counts = {"seen": done, "changed": 0, "failed": 0, "conflicts": 0, "done": False}
             with contextlib.suppress(StructableError):  # the next report may succeed
-                self._in_transaction(
-                    lambda tx, at: self._history.tasks(tx).upsert({**key._asdict(), **counts, "updated": at})
-                )
+                self._in_transaction(lambda tx, at: self._history.tasks(tx).upsert(task_of(key, at, seen=done)))
 
         return report
 
@@ -210,12 +188,12 @@ class Runner:
         self._in_transaction(lambda tx, at: self._history.move(tx, number, state, runner=self._lease.owner, at=at))
         return state
 
-    def _in_transaction(self, body: Callable[[Transaction, dt.datetime], None]) -> None:
+    def _in_transaction(self, body: Callable[[Transaction, dt.datetime], None], deadline: float = 30.0) -> None:
         def held(tx: Transaction) -> None:
             self._lease.hold(tx)
             body(tx, self._clocks.clock())
 
-        self._storage.run(held)
+        self._storage.run(held, deadline=deadline)
 
     @contextlib.contextmanager
     def _pausing(self, number: int, state: Callable[[], State]) -> Iterator[None]:
@@ -238,5 +216,6 @@ class Runner:
             self._in_transaction(
                 lambda tx, at: self._history.move(
                     tx, number, State.PAUSED, runner=self._lease.owner, at=at, resumes=state, error=text
-                )
+                ),
+                ENDING,
             )

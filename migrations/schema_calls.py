@@ -21,7 +21,9 @@ from structable.spi import (
     TableNotFoundError,
     TableSpecification,
 )
+from structable.spi.field_rules import named_fields
 from structable.spi.fields import widens
+from structable.spi.rules.schema_changes import without_field
 
 from .errors import MigrationError
 
@@ -121,15 +123,27 @@ class SchemaCalls:
             self._patiently(lambda: self._admin.drop_index(table, field, revision=revision))
 
     def drop_field(self, table: str, field: str, *, for_good: bool) -> None:
-        """Remove a field, its index, and the rule that computes it."""
+        """Remove a field, its index, and the rules that name it: what is computed of it stays as it is."""
         spec = self.find(table)
         if spec is None or field not in spec:
             return
         self.drop_index(table, field, for_good=for_good)
-        rules = [rule for rule in spec.rules if not (isinstance(rule, Derived) and rule.field == field)]
-        self._set_rules(spec, rules)
+        self._set_rules(spec, [rule for rule in spec.rules if field not in named_fields([rule])])
         revision = self._revision if for_good else None
         self._patiently(lambda: self._admin.drop_field(table, field, revision=revision))
+
+    def require_droppable(self, table: str, field: str) -> None:
+        """Check that a later contract can remove a field.
+
+        Raises
+        ------
+        SchemaIncompatibleError
+            If the table needs it.
+        """
+        spec = self.find(table)
+        if spec is not None and field in spec:
+            rules = [rule for rule in spec.rules if field not in named_fields([rule])]
+            without_field(spec.evolve(indexes=[one for one in spec.indexes if one != field], rules=rules), field)
 
     def add_rule(self, table: str, rule: Derived | Renamed) -> None:
         """Add a rule, which is not ready yet."""

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from structable.spi import Cast, Field, FieldType, JsonField, TableSpecification
 from structable.spi.field_functions import FieldFunction
 
 from .autogenerate import Differences
 from .operations import (
     AddField,
-    AddIndex,
     CreateTable,
-    DropField,
-    DropIndex,
-    DropRule,
     DropTable,
+    FieldOperation,
     Operation,
     RenameField,
     WidenField,
+    name_of,
 )
 
-__all__ = ["empty_script", "script_of"]
-
-
-def empty_script(slug: str) -> str:
-    """Return a script whose operations are to be written."""
-    title = slug.replace("_", " ").capitalize()
-    return f'"""{title}."""\n\n\ndef up(op):\n    pass\n'
+__all__ = ["script_of"]
 
 
 def script_of(slug: str, found: Differences) -> str:
@@ -54,32 +44,22 @@ def _call(operation: Operation) -> str:
             return f"op.add_field({table!r}, {_field(field)})"
         case WidenField(table, field):
             return f"op.widen_field({table!r}, {_field(field)})"
-        case AddIndex(table, name):
-            return f"op.add_index({table!r}, {name!r})"
+        case FieldOperation(table, name):
+            return f"op.{name_of(operation)}({table!r}, {name!r})"
         case RenameField(table, old, new):
             return f"op.rename_field({table!r}, {old!r}, {new!r})"
-        case DropIndex(table, name):
-            return f"op.drop_index({table!r}, {name!r})"
-        case DropField(table, name):
-            return f"op.drop_field({table!r}, {name!r})"
-        case DropRule(table, name):
-            return f"op.drop_rule({table!r}, {name!r})"
         case DropTable(table, keep_days):
             return f"op.drop_table({table!r}, keep_days={keep_days})"
     raise TypeError(operation)
 
 
 def _table(spec: TableSpecification) -> str:
-    parts = [repr(spec.name), f"[{_listed(map(_field, spec.fields))}]", f"primary_key={list(spec.primary_key)!r}"]
+    parts = [repr(spec.name), f"[{', '.join(map(_field, spec.fields))}]", f"primary_key={list(spec.primary_key)!r}"]
     if spec.indexes:
         parts.append(f"indexes={list(spec.indexes)!r}")
     if spec.options:
         parts.append(f"options={dict(spec.options)!r}")
     return f"op.table({', '.join(parts)})"
-
-
-def _listed(texts: Iterable[str]) -> str:
-    return ", ".join(texts)
 
 
 def _field(field: Field) -> str:

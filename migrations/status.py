@@ -8,13 +8,22 @@ from dataclasses import dataclass
 
 from structable.spi import Finding, FindingLevel, Range, Storage, StructableError, Transaction
 
-from .batches import INDEX_PART
+from .batches import INDEX_PART, MADE_PART
 from .folder import Revision
 from .history import History, RevisionRow
 from .operations import AddField, Operation, RenameField, Rewrite
+from .state_tables import REVISIONS, TASKS
 from .states import State
 
-__all__ = ["RevisionStatus", "estimated_rows", "paused_revisions", "pending", "progress_text", "status_of"]
+__all__ = [
+    "RevisionStatus",
+    "estimated_rows",
+    "filled_share",
+    "paused_revisions",
+    "pending",
+    "progress_text",
+    "status_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +119,9 @@ def status_of(history: History, row: RevisionRow) -> RevisionStatus:
     def counted(tx: Transaction) -> list[tuple[int, int, int, int, dt.datetime, bool]]:
         with history.tasks(tx).scan(Range.prefix((row.number,))) as rows:
             return [
-                (one.seen, one.changed, one.failed, one.conflicts, one.updated, one.part == INDEX_PART) for one in rows
+                (one.seen, one.changed, one.failed, one.conflicts, one.updated, one.part == INDEX_PART)
+                for one in rows
+                if one.part != MADE_PART
             ]
 
     found = history.storage.run(counted, read_only=True)
@@ -172,6 +183,19 @@ def _filled_table(operation: Operation) -> str | None:
 def progress_text(history: History, row: RevisionRow) -> str:
     """Return the state and the progress of a revision."""
     return status_of(history, row).progress
+
+
+def filled_share(tx: Transaction, table: str, field: str) -> float | None:
+    """Return the share of a table's parts in which a derived field is filled; None if no revision fills it."""
+    with tx.table(REVISIONS.name).scan() as rows:
+        unfinished = [row for row in map(RevisionRow.of, rows) if not row.resumes.ready]
+    for row in unfinished:
+        for position, operation in enumerate(row.operations.up):
+            if isinstance(operation, AddField) and (operation.table, operation.field.name) == (table, field):
+                with tx.table(TASKS.name).scan(Range.prefix((row.number, position)), columns=["done"]) as tasks:
+                    done = [bool(one.done) for one in tasks if one.part >= 0]
+                return sum(done) / len(done) if done else 0.0
+    return None
 
 
 def paused_revisions(storage: Storage) -> Iterator[Finding]:

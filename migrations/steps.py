@@ -25,7 +25,7 @@ from .operations import (
 )
 from .schema_calls import Report, SchemaCalls
 
-__all__ = ["check_reversible", "contract", "expand", "filled_fields", "finish", "revert"]
+__all__ = ["adds", "check_contract", "check_reversible", "contract", "expand", "filled_fields", "finish", "revert"]
 
 
 def expand(calls: SchemaCalls, operation: Operation, report: Report, deferred: set[tuple[str, str]]) -> None:
@@ -43,6 +43,20 @@ def expand(calls: SchemaCalls, operation: Operation, report: Report, deferred: s
             calls.add_index(table, name, report)
         case RenameField(table, old, new):
             calls.add_name(table, old, new)
+
+
+def adds(calls: SchemaCalls, operation: Operation) -> bool:
+    """Return whether `expand` would make what the store lacks, which `revert` may take away again."""
+    match operation:
+        case CreateTable(specification):
+            return calls.find(specification.name) is None
+        case AddField(table, field):
+            return field.name not in calls.require(table)
+        case RenameField(table, _, new):
+            return new not in calls.require(table)
+        case AddIndex(table, name):
+            return name not in calls.require(table).indexes
+    return False
 
 
 def filled_fields(operations: Operations) -> set[tuple[str, str]]:
@@ -68,6 +82,19 @@ def finish(calls: SchemaCalls, operations: Operations, report_of: Callable[[int]
                 calls.add_index(table, name, report_of(position))
             case RenameField(table, old, new) if old in calls.require(table).indexes:
                 calls.add_index(table, new, report_of(position))
+
+
+def check_contract(calls: SchemaCalls, operations: Operations) -> None:
+    """Check, before anything is done, that the contract will be possible: what has begun to contract does not go back.
+
+    Raises
+    ------
+    SchemaIncompatibleError
+        If a table needs a field that the contract drops.
+    """
+    for operation in operations.contracts:
+        if isinstance(operation, DropField):
+            calls.require_droppable(operation.table, operation.field)
 
 
 def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime) -> dt.datetime | None:
@@ -107,15 +134,27 @@ def check_reversible(number: int, operations: Operations) -> None:
             )
 
 
-def revert(calls: SchemaCalls, operation: Operation) -> None:
-    """Take away what `expand` made; a wider number stays, which old code accepts."""
+def revert(calls: SchemaCalls, operation: Operation, *, made: bool) -> None:
+    """Take away what `expand` made; a wider number stays, which old code accepts.
+
+    Parameters
+    ----------
+    made : bool
+        Whether the revision made the table, field or index, which were not there before.
+    """
     match operation:
-        case CreateTable(specification):
+        case CreateTable(specification) if made:
             calls.drop(specification.name)
-        case AddField(table, field):
-            calls.drop_field(table, field.name, for_good=False)
-        case AddIndex(table, name):
+        case AddField(table, field, derive):
+            _remove(calls, table, field.name, made=made, ruled=derive is not None)
+        case AddIndex(table, name) if made:
             calls.drop_index(table, name, for_good=False)
         case RenameField(table, _, new):
-            calls.drop_rule(table, new)
-            calls.drop_field(table, new, for_good=False)
+            _remove(calls, table, new, made=made, ruled=True)
+
+
+def _remove(calls: SchemaCalls, table: str, field: str, *, made: bool, ruled: bool) -> None:
+    if made:
+        calls.drop_field(table, field, for_good=False)
+    elif ruled:
+        calls.drop_rule(table, field)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from structable.spi import StructuredTable, Transaction
 from structable.spi.row_rules import RowRules
-from structable.spi.ruled_table import RuledTable
 
 from .errors import MigrationError
 
@@ -20,12 +19,7 @@ def stored_table(tx: Transaction, name: str) -> StructuredTable:
         If the storage wraps its tables in a way that hides them.
     """
     table = tx.table(name)
-    spec = table.specification
-    if RowRules.of(spec) is None:
-        return table
-    inner: object = table
-    while isinstance(inner, StructuredTable) and not isinstance(inner, RuledTable):
-        inner = getattr(inner, "_table", None)  # wrappers that measure or refuse
-    if not isinstance(inner, RuledTable):
+    stored = table._stored()
+    if stored is table and RowRules.of(table.specification) is not None:
         raise MigrationError(f"table {name!r} of {type(table).__name__} cannot be filled: connect to the store itself")
-    return inner._table
+    return stored

@@ -168,6 +168,9 @@ class _TransactionTable(_MeasuringTable):
     def _failed(self, error: StructableError) -> None:
         self._transaction.failure = error
 
+    def _stored(self) -> StructuredTable:
+        return _TransactionTable(self._table._stored(), self._name, self._meter, self._transaction)
+
 
 class _AutoCommitView(_MeasuringTable):
     """An auto-commit view. It keeps the storage, whose traffic its calls add to."""

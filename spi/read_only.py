@@ -81,6 +81,9 @@ class ReadOnlyTable(StructuredTable):
     def _count(self, scan: Scan) -> int:
         return self._table._count(scan)
 
+    def _stored(self) -> StructuredTable:
+        return ReadOnlyTable(self._table._stored(), self._refuse)
+
     def _admit(self, operation: str) -> NoReturn:
         self._refuse(operation)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from .errors import InvalidFieldError
 from .evaluation import Predicate, compile_filter, same
@@ -20,6 +20,7 @@ from .values import Value
 
 __all__ = ["Projector", "RowRules"]
 
+Name = TypeVar("Name")
 Values: TypeAlias = Sequence[Value]
 Projector: TypeAlias = Callable[[Values], tuple[Value, ...]]
 """Computes the values of columns from the values of their stored columns."""
@@ -267,11 +268,15 @@ class RowRules:
         holds, values_of = compile_filter(self.spec, where, names), self.projector(stored, names)
         return lambda values: holds(values_of(values))
 
-    def refuse_order(self, name: object) -> None:
-        """Raise InvalidFieldError if rows cannot be found or ordered by a field yet."""
+    def stored_name(self, name: Name) -> Name | str:
+        """Return the stored field of a name; what is none is left for the table to reject."""
+        return self.aliases.get(name, name) if isinstance(name, str) else name
+
+    def refuse_order(self, name: object, progress: str = "") -> None:
+        """Raise InvalidFieldError, with the progress, if rows cannot be found or ordered by a field yet."""
         if name in self.computed:
-            reason = "is being filled, and has no order and no index until it is ready (structable migrate status)"
-            raise InvalidFieldError(self.spec.name, str(name), reason)
+            reason = f"is being filled{progress}, and has no order and no index until it is ready"
+            raise InvalidFieldError(self.spec.name, str(name), f"{reason} (structable migrate status)")
 
 
 def _all(parts: list[Filter]) -> Filter | None:

@@ -14,6 +14,7 @@ from .changes import RowKind
 from .computed_rows import ComputedRows, ListedRows, with_computed
 from .errors import InvalidFieldError
 from .evaluation import same
+from .fill_progress import fill_progress
 from .filters import Filter
 from .operations import (
     APPLY_CHANGES,
@@ -44,6 +45,7 @@ from .rules.scans import ScanRequest, row_columns
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .table import StructuredTable
+from .transactions import Transaction
 from .updates import UpdateMessage
 from .values import Key, Value
 
@@ -78,12 +80,15 @@ class RuledTable(StructuredTable):
         The table without them. Its fields may turn out to be others than was known, its rules not.
     rules : RowRules
         The rules.
+    transaction : Transaction
+        The transaction.
     """
 
-    __slots__ = ("_computes", "_rules", "_spec", "_table")
+    __slots__ = ("_computes", "_rules", "_spec", "_table", "_transaction")
 
-    def __init__(self, table: StructuredTable, rules: RowRules) -> None:
+    def __init__(self, table: StructuredTable, rules: RowRules, transaction: Transaction) -> None:
         self._table = table
+        self._transaction = transaction
         self._keep(rules)
 
     def _keep(self, rules: RowRules) -> None:
@@ -102,6 +107,9 @@ class RuledTable(StructuredTable):
     @property
     def specification(self) -> TableSpecification:
         return self._table.specification
+
+    def _stored(self) -> StructuredTable:
+        return self._table
 
     # Reading
 
@@ -167,12 +175,13 @@ class RuledTable(StructuredTable):
         rules = self._rules
         order, indexed = scan.order_by, scan.indexed
         for name in (order, None if indexed is None else indexed[0]):
-            rules.refuse_order(name)
+            if isinstance(name, str) and name in rules.computed:
+                rules.refuse_order(name, fill_progress(self._transaction, self._spec.name, name))
         stored, computed = rules.divided(bind_filter(self._spec, scan.where))
         if indexed is not None:
-            indexed = (rules.aliases.get(indexed[0], indexed[0]), indexed[1])
-        order = order if order is None else rules.aliases.get(order, order)
-        return _Request(scan._replace(where=stored, order_by=order, indexed=indexed), computed)
+            indexed = (rules.stored_name(indexed[0]), indexed[1])
+        stored_order = rules.stored_name(order)
+        return _Request(scan._replace(where=stored, order_by=stored_order, indexed=indexed), computed)
 
     @_on_current_schema
     def _explain(self, scan: Scan) -> ScanExplanation:

@@ -368,6 +368,10 @@ class StructuredTable(Frames):
         """Raise if the table refuses a bulk verb whatever its rows are, before they are consumed."""
         return None
 
+    def _stored(self) -> StructuredTable:
+        """Return the table without what rules make of its reads and writes; itself, if it has none."""
+        return self
+
     @abstractmethod
     def _lookup(self, lookup: Lookup) -> list[Row]:
         """Return the existing rows of the keys, in key order, each once."""

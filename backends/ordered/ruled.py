@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from structable.spi import Transaction
 from structable.spi.row_rules import RowRules
 from structable.spi.ruled_table import RuledTable
 
@@ -20,8 +21,8 @@ class RuledOrderedTable(RuledTable):
 
     __slots__ = ("_inner",)
 
-    def __init__(self, table: OrderedTable, rules: RowRules) -> None:
-        super().__init__(table, rules)
+    def __init__(self, table: OrderedTable, rules: RowRules, transaction: Transaction) -> None:
+        super().__init__(table, rules, transaction)
         self._inner = table
 
     @property

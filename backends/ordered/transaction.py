@@ -73,7 +73,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
             binding = self._bound(name)
             assert self._snapshot is not None
             plain = bound_table(self, self.reads, binding, self._snapshot, self._engine)
-            table = tables[name] = plain if binding.rules is None else RuledOrderedTable(plain, binding.rules)
+            table = tables[name] = plain if binding.rules is None else RuledOrderedTable(plain, binding.rules, self)
         return table
 
     def position(self, table: str) -> FeedPosition:

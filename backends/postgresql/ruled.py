@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from structable.spi import Range, TableStatistics
+from structable.spi import Range, TableStatistics, Transaction
 from structable.spi.row_rules import RowRules
 from structable.spi.ruled_table import RuledTable
 
@@ -17,8 +17,8 @@ class RuledPostgreSQLTable(RuledTable):
 
     __slots__ = ("_inner",)
 
-    def __init__(self, table: PostgreSQLTable, rules: RowRules) -> None:
-        super().__init__(table, rules)
+    def __init__(self, table: PostgreSQLTable, rules: RowRules, transaction: Transaction) -> None:
+        super().__init__(table, rules, transaction)
         self._inner = table
 
     @property

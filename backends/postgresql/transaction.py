@@ -51,7 +51,7 @@ class PostgreSQLTransaction(Transaction):
             made = _table_class(binding)
             plain = made(tx, binding)
             tx.join(name, plain)
-            table = plain if binding.rules is None else RuledPostgreSQLTable(plain, binding.rules)
+            table = plain if binding.rules is None else RuledPostgreSQLTable(plain, binding.rules, self)
             self._tables[name] = table
         return table
 

@@ -16,7 +16,7 @@ from structable.migrations.errors import LiveClientsError, MigrationLockedError,
 from structable.migrations.folder import Folder
 from structable.migrations.history import History
 from structable.migrations.migrator import Migrator
-from structable.migrations.scripts import empty_script, script_of
+from structable.migrations.scripts import script_of
 from structable.migrations.throttle import Throttle
 from structable.spi import Storage, StorageUrl, connect
 
@@ -88,7 +88,7 @@ def new(
     with _answered():
         revisions = Folder(folder)
         if not auto:
-            written: Path | None = revisions.write(slug, empty_script(slug))
+            written: Path | None = revisions.write(slug, script_of(slug, Differences()))
         elif url is None or target is None:
             raise typer.BadParameter("--auto needs the store's URL and --target")
         else:

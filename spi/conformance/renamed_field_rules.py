@@ -6,10 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from structable.spi import Derived, InvalidFieldError, Lower, Range, Renamed, UpdateMessage, col
+from structable.spi import (
+    Derived,
+    InvalidFieldError,
+    Lower,
+    Range,
+    Renamed,
+    Storage,
+    UpdateMessage,
+    col,
+    rows_to_batches,
+)
+from structable.spi.evaluation import same
 
 from .field_rule_case import READY, RENAMED, TEXT, FieldRuleCase, OpenRuled, event
-from .samples import keys, plain
+from .samples import EXTREMES, TYPES, Record, keys, plain
 
 __all__ = ["RenamedFieldRules"]
 
@@ -60,6 +71,41 @@ class RenamedFieldRules(FieldRuleCase):
         table.increment((1,), "size", 3)
         table.increment_many([((1,), "tries", 2), ((2,), "size", 1)])
         assert [(row["size"], row["tries"], row["size_text"]) for row in table.scan()] == [(5, 5, "5"), (1, 1, "1")]
+
+    @READY
+    def test_fields_of_every_type_are_renamed(self, migrating: Storage, ready: bool) -> None:
+        """Writes, jobs, plans, swaps and filters treat both names as one, whatever the type and its extremes."""
+        second = {field.name: f"new_{field.name}" for field in TYPES.value_fields}
+        fields = [replace(field, name=second[field.name]) for field in TYPES.value_fields]
+        migrating.admin.create(TYPES.evolve(fields=[*TYPES.fields, *fields]))
+        migrating.admin.set_rules("types", [Renamed(old, new, ready) for old, new in second.items()])
+        table, spec = migrating.table("types"), migrating.table("types").specification
+        rows: list[Record] = [{"id": 100}]
+        for number in range(10):
+            row: Record = {"id": number}
+            for field in TYPES.value_fields:
+                values = EXTREMES[field.type]
+                row[(field.name, second[field.name])[number % 2]] = values[number % len(values)]
+            rows.append(row)
+        table.upsert_many(rows)
+        for of_old in (True, False):
+            named = ["id", *(second if of_old else second.values())]
+            given = [{**row, "id": row["id"] + 10} for row in rows[1:] if (row["id"] % 2 == 0) is of_old]
+            job = migrating.begin_write("types", mode="upsert", job_id=self.fresh_id())
+            migrating.commit_write(job, [migrating.stage(job, 0, 0, rows_to_batches(spec, given, named))])
+        found = {row["id"]: row for row in table.scan()}
+        assert [*found] == [*range(20), 100]
+        for row in rows[1:]:
+            for old, new in second.items():
+                value = row.get(old, row.get(new))
+                for stored in (found[row["id"]], found[row["id"] + 10]):
+                    assert same(stored[old], value)
+                    assert same(stored[new], value)
+                assert (row["id"],) in keys(table.scan(where=col(new) == value))
+                assert table.compare_and_swap((row["id"],), new, value, value)
+        assert all(value is None for name, value in found[100].items() if name != "id")
+        for one in table.to_arrow().to_pylist():
+            assert all(same(one[old], one[new]) for old, new in second.items())
 
     def test_filling_field_is_answered_from_the_old_one(self, ruled: OpenRuled) -> None:
         """Until it is ready, reads, filters, orders and index scans of the new name are those of the old one."""

@@ -1,12 +1,16 @@
 """`structable migrate`: the commands, their output and exit codes."""
 
 import json
+import re
+import signal
+import subprocess
 import sys
 import uuid
 from pathlib import Path
 
 import pytest
 
+from structable.migrations import Migrator, State
 from structable.migrations.errors import MigrationError
 from structable.spi import connect
 from tests.cli.conftest import Command
@@ -50,11 +54,11 @@ def test_from_init_to_contract(structable: Command, url: str, tmp_path: Path) ->
     assert structable("migrate", "status", url, *where).out == "0001 run_number  PENDING\n"
     up = structable("migrate", "up", url, "--threads", "2", *where)
     assert up.code == 0
-    assert up.out.startswith("0001 run_number  READY        ready 20")
+    assert re.match(r"0001 run_number  READY        20\d\d-\d\d-\d\d   ready   36 of 40", up.out)
     assert up.out.endswith("36 of 40 rows changed, 4 have no value that fits\n")
     assert structable("migrate", "plan", url, *where).out == "nothing to do\n"
     contracted = structable("migrate", "contract", url, "1", *where)
-    assert contracted.out.startswith("0001 run_number  DONE         contracted 20")
+    assert re.match(r"0001 run_number  DONE         20\d\d-\d\d-\d\d   contracted   36 of 40", contracted.out)
     [status] = json.loads(structable("migrate", "status", url, "--format", "json", *where).out)
     assert (status["revision"], status["state"], status["failed"], status["error"]) == (1, "DONE", 4, None)
     assert structable("migrate", "down", url, "0", *where).code == 1
@@ -99,6 +103,29 @@ def test_a_paused_revision(structable: Command, url: str, scripts: Scripts) -> N
     sys.modules.pop(module)
     assert structable("migrate", "resume", url, "--folder", scripts.path).code == 0
     assert structable("migrate", "pause", url, "--folder", scripts.path).out == "no revision is running\n"
+
+
+def test_an_interrupt_pauses(structable: Command, url: str, scripts: Scripts) -> None:
+    scripts.add("number", up=FILL)
+    options = ("--folder", str(scripts.path))
+    command = [sys.executable, "-m", "structable.cli", "migrate", "up", url, "--rows-per-second", "4", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            with connect(url) as storage:
+                migrator = Migrator(storage, scripts.path)
+                while process.poll() is None and not migrator.status()[0].seen:
+                    pass
+                process.send_signal(signal.SIGINT)
+                assert process.stderr is not None
+                assert process.stderr.read() == "structable: interrupted\n"
+                assert process.wait() == 130
+                [status] = migrator.status()
+                assert (status.state, status.resumes, status.error) == (State.PAUSED, State.FILLING, "interrupted")
+                assert 0 < status.seen < 40
+        finally:
+            process.kill()
+    assert structable("migrate", "resume", url, *options).code == 0
+    assert "36 of 40 rows changed" in structable("migrate", "status", url, *options).out
 
 
 def test_misuse(structable: Command, url: str, tmp_path: Path, scripts: Scripts) -> None:

@@ -1,8 +1,8 @@
 """The rules that `make quick` leaves out, and those that CI leaves out: all but a tenth, in rotation.
 
 The former start processes, interrupt calls, repeat races or write many rows; or, on LevelDB, belong to the layer that
-it shares with memory. The latter are those behind a pooler and of a measured storage, which are tested on the same
-store without.
+it shares with memory. The latter are those behind a pooler, of a measured storage and of tables with rules, which are
+tested on the same store without.
 """
 
 import pytest
@@ -41,7 +41,13 @@ RULES = {
     "test_staged_rows_outlive_their_process",
     "test_window_of_a_merge_job",
 }
-AGAIN = {"TestMeasured", "TestMeasuredLevelDB", "TestPostgreSQLThroughPgBouncer"}
+AGAIN = {
+    "TestFillingMemory",
+    "TestMeasured",
+    "TestMeasuredLevelDB",
+    "TestPostgreSQLThroughPgBouncer",
+    "TestRuledLevelDB",
+}
 """What runs the rules on a store of another class in another way."""
 
 

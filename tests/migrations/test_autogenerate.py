@@ -123,3 +123,30 @@ def test_rules_of_the_target_are_added(store: Storage, scripts: Scripts) -> None
     generated(store, [after], folder)
     assert store.table("t").read(("a",)).text == "7"  # type: ignore[union-attr]
     assert not found(store, [after], folder)
+
+
+def test_what_is_derived_in_another_way_is_refused(store: Storage, scripts: Scripts) -> None:
+    folder = Folder(scripts.path)
+    fields = [Field.string("k"), Field.string("doc"), Field.long("n")]
+    before = TableSpecification("t", fields, ["k"], rules=[Derived("n", "doc", JsonField(("n",), "long"), ready=True)])
+    generated(store, [before], folder)
+    other = before.evolve(rules=[Derived("n", "doc", JsonField(("m",), "long"), ready=True)])
+    with pytest.raises(RevisionError, match="'n' is .* and cannot become"):
+        found(store, [other], folder)
+    assert not found(store, [before.evolve(rules=[])], folder)
+
+
+def test_a_pending_contract_of_a_name_counts(store: Storage, scripts: Scripts) -> None:
+    """What is computed of the old name is computed of the new one afterwards."""
+    store.admin.create(TableSpecification("t", [Field.string("k"), Field.string("old")], ["k"]))
+    low = 'op.add_field("t", op.string("low"), derive=op.lower(), source="old")'
+    scripts.add("low", up=low)
+    scripts.add("new", up='op.rename_field("t", "old", "new")')
+    migrator, folder = Migrator(store, scripts.path), Folder(scripts.path)
+    migrator.up()
+    fields = [Field.string("k"), Field.string("new"), Field.string("low")]
+    after = TableSpecification("t", fields, ["k"], rules=[Derived("low", "new", Lower(), ready=True)])
+    assert not found(store, [after], folder)
+    migrator.contract(2)
+    assert store.admin.get_specification("t").rules == after.rules
+    assert not found(store, [after], folder)

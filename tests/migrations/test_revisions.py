@@ -317,6 +317,67 @@ def test_a_measured_store_is_filled(scripts: Scripts, monkeypatch: pytest.Monkey
         assert (status.state, status.changed) == (State.DONE, 45)
 
 
+def test_down_leaves_what_was_there_before(store: Storage, scripts: Scripts) -> None:
+    put_runs(store, 20)
+    before = store.admin.get_specification("runs")
+    scripts.add(
+        "runs",
+        up=f"""
+        op.create_table(op.table("runs", [{_fields()}], ["app", "run"], ["state"]))
+        op.add_field("runs", op.int("attempts"))
+        op.add_index("runs", "state")
+        op.add_field("runs", op.long("n"))
+        """,
+    )
+    migrator = Migrator(store, scripts.path)
+    migrator.up()
+    migrator.down(0)
+    assert store.admin.get_specification("runs") == before
+    assert store.table("runs").count() == 20
+
+
+def test_a_contract_that_a_table_cannot_bear_is_refused_before(store: Storage, scripts: Scripts) -> None:
+    """What has begun to contract does not go back, and its script must not change."""
+    put_runs(store, 5)
+    file = scripts.add("drop", up='op.add_field("runs", op.int("m"))', contract='op.drop_field("runs", "app")')
+    migrator = Migrator(store, scripts.path)
+    with pytest.raises(SchemaIncompatibleError, match="part of the primary key"):
+        migrator.up()
+    assert "m" not in store.admin.get_specification("runs")
+    migrator.down(0)
+    scripts.write(file, up='op.add_field("runs", op.int("m"))')
+    migrator.up()
+    assert states(migrator) == [State.DONE]
+
+
+def test_a_dropped_source_leaves_what_was_computed_of_it(store: Storage, scripts: Scripts) -> None:
+    put_runs(store, 20)
+    scripts.add(
+        "n",
+        up='op.add_field("runs", op.long("n"), derive=op.json_field(("n",), "long"), source="payload")',
+        contract='op.drop_field("runs", "payload")',
+    )
+    migrator = Migrator(store, scripts.path)
+    migrator.up()
+    migrator.contract(1)
+    spec = store.admin.get_specification("runs")
+    assert ("payload" in spec, "n" in spec, spec.rules) == (False, True, ())
+    store.table("runs").update({"app": "app1", "run": 7, "n": 70})
+    assert store.table("runs").read(("app2", 8)).n == 8  # type: ignore[union-attr]
+
+
+def test_a_rewrite_keeps_keys(store: Storage, scripts: Scripts) -> None:
+    rows = put_runs(store, 5)
+    module = scripts.function("""
+    def renumber(row):
+        return {"run": row.run + 1}
+    """)
+    scripts.add("renumber", up=f'op.rewrite("runs", "{module}:renumber")')
+    with pytest.raises(MigrationError, match="renumber changed 'run', a field of the key"):
+        Migrator(store, scripts.path).up()
+    assert {row.run for row in store.table("runs").scan()} == {row["run"] for row in rows}
+
+
 def test_a_function_that_fails_pauses_the_revision_and_commits_nothing(store: Storage, scripts: Scripts) -> None:
     put_runs(store, 5)
     module = scripts.function("""

@@ -20,6 +20,7 @@ from structable.migrations import (
     SchemaBehindError,
     State,
     Throttle,
+    backfill,
     batches,
     part_filler,
     schema_calls,
@@ -28,13 +29,23 @@ from structable.migrations.clocks import Clocks
 from structable.migrations.fills import Fill
 from structable.migrations.history import History
 from structable.migrations.lease import RunnerLease
+from structable.migrations.parts import Part
 from structable.migrations.schema_calls import Report, SchemaCalls
-from structable.spi import Row, Storage, StorageUnavailableError, Transaction, TransactionConflictError, col
+from structable.spi import (
+    InvalidFieldError,
+    Row,
+    Storage,
+    StorageUnavailableError,
+    Transaction,
+    TransactionConflictError,
+    col,
+)
 from tests.migrations.conftest import every_store
 from tests.migrations.support.clocks import fast
 from tests.migrations.support.folders import Scripts, put_runs
 
 FILL = 'op.add_field("runs", op.long("n"), derive=op.json_field(("n",), "long"), source="payload")'
+THIRDS = [Part(None, '["app1",0]'), Part('["app1",0]', '["app2",0]'), Part('["app2",0]', None)]
 
 
 @pytest.fixture
@@ -199,6 +210,51 @@ def test_a_rate_is_kept(store: Storage, migrator: Migrator) -> None:
     begun = time.monotonic()
     migrator.up(throttle=Throttle(rows_per_second=1_000))
     assert time.monotonic() - begun >= 0.09  # the first hundred rows are paid for before the second
+
+
+def test_every_row_counts_against_the_rate(store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last batch of a part, too; and no batch has more rows than the rate allows in 50 milliseconds."""
+    spent: list[int] = []
+    monkeypatch.setattr(backfill, "cut", lambda *given: THIRDS)
+    monkeypatch.setattr(part_filler.Pace, "spend", lambda self, rows, ended: spent.append(rows))
+    migrator.up(throttle=Throttle(rows_per_second=600))
+    assert sum(spent) == 200
+    assert max(spent) == 30
+
+
+@every_store
+def test_progress_is_told_where_a_field_is_missed(
+    store: Storage, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an order by a field that is being filled, and of a program that requires its revision."""
+    put_runs(store, 60)
+    scripts.add("n", up=f"{FILL}\nop.add_index('runs', 'n')")
+    do_batch = batches.do_batch
+    monkeypatch.setattr(backfill, "cut", lambda *given: THIRDS)
+
+    def one_part(history: History, key: batches.TaskKey, *args: object, **options: object) -> object:
+        if key.part:
+            raise MigrationError("enough")
+        return do_batch(history, key, *args, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batches, "do_batch", one_part)
+        with pytest.raises(MigrationError, match="enough"):
+            Migrator(store, scripts.path).up()
+    with pytest.raises(InvalidFieldError, match="'n'.* is being filled, 33 %, and has no order"):
+        store.table("runs").scan(order_by="n")
+    with store.transaction() as tx:
+        table = tx.table("runs")
+        table.upsert({"app": "app0", "run": 0, "payload": '{"n": 100}'})
+        with pytest.raises(InvalidFieldError, match="is being filled, 33 %"):
+            table.scan_index("n", 7)
+    with Schema(store, revision=1, application="a") as schema:
+        with pytest.raises(NotReadyError, match="revision 1 is not ready: PAUSED in FILLING 33 %"):
+            schema.require(1)
+        Migrator(store, scripts.path).resume()
+        schema.require(1)
+    with store.table("runs").scan(order_by="n", reverse=True, limit=1) as rows:
+        assert [row.n for row in rows] == [100]
 
 
 def test_programs_are_refused_behind_and_ahead(store: Storage, migrator: Migrator) -> None:

@@ -2,7 +2,9 @@
 
 import datetime as dt
 import json
+import sys
 from dataclasses import replace
+from types import FrameType
 
 import pytest
 
@@ -18,6 +20,8 @@ from structable.spi import (
     Renamed,
     Retired,
     TableSpecification,
+    col,
+    connect,
     specification_from_document,
     specification_to_document,
 )
@@ -103,3 +107,30 @@ def test_digest_is_of_what_rules_make_of_writes() -> None:
     assert rules_digest(RULES) == rules_digest(ready[::-1])
     others = [[NAME], [replace(NAME, source="s")], [Derived("s", "n", Cast("string"))], RULES]
     assert len({rules_digest(rules) for rules in others}) == len(others)
+
+
+def test_a_table_without_rules_runs_nothing_of_them() -> None:
+    """It costs no more than a test for None where a transaction names it."""
+    ruled = {"row_rules", "ruled_table", "computed_rows", "ruled_batches", "ruled"}
+    called: set[str] = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        called.add(str(frame.f_globals.get("__name__")).rpartition(".")[2])
+
+    with connect("memory://") as storage:
+        storage.admin.create(TableSpecification("t", [Field.long("k"), Field.string("v")], ["k"], ["v"]))
+        view = storage.table("t")
+        sys.setprofile(note)
+        try:
+            view.upsert({"k": 1, "v": "a"})
+            view.update({"k": 1, "v": "b"})
+            view.upsert_many([{"k": 2}, {"k": 3}])
+            storage.run(lambda tx: tx.table("t").increment_many([]))
+            assert [row.k for row in view.scan(where=col("v") == "b")] == [1]
+            assert view.read((1,)) == {"k": 1, "v": "b"}
+            with storage.transaction() as tx:
+                tx.table("t").replace({"k": 4})
+        finally:
+            sys.setprofile(None)
+    assert "table" in called
+    assert not called & ruled

@@ -1,0 +1,64 @@
+"""Rules of fields change nothing else: the suite on stores whose every table has a renamed and a derived field."""
+
+from pathlib import Path
+
+import pytest
+
+from structable.spi import connect
+from structable.spi.conformance.bulk_scans import BulkScanRules
+from structable.spi.conformance.feed_job_rules import FeedJobRules
+from structable.spi.conformance.feed_rules import FeedRules
+from structable.spi.conformance.job_modes import JobModeRules
+from structable.spi.conformance.many_rules import ManyRules
+from structable.spi.conformance.patch_rules import PatchRules
+from structable.spi.conformance.scan_rules import ScanRules
+from structable.spi.conformance.state_machine import StateMachineCase
+from structable.spi.conformance.stream_job_rules import StreamJobRules
+from structable.spi.conformance.update_many_rules import UpdateManyRules
+from structable.spi.conformance.write_rules import WriteRules
+from tests.conformance.support.ruled import RuledStorage, ruled_stores
+from tests.conformance.test_memory import TestMemory as MemoryRules
+
+
+class TestFillingMemory(MemoryRules):
+    """No rule is ready: reads are of the stored fields of which the hidden ones are computed."""
+
+    max_examples = 5
+    max_steps = 20
+    stress_rounds = 20
+
+    @pytest.fixture(autouse=True)
+    def _ruled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        ruled_stores(monkeypatch, ready=False)
+
+    def test_the_store_has_rules(self, storage_url: str) -> None:
+        with connect(storage_url) as storage:
+            assert isinstance(storage, RuledStorage)
+
+
+class TestRuledLevelDB(
+    WriteRules,
+    ManyRules,
+    UpdateManyRules,
+    ScanRules,
+    BulkScanRules,
+    JobModeRules,
+    StreamJobRules,
+    PatchRules,
+    FeedRules,
+    FeedJobRules,
+    StateMachineCase,
+):
+    """Every rule is ready."""
+
+    max_examples = 5
+    max_steps = 20
+    stress_rounds = 10
+
+    @pytest.fixture(autouse=True)
+    def _ruled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        ruled_stores(monkeypatch, ready=True)
+
+    @pytest.fixture
+    def storage_url(self, tmp_path: Path) -> str:
+        return f"leveldb://{tmp_path}/store"
