@@ -51,17 +51,20 @@ class ColumnChoice:
     names: tuple[str, ...] | None = None
 
     def named(self, cells: int, usual: Sequence[str]) -> Sequence[str] | None:
-        """Return the names of columns that the file does not name; None if it does, ValueError for others than its cells.
+        """Return the names of as many columns as a file has cells in a row, 0 if it has none; None if it names them.
 
-        A file without a row has no cells.
+        Raises
+        ------
+        ValueError
+            If there are more or fewer.
         """
         if self.names is None:
             return None
         names = self.names or usual
         if cells and len(names) != cells:
             raise ValueError(
-                f"there are {cells} cells, and the columns are {len(names)}: {', '.join(names)}; --columns names those of "
-                "the file"
+                f"there are {cells} cells, and {len(names)} columns: {', '.join(names)}; --columns names those of the "
+                "file"
             )
         return names
 

@@ -111,8 +111,8 @@ class StructableDataSource(DataSource):
             return self.coordinator.describe(options.store, options.table)
         except TableNotFoundError as error:
             error.add_note(
-                f"Make it before, by structable.spark_bridge.create_table(df, TableRef(url, {options.table!r}), [...]) with "
-                'the fields of its key, or in a catalog by df.write.option("primary-key", "...").saveAsTable(...).'
+                f"Make it before, by structable.spark_bridge.create_table(df, TableRef(url, {options.table!r}), key), "
+                'or in a catalog by df.write.option("primary-key", "...").saveAsTable(...).'
             )
             raise
 

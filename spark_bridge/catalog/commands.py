@@ -154,7 +154,7 @@ def _delete(storage: Storage, request: CatalogRequest) -> StructType:
 
 def _truncate(storage: Storage, request: CatalogRequest) -> StructType:
     spec = storage.admin.get_specification(request.table)
-    if spec.keyless or spec.table_options.changelog_producer is not ChangelogProducer.NONE:  # a feed has the rows deleted
+    if spec.keyless or spec.table_options.changelog_producer is not ChangelogProducer.NONE:
         storage.table(request.table).delete_all(Range.all())
     else:  # a job without rows, of which no store keeps a transaction's write set
         job = storage.begin_write(request.table, mode=WriteMode.OVERWRITE, job_id=f"truncate-{uuid.uuid4()}")

@@ -62,7 +62,7 @@ from .staged import StagedRows, run_order
 from .sweeping import JobSweep
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch
+    pass
 
 __all__ = ["WriteJobs"]
 
