@@ -7,7 +7,7 @@ the file; Arrow alone does not enforce it: it accepts a file that was truncated 
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO, cast
 
 import pyarrow as pa
@@ -64,17 +64,11 @@ class CsvSource(TextSource):
                 chunk.decode()
             except UnicodeDecodeError as error:
                 self._wrong(self._line + chunk.count(b"\n", 0, error.start), "the text is not UTF-8")
-            if self._fields:
+            if self._fields or self._begin(chunk):
                 yield from self._parsed(chunk)
-            else:
-                names = self._header(chunk)
-                self._fields = self._matched(names)
-                if missing := self._columns.missing([name for name in self._fields if name is not None]):
-                    self._malformed(missing)
-                self._skips_blank = len(names) > 1 or not self._columns.may_be_null(self._fields[0] or "")
             self._line += chunk.count(b"\n")
-        if not self._fields:
-            self._malformed("it is empty; a first line with the names of the columns is needed")
+        if not self._fields and self._named(0) is None:
+            self._malformed("it is empty; a first line with the names of the columns is needed, or --no-header")
 
     def _chunks(self) -> Iterator[bytes]:
         """Yield the first row, then all others in chunks of whole rows, some megabytes each."""
@@ -91,6 +85,22 @@ class CsvSource(TextSource):
                 self._wrong(self._line, f"a quote is not closed, or the row is over {_LARGEST_ROW:,} bytes")
             read = self._stream.read(_CHUNK)
             pending, ended = pending + read, not read
+
+    def _begin(self, row: bytes) -> bool:
+        """Find the fields by the first row, and return whether it is one of the table's."""
+        given = self._named(self._dialect.cells(row))
+        names = self._header(row) if given is None else given
+        self._fields = self._matched(names)
+        if missing := self._columns.missing([name for name in self._fields if name is not None]):
+            self._malformed(missing)
+        self._skips_blank = len(names) > 1 or not self._columns.may_be_null(self._fields[0] or "")
+        return given is not None
+
+    def _named(self, cells: int) -> Sequence[str] | None:
+        try:
+            return self._columns.named(cells)
+        except ValueError as error:
+            self._wrong(self._line, str(error))
 
     def _header(self, row: bytes) -> list[str]:
         if not row.strip(b"\r\n"):

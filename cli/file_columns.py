@@ -41,11 +41,32 @@ class ColumnChoice:
         The fields to import; empty for all.
     skips_unknown : bool
         Whether columns that are no fields are left out.
+    names : tuple of str, optional
+        The columns of a file that does not name them; empty for the usual ones.
     """
 
     rename: Mapping[str, str] = field(default_factory=dict)
     only: tuple[str, ...] = ()
     skips_unknown: bool = False
+    names: tuple[str, ...] | None = None
+
+    def named(self, cells: int, usual: Sequence[str]) -> Sequence[str] | None:
+        """Return the names of as many columns as a file has cells in a row, 0 if it has none; None if it names them.
+
+        Raises
+        ------
+        ValueError
+            If there are more or fewer.
+        """
+        if self.names is None:
+            return None
+        names = self.names or usual
+        if cells and len(names) != cells:
+            raise ValueError(
+                f"there are {cells} cells, and {len(names)} columns: {', '.join(names)}; --columns names those of the "
+                "file"
+            )
+        return names
 
     def growing(self, columns: Sequence[str]) -> ColumnChoice:
         """Return the choice for the first columns of a file."""
@@ -68,6 +89,9 @@ class ColumnChoice:
 
 class Columns(NamedFields, Protocol):
     """What a source must know of the columns of its file."""
+
+    def named(self, cells: int) -> Sequence[str] | None:
+        """Return the names of as many columns; None if the file names them, ValueError if there are others."""
 
     def matched(self, columns: Sequence[str], *, growing: bool = False) -> list[str | None]:
         """Return the field of each column, None for those that are left out; raises ValueError for wrong ones.
@@ -126,6 +150,9 @@ class FileColumns:
 
     def may_be_null(self, name: str) -> bool:
         return name in self.spec and name not in self.spec.primary_key
+
+    def named(self, cells: int) -> Sequence[str] | None:
+        return self._choice.named(cells, self.field_names)
 
     def matched(self, columns: Sequence[str], *, growing: bool = False) -> list[str | None]:
         from structable.spi.loading import matched_fields

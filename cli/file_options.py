@@ -72,6 +72,8 @@ class FileForm:
             If one is not.
         """
         csv = [f"--{name}" for name in ("delimiter", "quote", "escape") if getattr(self, name) is not None]
+        if self.columns.names is not None:
+            csv.append("--no-header")
         wrong = csv if kind == "json" else [*csv, *self.text_options] if kind != "csv" else []
         if wrong:
             wanted = "CSV" if csv else "CSV or JSON"
@@ -106,6 +108,14 @@ def _form(
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Leave out columns that are no fields, or that no field takes.")
     ] = False,
+    no_header: Annotated[
+        bool,
+        typer.Option(
+            "--no-header",
+            help="The first line is a row: the columns are --columns, or the table's fields, in order.",
+            rich_help_panel=_CSV,
+        ),
+    ] = False,
     delimiter: Annotated[
         str | None, _option(_CSV, "What separates cells; by default a comma, or a tab in .tsv.")
     ] = None,
@@ -138,6 +148,7 @@ def _form(
     only = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
     if bool(true) != bool(false):
         raise UsageProblem("--true and --false are given together: there is no other text of the other")
+    named = dict(_renamed(one) for one in rename or ())
     form = TextForm(
         tuple(null or ()),
         date_format,
@@ -148,7 +159,7 @@ def _form(
         tuple(false or ()),
     )
     return FileForm(
-        ColumnChoice(dict(_renamed(one) for one in rename or ()), only, skip_unknown),
+        ColumnChoice(named, (), skip_unknown, only) if no_header else ColumnChoice(named, only, skip_unknown),
         form,
         _character("delimiter", delimiter),
         _character("quote", quote, optional=True),

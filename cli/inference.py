@@ -75,6 +75,9 @@ class _AnyColumns:
         self.key = tuple(key)
         self.field_names: tuple[str, ...] = ()
 
+    def named(self, cells: int) -> Sequence[str] | None:
+        return self._choice.named(cells, [f"column_{place + 1}" for place in range(cells)])
+
     def matched(self, columns: Sequence[str], *, growing: bool = False) -> list[str | None]:
         choice = self._choice.growing(columns) if growing else self._choice
         return choice.kept(renamed(columns, choice.rename), growing=growing)
@@ -117,6 +120,8 @@ def _of_texts(source: CsvSource, form: TextForm) -> tuple[list[Field], str]:
         for name, texts in zip(batch.schema.names, batch.columns, strict=True):
             guesses.setdefault(name, TextGuess(form)).see(texts)
     found = [Field(name, guesses[name].field_type if name in guesses else FieldType.STRING) for name in source.fields]
+    if not found:
+        raise UsageProblem(f"{source.name}: it is empty; a table has at least one field")
     return found, _rows(source, rows)
 
 

@@ -12,7 +12,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from structable.spi import InvalidFieldError, TableSpecification, UnsupportedOperationError, WriteMode
+from structable.spi import (
+    InvalidFieldError,
+    TableNotFoundError,
+    TableSpecification,
+    UnsupportedOperationError,
+    WriteMode,
+)
 from structable.spi.changes import FEED_COLUMNS
 from structable.spi.rules.jobs import requested_job
 
@@ -71,7 +77,7 @@ class StructableDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> StructableWriter:
         changes = self.options.pop(CHANGES_OPTION, None) is not None
         options = WriteOptions.parse(self.options, overwrite=overwrite)
-        spec = self.coordinator.describe(options.store, options.table)
+        spec = self._described(options)
         staged_form: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
         if changes:
             options = replace(options, mode=WriteMode.PATCH)
@@ -83,17 +89,32 @@ class StructableDataSource(DataSource):
             check_write_schema(spec, schema, options.mode)
             staged_form = partial(typed_batches, spec, zone=self._zone(spec, schema))
         requested = requested_job(options.table, options.mode, options.job_id or f"spark-{uuid.uuid4()}")
-        job = self.coordinator.begin_write(options.store, requested)
+        try:
+            job = self.coordinator.begin_write(options.store, requested)
+        except UnsupportedOperationError as error:
+            if options.mode is WriteMode.OVERWRITE and not spec.keyless:
+                error.add_note("Delete the rows before, by DELETE FROM in a catalog, and append the new ones.")
+            raise
         return StructableWriter(self.coordinator, options, job, staged_form)
 
     @one_line_errors()
     def streamWriter(self, schema: StructType, overwrite: bool) -> StructableStreamWriter:
         require_streaming()
         options = WriteOptions.parse(self.options, overwrite=overwrite, streaming=True)
-        spec = self.coordinator.describe(options.store, options.table)
+        spec = self._described(options)
         options = options.for_table(spec)
         check_write_schema(spec, schema, options.mode)
         return StructableStreamWriter(self.coordinator, options, spec, self._zone(spec, schema))
+
+    def _described(self, options: WriteOptions) -> TableSpecification:
+        try:
+            return self.coordinator.describe(options.store, options.table)
+        except TableNotFoundError as error:
+            error.add_note(
+                f"Make it before, by structable.spark_bridge.create_table(df, TableRef(url, {options.table!r}), key), "
+                'or in a catalog by df.write.option("primary-key", "...").saveAsTable(...).'
+            )
+            raise
 
     def _zone(self, spec: TableSpecification, schema: StructType) -> str | None:
         """Return the session's time zone, if dates are to become timestamps; refuse one that is not known here."""

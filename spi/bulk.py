@@ -5,22 +5,27 @@ from __future__ import annotations
 import enum
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias
 
 from .errors import TransactionClosedError
 from .notebooks import html_text
 from .positions import FeedPosition
 
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
 __all__ = [
     "PATCH_COLUMNS",
+    "ArrowStream",
     "CommitResult",
     "PatchArm",
     "ScanPlan",
     "ScanSplit",
     "SnapshotHold",
+    "StagedData",
     "StagedWrite",
     "WriteJob",
     "WriteMode",
@@ -216,6 +221,16 @@ class ScanPlan:
 
     def _repr_html_(self) -> str:
         return html_text(repr(self))
+
+
+class ArrowStream(Protocol):
+    """Data of any library that exports Arrow's PyCapsule interface, such as a `pyarrow.Table`, a reader or a frame."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+StagedData: TypeAlias = "Iterable[RecordBatch] | ArrowStream"
+"""What `stage` takes."""
 
 
 @dataclass(frozen=True, slots=True)

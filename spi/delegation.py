@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from .admin import TableAdmin
-from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob
+from .bulk import CommitResult, ScanPlan, ScanSplit, StagedData, StagedWrite, WriteJob
 from .capabilities import Capabilities
 from .compaction import CompactionProgress
 from .diagnosis import Finding
@@ -75,7 +75,7 @@ class DelegatingStorage(Storage):
     def _begin_write(self, request: BeginWrite) -> WriteJob:
         return self._storage._begin_write(request)
 
-    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: StagedData) -> StagedWrite:
         return self._storage.stage(job, partition, attempt, batches)
 
     def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:

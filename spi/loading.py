@@ -37,9 +37,12 @@ def matched_fields(
     """
     names = renamed(columns, rename)
     own = [(rename or {}).get(column, column) for column in columns]
-    return [
-        column if column in known else name if name in known else None for column, name in zip(own, names, strict=True)
-    ]
+    found: list[str | None] = []
+    for column, name in zip(own, names, strict=True):
+        # Of two columns of one name, the second has the field that was made for it.
+        is_own = column in known and (column not in found or name not in known)
+        found.append(column if is_own else name if name in known else None)
+    return found
 
 
 class LoadedBatches:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from .admin import Progress, TableAdmin
-from .bulk import CommitResult, StagedWrite, WriteJob
+from .bulk import CommitResult, StagedData, StagedWrite, WriteJob
 from .compaction import CompactionProgress
 from .delegation import DelegatingStorage
 from .diagnosis import Finding
@@ -22,9 +22,6 @@ from .storage import Storage
 from .table import StructuredTable
 from .transactions import Isolation, Transaction
 from .values import Key
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch
 
 __all__ = ["ReadOnlyStorage"]
 
@@ -185,7 +182,7 @@ class ReadOnlyStorage(DelegatingStorage):
     def _begin_write(self, request: BeginWrite) -> WriteJob:
         self._refuse("begin_write")
 
-    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: StagedData) -> StagedWrite:
         self._refuse("stage")
 
     def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:

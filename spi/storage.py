@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from .admin import TableAdmin
 from .aggregates import Aggregation
-from .bulk import CommitResult, ScanPlan, ScanSplit, StagedWrite, WriteJob, WriteMode
+from .bulk import CommitResult, ScanPlan, ScanSplit, StagedData, StagedWrite, WriteJob, WriteMode
 from .compaction import CompactionProgress
 from .diagnosis import Finding
 from .errors import UnsupportedOperationError
@@ -239,7 +239,7 @@ class Storage(Transactional, Signalling):
         return load(self, table, data, mode, create, primary_key, job_id, nan_is_null)
 
     @abstractmethod
-    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: StagedData) -> StagedWrite:
         """Store the rows of one attempt of a partition, in any process; nothing becomes visible.
 
         An attempt may go on after its job was committed by another; `commit_write` then returns false. The end of the
@@ -251,8 +251,9 @@ class Storage(Transactional, Signalling):
             As `begin_write` returned it.
         partition, attempt : int
             The caller's numbers. Every call is a separate attempt, even with equal numbers.
-        batches : iterable of pyarrow.RecordBatch
-            All key fields, and the fields to write, with the Arrow types of `arrow_schema`.
+        batches : iterable of pyarrow.RecordBatch, or an object with `__arrow_c_stream__`
+            All key fields, and the fields to write: record batches, a `pyarrow.Table`, a reader, a frame of Polars, a
+            relation of DuckDB. Values of other types than those of `arrow_schema` are taken if they mean the same.
 
         Raises
         ------

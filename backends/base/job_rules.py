@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from structable.spi import (
@@ -16,6 +16,7 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
+from structable.spi.bulk import StagedData
 from structable.spi.changes import CHANGE_TYPE, FEED_COLUMNS
 from structable.spi.merging import Merger
 from structable.spi.row_rules import RowRules
@@ -73,7 +74,7 @@ def staged_for_dropped(table: str) -> SchemaIncompatibleError:
 
 
 def conformed_batches(
-    job: WriteJob, spec: TableSpecification, batches: Iterable[RecordBatch]
+    job: WriteJob, spec: TableSpecification, batches: StagedData
 ) -> Iterator[tuple[RecordBatch, list[RowKind] | None]]:
     """Yield the non-empty batches, with the contract's types, and in mode changes the kinds of their rows.
 

@@ -15,7 +15,7 @@ from structable.spi import (
     TableSpecification,
     WriteJob,
 )
-from structable.spi.bulk import PATCH_COLUMNS
+from structable.spi.bulk import PATCH_COLUMNS, StagedData
 from structable.spi.row_rules import RowRules
 from structable.spi.showing import shown
 
@@ -61,7 +61,7 @@ class PatchMarks(NamedTuple):
 
 
 def patched_batches(
-    job: WriteJob, spec: TableSpecification, batches: Iterable[RecordBatch]
+    job: WriteJob, spec: TableSpecification, batches: StagedData
 ) -> Iterator[tuple[RecordBatch, PatchMarks]]:
     """Yield the non-empty batches, with the contract's types and null where a row does not name a column, and marks.
 

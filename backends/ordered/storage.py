@@ -31,6 +31,7 @@ from structable.spi import (
     Traffic,
     WriteJob,
 )
+from structable.spi.bulk import StagedData
 from structable.spi.operations import BeginWrite, PlanScan
 from structable.spi.rules.jobs import requested_job
 from structable.spi.rules.signals import check_channels, feed_channel, feeds_of
@@ -194,7 +195,7 @@ class OrderedStorage(Storage):
         self._require_open()
         return self._jobs.begin(requested_job(*request))
 
-    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: StagedData) -> StagedWrite:
         self._require_open()
         require_arrow()
         return self._jobs.stage(job, partition, attempt, batches)

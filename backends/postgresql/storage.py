@@ -32,6 +32,7 @@ from structable.spi import (
     Transaction,
     WriteJob,
 )
+from structable.spi.bulk import StagedData
 from structable.spi.operations import BeginWrite, PlanScan
 from structable.spi.rules.jobs import requested_job
 from structable.spi.rules.signals import check_channels, feeds_of
@@ -225,7 +226,7 @@ class PostgreSQLStorage(Storage):
         self._require_open()
         return self._jobs.begin(requested_job(*request))
 
-    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: StagedData) -> StagedWrite:
         self._require_open()
         return self._jobs.stage(job, partition, attempt, batches)
 

@@ -23,6 +23,7 @@ from structable.spi import (
     TableSpecification,
     WriteMode,
 )
+from structable.spi.table_options import ChangelogProducer
 
 from .requests import NOT_READ, ONLY_READ, CatalogRequest
 from .table_properties import check_properties, properties_of, specification_of
@@ -152,7 +153,8 @@ def _delete(storage: Storage, request: CatalogRequest) -> StructType:
 
 
 def _truncate(storage: Storage, request: CatalogRequest) -> StructType:
-    if storage.admin.get_specification(request.table).keyless:
+    spec = storage.admin.get_specification(request.table)
+    if spec.keyless or spec.table_options.changelog_producer is not ChangelogProducer.NONE:
         storage.table(request.table).delete_all(Range.all())
     else:  # a job without rows, of which no store keeps a transaction's write set
         job = storage.begin_write(request.table, mode=WriteMode.OVERWRITE, job_id=f"truncate-{uuid.uuid4()}")

@@ -3,7 +3,7 @@
 Spark leaves out of these queries, without a word, what a statement assigns to the hidden column, and the columns that
 WITH SCHEMA EVOLUTION would add: both are refused. Where the source of a MERGE names the hidden column, Spark would use
 the source before it is resolved, so that the rule has it resolved. Where INSERT OVERWRITE would replace partitions,
-Spark's own error does not name the setting by which it would.
+Spark's own error does not name the setting by which it would. That of a stream of a table names no way to read one.
 """
 
 from __future__ import annotations
@@ -59,13 +59,20 @@ public final class CatalogStatements extends Rule {
     Checked(SparkSession session) { this.session = session; }
 
     public boolean isDefinedAt(Object node) {
-      return node instanceof UpdateTable || node instanceof MergeIntoTable || node instanceof InsertIntoStatement;
+      return node instanceof UpdateTable || node instanceof MergeIntoTable || node instanceof InsertIntoStatement
+          || node instanceof UnresolvedRelation && ((UnresolvedRelation) node).isStreaming();
     }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
       if (node instanceof InsertIntoStatement) {
         check((InsertIntoStatement) node);
         return node;
+      }
+      if (node instanceof UnresolvedRelation) {
+        String streamed = isDefinedAt(node) ? name(node) : null;
+        if (streamed == null) return otherwise.apply(node);
+        CatalogCommand.refuse("a table of a catalog is no stream: the changes of " + streamed
+            + " are read by spark.readStream.format(\"structable\") with url, table and readChangeFeed");
       }
       String shown = isDefinedAt(node) ? target((TreeNode) node) : null;
       if (shown == null) return otherwise.apply(node);
@@ -110,7 +117,10 @@ public final class CatalogStatements extends Rule {
 
     // The name of a statement's table, if a catalog of structable's has it; or null.
     private String target(TreeNode statement) {
-      Object named = withoutAlias(((Product) statement).productElement(0));
+      return name(withoutAlias(((Product) statement).productElement(0)));
+    }
+
+    private String name(Object named) {
       if (named instanceof PlanWithUnresolvedIdentifier) return computed((LogicalPlan) named);
       if (!(named instanceof UnresolvedRelation)) return null;
       Seq parts = ((UnresolvedRelation) named).multipartIdentifier();

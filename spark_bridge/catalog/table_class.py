@@ -64,7 +64,8 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
 
   // Spark checks and casts what is written, as the table does not accept any schema.
   public Set capabilities() {
-    return EnumSet.of(TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE);
+    return EnumSet.of(TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.STREAMING_WRITE,
+        TableCapability.TRUNCATE);
   }
 
   // The table as the format has it.

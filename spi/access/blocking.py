@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from structable.spi import TransactionClosedError, UpdateMessage, Value
+from structable.spi import Filter, Range, Row, TransactionClosedError, UpdateMessage, Value
 from structable.spi.showing import shown
 
 from .loop_thread import LoopThread
@@ -20,6 +21,8 @@ __all__ = ["BlockingTable", "blocking"]
 K = TypeVar("K")
 V = TypeVar("V")
 Result = TypeVar("Result")
+
+_ALL = Range()
 
 
 def blocking(table: AsyncTable[K, V]) -> BlockingTable[K, V]:
@@ -135,6 +138,56 @@ class BlockingTable(Generic[K, V]):
         drawn = _drawn(keys)
         self._call(lambda: self._table.delete_many(drawn))
 
+    def insert(self, key: K, value: Mapping[str, Value]) -> None:
+        """Put a new row; as `AsyncTable.insert`."""
+        self._call(lambda: self._table.insert(key, value))
+
+    def increment(self, key: K, field: str, amount: int = 1) -> None:
+        """Add to an integer field; as `AsyncTable.increment`."""
+        self._call(lambda: self._table.increment(key, field, amount))
+
+    def compare_and_swap(self, key: K, field: str, expected: Value, value: Value) -> bool:
+        """Set a field, and return whether it had the expected value; as `AsyncTable.compare_and_swap`."""
+        return self._call(lambda: self._table.compare_and_swap(key, field, expected, value))
+
+    def count(self, ranges: Range | Iterable[Range] | None = None, where: Filter | None = None) -> int:
+        """Return the number of rows; as `AsyncTable.count`."""
+        drawn = ranges if ranges is None or isinstance(ranges, Range) else _drawn(ranges)
+        return self._call(lambda: self._table.count(drawn, where))
+
+    def scan(
+        self,
+        range: Range = _ALL,
+        *,
+        where: Filter | None = None,
+        columns: Iterable[str] | None = None,
+        order_by: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Generator[Row]:
+        """Yield rows of one snapshot; as `AsyncTable.scan`.
+
+        Leave the loop early by way of `contextlib.closing`, which frees the snapshot at once.
+        """
+        chosen = None if columns is None else _drawn(columns)
+        options = {"where": where, "columns": chosen, "order_by": order_by, "reverse": reverse, "limit": limit}
+        parts = self._table._parts(range, options)
+        turn = asyncio.Lock()  # an interrupted wait leaves its call under way
+
+        async def fetched() -> list[Row]:
+            async with turn:
+                return await anext(parts, [])
+
+        async def left() -> None:
+            async with turn:
+                await parts.aclose()
+
+        try:
+            while part := self._call(fetched):
+                yield from part
+        finally:
+            self._leave(left)
+
     def flush(self) -> None:
         """Send the open batch, and wait until all calls made before have ended; as `AsyncTable.flush`."""
         self._call(self._table.flush)
@@ -158,6 +211,12 @@ class BlockingTable(Generic[K, V]):
         error, thread.error = thread.error, None
         if error is not None:
             raise error
+
+    def _leave(self, left: Callable[[], Awaitable[None]]) -> None:
+        """Close a scan, but where asyncio does, with the event loop or as it collects the scan."""
+        thread = self._thread
+        if thread is not None and not (self._closed or thread.is_current or self._is_of_another_process()):
+            self._call(left)
 
     def _call(self, function: Callable[[], Awaitable[Result]]) -> Result:
         return self._running().call(function)

@@ -114,6 +114,7 @@ class StructuredSource(Source):
         self._table = table
         self._learn(spec)
         self._threads = Threads(threads, f"structable-access-{spec.name}", self._failed)
+        self._closed = False
         self._looking: Awaitable[TableSpecification] | None = None
         self._looked = -math.inf
 
@@ -193,6 +194,7 @@ class StructuredSource(Source):
         return None
 
     async def close(self) -> None:
+        self._closed = True
         self._threads.close()
 
     def get(self, key: Hashable) -> Awaitable[object]:
@@ -237,6 +239,13 @@ class StructuredSource(Source):
     def run(self, function: Callable[[], Result]) -> Awaitable[Result]:
         """Run a function in a thread of the table."""
         return self._threads.call(function)
+
+    async def run_last(self, function: Callable[[], None]) -> None:
+        """Run a function in a thread of the table, or here once they have ended."""
+        if self._closed:
+            function()
+        else:
+            await self._threads.call(function)
 
     def look(self) -> None:
         now = asyncio.get_running_loop().time()

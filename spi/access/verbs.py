@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -101,17 +102,24 @@ class TableVerbs(ABC, Generic[K]):
 
         Leave the loop early by way of `contextlib.aclosing`, which frees the snapshot at once.
         """
+        options = {"where": where, "columns": columns, "order_by": order_by, "reverse": reverse, "limit": limit}
+        async with contextlib.aclosing(self._parts(range, options)) as parts:
+            async for part in parts:
+                for row in part:
+                    yield row
+
+    async def _parts(self, range: Range, options: Mapping[str, object]) -> AsyncGenerator[list[Row]]:
+        """Yield the rows of a scan, as many at once as a thread fetches."""
         self._use_for_reads()
         source = self._structured("scan")
         await self._earlier_calls()
-        options = {"where": where, "columns": columns, "order_by": order_by, "reverse": reverse, "limit": limit}
         rows = _Rows(await source.call("scan", range, **options))
         try:
             while part := await source.run(rows.fetch):
-                for row in part:
-                    yield row
+                yield part
+                self._use_for_reads()
         finally:
-            await source.run(rows.close)
+            await source.run_last(rows.close)
 
     async def _earlier_calls(self) -> None:
         if ends := self._layers.ends():

@@ -167,7 +167,7 @@ class FrameRules(JobCase):
         data = pa.table({"id": [1, 4], "n": [8, 9]})
         for given in (data, data.to_batches()[0], data.to_reader(), _Exporter(data)):
             job = self.job(storage, WriteMode.OVERWRITE)
-            staged = storage.stage(job, 0, 0, given)  # type: ignore[arg-type]  # beyond batches
+            staged = storage.stage(job, 0, 0, given)
             assert staged.rows == 2
             storage.commit_write(job, [staged])
             assert plain(target.scan()) == [item(1, n=8), item(4, n=9)]

@@ -18,11 +18,15 @@ import pytest
 
 from structable.spi import (
     Field,
+    InvalidFieldError,
+    Range,
+    RecordExistsError,
     RecordNotFoundError,
     Storage,
     TableSpecification,
     TransactionClosedError,
     UpdateMessage,
+    col,
     connect,
 )
 from structable.spi.access.batching import Batching
@@ -110,6 +114,40 @@ def test_every_method_waits_for_its_effect(storage: Storage) -> None:
         table.flush()
         assert table.pending == 0
     assert [(row.key[0], row["v"]) for row in storage.table("t").scan()] == [("a", 3), ("b", 8), ("d", 4), ("g", 7)]
+
+
+def test_the_verbs_of_tables_wait_too(storage: Storage) -> None:
+    with blocking(open_table(storage.table("t"), batching=Batching())) as table:
+        for number in range(2_500):
+            table.insert((f"{number:04}",), {"v": number})
+        with pytest.raises(RecordExistsError):
+            table.insert(("0000",), {"v": 1})
+        table.increment(("0000",), "v", 7)
+        assert table.compare_and_swap(("0000",), "v", 7, 0)
+        assert not table.compare_and_swap(("0000",), "v", 7, 1)
+        assert table.count() == 2_500
+        assert table.count(Range.below((end,)) for end in ("0003", "0005")) == 5
+        assert table.count(Range.below(("0010",)), col("v") > 4) == 5
+        assert [row["v"] for row in table.scan()] == list(range(2_500))
+        found = table.scan(Range.at_least(("0100",)), where=col("v") < 103, columns=iter(["v"]), reverse=True, limit=2)
+        assert [row["v"] for row in found] == [102, 101]
+        with pytest.raises(InvalidFieldError, match="nope"):
+            next(table.scan(columns=["nope"]))
+
+
+def test_scans_that_are_left_free_their_snapshots(storage: Storage) -> None:
+    storage.table("t").upsert_many({"k": str(number)} for number in range(2_000))
+    with blocking(open_table(storage.table("t"))) as table:
+        for _ in range(40):  # more than may be open at once
+            with contextlib.closing(table.scan()) as rows:
+                next(rows)
+            assert next(table.scan())
+        left = table.scan()
+        next(left)
+    with pytest.raises(TransactionClosedError):  # after the rows that it has fetched
+        list(left)
+    with pytest.raises(TransactionClosedError):
+        next(table.scan())
 
 
 def test_threads_share_batches(storage: Storage) -> None:

@@ -128,6 +128,54 @@ def test_options_of_other_formats(read: Read) -> None:
     assert "--null: the file is parquet, and only CSV or JSON has this" in read("", "--null", "x", file="f.parquet")
 
 
+def test_files_without_a_line_of_names(read: Read) -> None:
+    two = ("--no-header", "--columns", "k,s")
+    assert read("1,a\n2,b\n", *two) == ["a", "b"]
+    assert read("b;2\n\na;1\n", "--no-header", "--columns", "s, k", "--delimiter", ";") == ["a", "b"]
+    assert read('1,"two\nlines"\n2,\n3,""', *two) == ["two\nlines", None, ""]
+    assert read("1,x,a\n", "--no-header", "--columns", "k,other,s", "--skip-unknown") == ["a"]
+    assert read("1,x,a\n", "--no-header", "--columns", "k,i,other", "--rename", "other=s", "--rename", "i=s2") == ["a"]
+    assert read("1,a" + "," * 8 + "\n", "--no-header") == ["a"]  # the table's fields
+    assert read("", "--no-header") == []
+    assert read("k,s\n", *two) == "FILE, line 1, field 'k': 'k' is not a whole number"
+    assert read("1,a\n2,b\nx,c\n", *two) == "FILE, line 3, field 'k': 'x' is not a whole number"
+    assert read("1,a\n2,b,c\n", *two) == "FILE, line 2: there are 3 cells; the first line has 2"
+    assert read("1,x,a\n", "--no-header", "--columns", "k,other,s").startswith(
+        "FILE: the column 'other' is not a field"
+    )
+    assert read("1,a\n", "--no-header") == (
+        f"FILE, line 1: there are 2 cells, and 10 columns: {', '.join(WIDE.field_names)}; --columns names "
+        "those of the file"
+    )
+    assert "--no-header: the file is json, and only CSV has this" in read("{}", "--no-header", file="f.json")
+
+
+def test_names_for_a_table_of_a_file_without_them(structable: Command, url: str, tmp_path: Path) -> None:
+    (tmp_path / "f.csv").write_text("1,a,2024-05-31\n2,b,\n")
+    found = structable("infer", tmp_path / "f.csv", "--no-header", "--primary-key", "column_1")
+    assert 'column_1 = "long"\ncolumn_2 = "string"\ncolumn_3 = "date"\n' in found.out
+    assert "all 2 rows" in found.err
+    named = ("--no-header", "--columns", "id,name,day", "--create", "--primary-key", "id")
+    assert structable("import", url, "t", tmp_path / "f.csv", *named).code == 0
+    with connect(url) as storage, storage.table("t").scan() as rows:
+        assert [tuple(row.values()) for row in rows] == [(1, "a", dt.date(2024, 5, 31)), (2, "b", None)]
+    (tmp_path / "f.csv").write_text("")
+    assert "it is empty; a table has at least one field" in structable("infer", tmp_path / "f.csv", "--no-header").err
+
+
+def test_two_columns_of_one_name(structable: Command, url: str, tmp_path: Path) -> None:
+    """The second has the field that the rule of names makes; where the table has none, it is refused."""
+    (tmp_path / "f.csv").write_text("id,v,v,V\n1,a,b,c\n")
+    assert structable("import", url, "t", tmp_path / "f.csv", "--create", "--primary-key", "id").code == 0
+    with connect(url) as storage:
+        row = storage.table("t").read((1,))
+        assert row is not None
+        assert dict(row) == {"id": 1, "v": "a", "v_2": "b", "V_3": "c"}
+        storage.admin.create(TableSpecification("u", [Field.long("id"), Field.string("v")], ["id"]))
+    refused = structable("import", url, "u", tmp_path / "f.csv", "--skip-unknown")
+    assert "the column 'v' appears twice" in refused.err
+
+
 BERLIN = ("--time-zone", "Europe/Berlin")
 FORMATS: list[tuple[tuple[str, ...], str, list[str], list[Any]]] = [
     (("--date-format", "%d.%m.%Y"), "day", ["31.05.2024", ""], [dt.date(2024, 5, 31), None]),

@@ -295,6 +295,25 @@ def test_truncate_and_delete_of_all_rows(spark: SparkSession, pages: str, storag
     assert stored(storage) == []
 
 
+@both_stores
+def test_a_change_feed_has_deleted_rows_and_is_not_overwritten(
+    spark: SparkSession, catalog: str, storage: Storage, url: str
+) -> None:
+    storage.admin.create(PAGES.evolve(options={"changelog-producer": "lookup"}))
+    frame = spark.sql("SELECT 1L AS k, 'x' AS v, 0 AS n")
+    for overwrite in (
+        lambda: Tables(spark, url).write(frame, "pages", mode="overwrite"),
+        lambda: spark.sql(f"INSERT OVERWRITE {catalog}.pages VALUES (1, 'x', 0)"),
+    ):
+        with pytest.raises(AnalysisException, match=r"has a change feed(.|\n)*DELETE FROM in a catalog"):
+            overwrite()
+    frame.writeTo(f"{catalog}.pages").append()
+    spark.sql(f"DELETE FROM {catalog}.pages")
+    frame.writeTo(f"{catalog}.pages").append()
+    with storage.changes("pages").read() as changes:
+        assert [str(change.kind) for change in changes] == ["+I", "-D", "+I"]
+
+
 def test_tables_without_a_key(spark: SparkSession, catalog: str, storage: Storage) -> None:
     spark.sql(f"CREATE TABLE {catalog}.log (v STRING) TBLPROPERTIES ('primary-key' = '')")
     spark.sql(f"CREATE TABLE {catalog}.bag (v STRING) TBLPROPERTIES ('primary-key' = '', 'write-mode' = 'change-log')")
@@ -312,7 +331,7 @@ def test_tables_without_a_key(spark: SparkSession, catalog: str, storage: Storag
 
 
 def test_streams_are_refused(spark: SparkSession, pages: str) -> None:
-    with pytest.raises(AnalysisException, match="does not support either micro-batch or continuous scan"):
+    with pytest.raises(AnalysisException, match=r"readStream\.format\(.structable.\) with url, table and"):
         spark.readStream.table(pages)
 
 

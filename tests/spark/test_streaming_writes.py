@@ -73,6 +73,23 @@ def test_a_repeated_micro_batch_takes_effect_once(
         assert contents(storage, way) == {"a": 1101, "b": 10010}
 
 
+def test_a_table_of_a_catalog_takes_a_stream(
+    arrivals: Arrivals, catalog: str, storage: Storage, tmp_path: Path
+) -> None:
+    storage.admin.create(totals("t"))
+
+    def run() -> list[int]:
+        writer = arrivals.stream().writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        return ended(writer.trigger(availableNow=True).toTable(f"{catalog}.t"))
+
+    arrivals.add({"page": "a", "views": 1})
+    assert run() == [0]
+    forget_commits([tmp_path / "checkpoint"], last=1)
+    arrivals.add({"page": "a", "views": 10})
+    assert run() == [0, 1]
+    assert contents(storage, "t") == {"a": 11}
+
+
 def test_retried_tasks_count_once_and_an_empty_micro_batch_is_one(
     arrivals: Arrivals, storage: Storage, url: str, tmp_path: Path
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from structable.backends.base.job_rules import conformed_batches
@@ -10,6 +10,7 @@ from structable.backends.base.patches import patched_batches
 from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import WriteJob, WriteMode
+from structable.spi.bulk import StagedData
 
 from .patching import of_marks
 from .staged import of_kinds
@@ -32,7 +33,7 @@ class EncodedBatch(NamedTuple):
     """Of the batch, in bytes."""
 
 
-def encoded_batches(job: WriteJob, binding: TableBinding, batches: Iterable[RecordBatch]) -> Iterator[EncodedBatch]:
+def encoded_batches(job: WriteJob, binding: TableBinding, batches: StagedData) -> Iterator[EncodedBatch]:
     """Yield the batches of a job that have rows; rejects rows as `Storage.stage` does."""
     encoder: ArrowEncoder | None = None
     if job.mode is WriteMode.PATCH:

@@ -48,6 +48,7 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
+from structable.spi.bulk import StagedData
 from structable.spi.field_rules import rules_digest
 from structable.spi.rules.keyless import check_mode
 
@@ -61,7 +62,7 @@ from .staged import StagedRows, run_order
 from .sweeping import JobSweep
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch
+    pass
 
 __all__ = ["WriteJobs"]
 
@@ -133,7 +134,7 @@ class WriteJobs:
                 "its rows could be merged, or added to its change feed, twice"
             )
 
-    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: StagedData) -> StagedWrite:
         if job.committed:
             return StagedWrite(job.job_id, partition, attempt, 0)
         binding = self._catalog.bind(self._newest(job))

@@ -32,6 +32,7 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
+from structable.spi.bulk import StagedData
 from structable.spi.field_rules import rules_digest
 from structable.spi.rules.jobs import last_attempts
 from structable.spi.rules.keyless import check_mode
@@ -102,7 +103,7 @@ class WriteJobs:
         finally:
             connection.roll_back()
 
-    def stage(self, job: WriteJob, partition: int, attempt: int, batches: Iterable[RecordBatch]) -> StagedWrite:
+    def stage(self, job: WriteJob, partition: int, attempt: int, batches: StagedData) -> StagedWrite:
         from .copy_encoder import CopyEncoder
         from .marks import marks_of
 
@@ -208,7 +209,7 @@ class WriteJobs:
 
 
 def _marked_batches(
-    job: WriteJob, spec: TableSpecification, batches: Iterable[RecordBatch], found: set[str], named: set[int]
+    job: WriteJob, spec: TableSpecification, batches: StagedData, found: set[str], named: set[int]
 ) -> Iterator[RecordBatch]:
     """Yield the batches with their marks; adds the kinds or arms of rows to `found`, what updates name to `named`."""
     from .marks import marked, patch_marked
