@@ -66,9 +66,7 @@ def setup(app: Sphinx) -> None:
     app.connect("missing-reference", public_name)
 
 
-def markdown_backticks(
-    app: Sphinx, what: str, name: str, found: object, options: object, lines: list[str]
-) -> None:
+def markdown_backticks(app: Sphinx, what: str, name: str, found: object, options: object, lines: list[str]) -> None:
     """Let a letter follow a name in backticks, as in the plural of a class, which reStructuredText does not take."""
     lines[:] = [re.sub(r"(?<!`)(`[^`]+`)(?=\w)", r"\1\\ ", line) for line in lines]
 
