@@ -223,7 +223,7 @@ class OptionRules(MergeCase):
         """A value that is not allowed is an error that lists the allowed ones."""
         for options, allowed in [
             ({"merge-engine": "sum"}, ["deduplicate", "partial-update", "aggregation", "first-row"]),
-            ({"write-mode": "log"}, ["change-log", "append-only"]),
+            ({"write-mode": "logs"}, ["change-log", "append-only", "log"]),
             ({"ignore-delete": "yes"}, ["true", "false"]),
             ({"changelog-producer": "all"}, ["none", "input", "lookup", "full-compaction"]),
             ({**AGGREGATION, "fields.n.aggregate-function": "avg"}, ["sum", "listagg", "last_non_null_value"]),
