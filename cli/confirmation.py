@@ -10,6 +10,7 @@ import typer
 from structable.spi import Storage, StructableError
 
 from .errors import CommandError, UsageProblem
+from .snapshots import whole_count
 
 __all__ = ["DryRun", "Yes", "YesToOverwrite", "confirm", "table_in_words"]
 
@@ -23,7 +24,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done,
 def table_in_words(storage: Storage, table: str) -> str:
     """Describe a table by its number of rows and its store, whose URL is masked."""
     try:
-        number = storage.table(table).count()
+        number = whole_count(storage, storage.admin.get_specification(table))
         rows = "1 row" if number == 1 else f"{number:,} rows"
     except StructableError:  # an unreadable table may need to be dropped for that very reason
         rows = "rows that cannot be read"

@@ -31,7 +31,7 @@ from .confirmation import YesToOverwrite, confirm
 from .errors import CommandError, UsageProblem
 from .jobs import commit, write_job
 from .progress import Advance, progress
-from .snapshots import snapshot_batches
+from .snapshots import whole_batches, whole_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,8 +78,9 @@ def copy(
 ) -> None:
     """Copy tables from one store to another, of any kind: specification, indexes and rows.
 
-    Each table is read from one snapshot and becomes visible in the other store as a whole or not at all. A table that
-    is missing there is created. The command stops at the first table that fails; those before it stay copied.
+    Each table is read from one snapshot, a log from its earliest position on, and becomes visible in the other store as
+    a whole or not at all. A table that is missing there is created. The command stops at the first table that fails;
+    those before it stay copied.
     """
     source, target = _url(source, "URL1"), _url(target, "URL2")
     with open_store(source) as origin:
@@ -146,7 +147,7 @@ def planned_target(store: Storage, spec: TableSpecification, mode: WriteMode | N
         raise SchemaIncompatibleError(spec.name, differences)
     _check_overwritable(there, mode)
     # An interrupted copy leaves an empty table, which may be filled.
-    if mode is None and job_id is None and store.table(spec.name).count():
+    if mode is None and job_id is None and whole_count(store, there):
         raise UsageProblem(
             f"table '{spec.name}' has rows in {store.url}: give --mode upsert, insert, replace or overwrite"
         )
@@ -163,7 +164,7 @@ def _check_overwritable(spec: TableSpecification, mode: WriteMode | None) -> Non
 
 
 def _announce(origin: Storage, spec: TableSpecification, there: str) -> None:
-    rows = origin.table(spec.name).count()
+    rows = whole_count(origin, spec)
     typer.echo(f"table {spec.name}: {rows:,} rows would be copied; it {there}", err=True)
 
 
@@ -175,7 +176,7 @@ def _copy(origin: Storage, store: Storage, task: Target, mode: WriteMode, job_id
 
     def batches(advance: Advance) -> Iterator[pa.RecordBatch]:
         nonlocal read
-        with contextlib.closing(snapshot_batches(origin, table, task.spec.field_names, unordered=True)) as found:
+        with contextlib.closing(whole_batches(origin, task.spec)) as found:
             for fraction, batch in found:
                 read += batch.num_rows
                 yield batch

@@ -119,9 +119,28 @@ def _examine_table(storage: Storage, name: str) -> Iterator[Finding]:
         return
     for rule in spec.rules:
         yield Finding(FindingLevel.OK, f"table {name}", f"rule: {rule_in_words(rule)}")
+    if spec.table_options.log:
+        yield _examine_log(storage, spec)
+        return
     with storage.transaction(read_only=True) as transaction:
         yield from _examine_rows(transaction.table(name), spec)
     yield _examine_plan(storage, spec)
+
+
+def _examine_log(storage: Storage, spec: TableSpecification) -> Finding:
+    """Read all that a log keeps, and check that no change of a commit is missing, by their numbers."""
+    count = gaps = number = 0
+    version: int | None = None
+    with storage.changes(spec.name).read() as changes:
+        for change in changes:
+            if change.version != version:
+                version, number = change.version, 0
+            gaps += change.number != number
+            count, number = count + 1, number + 1
+    if gaps:
+        text = f"{gaps:,} of {count:,} changes do not have the number of their place"
+        return Finding(FindingLevel.PROBLEM, f"table {spec.name}", text)
+    return Finding(FindingLevel.OK, f"table {spec.name}", f"{count:,} changes of a log are readable")
 
 
 class _Rows:

@@ -17,7 +17,7 @@ from .file_options import FileForm
 from .importing import FileImport
 from .output import open_output, open_writer
 from .progress import progress
-from .snapshots import snapshot_batches
+from .snapshots import whole_batches
 from .specifications import read_specification, specification_text
 
 __all__ = ["export_all", "import_all"]
@@ -61,8 +61,7 @@ def _export(storage: Storage, snapshot: SharedSnapshot | None, spec: TableSpecif
         open_writer(form, stream, str(file), spec.fields, spec.primary_key) as writer,
         progress(f"export {spec.name}") as advance,
     ):
-        found = snapshot_batches(storage, spec.name, spec.field_names, unordered=True, snapshot=snapshot)
-        with contextlib.closing(found):
+        with contextlib.closing(whole_batches(storage, spec, snapshot)) as found:
             for fraction, batch in found:
                 writer.write(batch)
                 rows += batch.num_rows

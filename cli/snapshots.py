@@ -1,18 +1,18 @@
-"""The rows of one snapshot of a table as batches, by the store's parallel scan if it has one."""
+"""The rows of a table as batches: of one snapshot, by the store's parallel scan if it has one, or those of a log."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
-from structable.spi import Filter, Range, SharedSnapshot, Storage, UnsupportedOperationError
+from structable.spi import Filter, Range, SharedSnapshot, Storage, TableSpecification, UnsupportedOperationError
 
 from .scans import chunks
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["snapshot_batches"]
+__all__ = ["snapshot_batches", "whole_batches", "whole_count"]
 
 _SPLITS = 32
 _ALL = Range.all()
@@ -50,3 +50,25 @@ def snapshot_batches(
         for chunk in chunks(rows):
             for batch in rows_to_batches(view.specification, chunk, columns):
                 yield None, batch
+
+
+def whole_batches(
+    storage: Storage, spec: TableSpecification, snapshot: SharedSnapshot | None = None
+) -> Generator[tuple[float | None, pa.RecordBatch], None, None]:
+    """Yield all rows of a table as `snapshot_batches` does, in any order; of a log those in its feed, in order."""
+    columns = spec.field_names
+    if not spec.table_options.log:
+        yield from snapshot_batches(storage, spec.name, columns, unordered=True, snapshot=snapshot)
+        return
+    plan = storage.changes(spec.name).plan(columns=columns, splits=_SPLITS)
+    for number, split in enumerate(plan.splits):
+        for batch in storage.read_split(split):
+            yield number / len(plan.splits), batch.select(columns)
+
+
+def whole_count(storage: Storage, spec: TableSpecification) -> int:
+    """Return the number of rows of a table; of a log that of those in its feed."""
+    if not spec.table_options.log:
+        return storage.table(spec.name).count()
+    with storage.changes(spec.name).read(columns=spec.field_names[:1]) as changes:
+        return sum(1 for _ in changes)

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 from structable.spi import FieldRule, Renamed, Retired, TableSpecification
 from structable.spi.field_functions import function_to_document
-from structable.spi.table_options import Aggregate, AggregateFunction, ChangelogProducer, MergeEngine, TableOptions
+from structable.spi.table_options import (
+    Aggregate,
+    AggregateFunction,
+    ChangelogProducer,
+    MergeEngine,
+    TableOptions,
+    WriteBehaviour,
+)
 
 __all__ = ["rule_in_words", "type_in_words"]
 
@@ -28,7 +35,7 @@ def type_in_words(spec: TableSpecification) -> list[tuple[str, str]]:
     """Return what is worth knowing about writing to a table, as pairs of a subject and a text."""
     options = spec.table_options
     if spec.keyless:
-        rows = "rows can only be added" if options.append_only else "a bag of rows, added and taken back"
+        rows = _KEYLESS[options.write_mode]
         return [("type", f"{options.write_mode} without a primary key: {rows}"), *_feed(options)]
     return [
         ("type", "keyed"),
@@ -68,6 +75,11 @@ def _deletes(options: TableOptions) -> Iterator[tuple[str, str]]:
         yield "retracts", f"-D removes the row, -U is {updates}"
 
 
+_KEYLESS = {
+    WriteBehaviour.CHANGE_LOG: "a bag of rows, added and taken back",
+    WriteBehaviour.APPEND_ONLY: "rows can only be added",
+    WriteBehaviour.LOG: "no rows are kept, but in the change feed",
+}
 _FEEDS = {
     ChangelogProducer.INPUT: "what was given to the verbs",
     ChangelogProducer.LOOKUP: "the rows before and after each commit",

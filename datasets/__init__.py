@@ -22,6 +22,7 @@ from .errors import (
     InUseError,
     InvalidCursorError,
     LeaseLostError,
+    MessagesLostError,
     NotEmptyError,
     NotFoundError,
     RecordShapeError,
@@ -33,6 +34,8 @@ from .errors import (
 )
 from .identifiers import DatasetRef, ProgramRef, RunRef, new_run_id
 from .jobs import Worker
+from .messaging.consumer import Batch, Consumer
+from .messaging.topics import DeadLetter, GroupStatus, Topics, TopicStatus
 from .records import (
     Byte,
     Digits,
@@ -51,6 +54,7 @@ from .secrets.key_providers import EnvironmentKeys, FileKeys, KeyProvider
 from .session import Session
 from .system.field_lineage import RunOperations
 from .system.jobs import Enqueued
+from .system.messages import Feed, Message, Topic
 from .system.preferences import Preferences, Resolved
 from .system.queues import Queue
 from .system.runs import Changed, Ignored, IgnoredReason
@@ -103,10 +107,12 @@ __all__ = [
     "Artifact",
     "ArtifactDetail",
     "ArtifactRange",
+    "Batch",
     "Capability",
     "Changed",
     "ClusterStatus",
     "Config",
+    "Consumer",
     "CredentialIdentity",
     "CredentialProfile",
     "DatasetAccess",
@@ -114,13 +120,16 @@ __all__ = [
     "DatasetKind",
     "DatasetModule",
     "DatasetRef",
+    "DeadLetter",
     "Direction",
     "EndpointField",
     "EnvironmentKeys",
     "Enqueued",
+    "Feed",
     "FieldLineage",
     "FieldOperation",
     "FileKeys",
+    "GroupStatus",
     "Ignored",
     "IgnoredReason",
     "Job",
@@ -129,6 +138,7 @@ __all__ = [
     "Leader",
     "Lease",
     "LogFile",
+    "Message",
     "Metadata",
     "MetadataScope",
     "Namespace",
@@ -163,6 +173,9 @@ __all__ = [
     "Statistics",
     "SyncState",
     "SystemData",
+    "Topic",
+    "TopicStatus",
+    "Topics",
     "WorkflowNode",
     "Worker",
     "WorkflowRun",
@@ -177,6 +190,7 @@ __all__ = [
     "InUseError",
     "InvalidCursorError",
     "LeaseLostError",
+    "MessagesLostError",
     "NotEmptyError",
     "NotFoundError",
     "RecordShapeError",

@@ -14,16 +14,18 @@
       RecordShapeError
       SchemaMissingError
       LeaseLostError
+      MessagesLostError
       SecretError
 
-All are picklable. Where an operation raises one of them, it has written nothing.
+All are picklable. Where an operation raises one of them, it has written nothing, but
+`MessagesLostError` has moved its group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from structable.spi import RecordExistsError, RecordNotFoundError, StructableError
+from structable.spi import FeedPosition, RecordExistsError, RecordNotFoundError, StructableError
 
 __all__ = [
     "AlreadyExistsError",
@@ -33,6 +35,7 @@ __all__ = [
     "InUseError",
     "InvalidCursorError",
     "LeaseLostError",
+    "MessagesLostError",
     "NotEmptyError",
     "NotFoundError",
     "RecordShapeError",
@@ -220,17 +223,36 @@ class SchemaMissingError(DatasetError):
 
 
 class LeaseLostError(DatasetError):
-    """The lease or permit has another owner, or none: what was done under it must end.
+    """The lease, permit, job or group has another owner, or none: what was done under it must end.
 
     Parameters
     ----------
     lease : str
-        The lease's or the permit's name.
+        Its name.
     """
 
     def __init__(self, lease: str) -> None:
         super().__init__(f"{lease!r} is no longer held")
         self.lease = lease
+
+
+class MessagesLostError(DatasetError):
+    """Messages expired before the group had read them; it goes on with the earliest that are kept.
+
+    Parameters
+    ----------
+    wanted : FeedPosition
+        The position after which the group wanted to read.
+    earliest : FeedPosition
+        The position after which everything is kept, where it goes on.
+    """
+
+    def __init__(self, wanted: FeedPosition, earliest: FeedPosition) -> None:
+        super().__init__(
+            f"messages after {wanted} are no longer kept; the group goes on after {earliest}: repair what it missed"
+        )
+        self.wanted = wanted
+        self.earliest = earliest
 
 
 class SecretError(DatasetError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
+from typing import TypeVar
 
 from structable.spi import Transaction
 
@@ -20,6 +22,7 @@ from .system.heartbeats import Heartbeats
 from .system.jobs import Jobs
 from .system.lineage import Lineage
 from .system.log_files import LogFiles
+from .system.messages import Topic, publish
 from .system.metadata import MetadataSets
 from .system.namespaces import Namespaces
 from .system.operations import Operations
@@ -40,6 +43,8 @@ from .system.workflows import Workflows
 
 __all__ = ["Session"]
 
+Body = TypeVar("Body")
+
 
 class Session:
     """The system datasets and the user's tables in one transaction; it ends with the transaction.
@@ -53,6 +58,33 @@ class Session:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.tx: Transaction = context.tx
+
+    def publish(
+        self, topic: Topic[Body], body: Body, *, key: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Publish a message, which is there if and only if the transaction commits; it conflicts with nothing.
+
+        Parameters
+        ----------
+        body : record or bytes
+            As the topic has them; at most 1 MiB when stored.
+        key : str, optional
+            For those who read it.
+        headers : mapping of str to str, optional
+            The same; names that begin with "structable-" are refused.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such topic; the transaction goes on.
+        RecordTypeError, DocumentError
+            If the body is not of the topic's type, or the headers are not texts.
+        FieldSizeLimitError
+            If the body is too large.
+        ValueError
+            If a header has such a name.
+        """
+        publish(self._context, topic, body, key, headers)
 
     @cached_property
     def application_state(self) -> ApplicationStates:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+from weakref import WeakSet
 
 from structable.spi import Isolation, Storage, TableSpecification, Transaction, connect
 
@@ -15,9 +16,13 @@ from .coordination.fences import FENCES, Fences
 from .coordination.leases import Leases
 from .coordination.permits import Permits
 from .coordination.watch import Watch
+from .messaging.consumer import Consumer
+from .messaging.joining import consumer_of, document_of
+from .messaging.topics import Topics
 from .schema import check_schema, create_tables
 from .session import Session
 from .system.context import Context, PrefixedTables
+from .system.messages import Message, Source
 from .system.queues import Queue
 from .system.removal import remove_application, remove_namespace
 from .tables import ALL_TABLES
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SystemData"]
 
+Body = TypeVar("Body")
 Result = TypeVar("Result")
 Clock = Callable[[], dt.datetime]
 
@@ -52,6 +58,8 @@ class SystemData:
         Permits, which limit the holders of a pool at a time.
     fences : Fences
         Fences, in the caller's transactions.
+    topics : Topics
+        Topics, and the groups that read them.
     """
 
     SPECIFICATIONS: ClassVar[tuple[TableSpecification, ...]] = tuple(
@@ -77,6 +85,9 @@ class SystemData:
         self.permits = Permits(storage, self._tables, monotonic)
         self._job_beats = Watch(monotonic)
         self.fences = Fences(self._tables[FENCES].name)
+        self.topics = Topics(storage, self._context, prefix)
+        self._group_beats = Watch(monotonic)
+        self._consumers: WeakSet[Consumer[Any]] = WeakSet()
 
     def __repr__(self) -> str:
         return f"<system datasets {self._tables.prefix}* of {self.storage.url}>"
@@ -104,7 +115,7 @@ class SystemData:
         keys : KeyProvider, optional
             The master keys, which sealed values need.
         monotonic : callable
-            Returns seconds that never go back, by which leases and the beats of jobs are judged.
+            Returns seconds that never go back, by which leases and the beats of jobs and groups are judged.
 
         Raises
         ------
@@ -189,6 +200,79 @@ class SystemData:
         """
         return Queue(self._run_in_context, name)
 
+    def consumer(
+        self,
+        topic: Source[Body],
+        *,
+        group: str,
+        start: Literal["first", "end"] = "first",
+        max_attempts: int = 10,
+        on_lost: Literal["raise", "skip"] = "raise",
+        ttl: int = 15,
+    ) -> Consumer[Body]:
+        """Return a member of a group, which reads a topic, or the feed of any table; close it.
+
+        Parameters
+        ----------
+        topic : Topic or Feed
+            What it reads.
+        group : str
+            The group. Each group gets every message; of its members, one at a time is active.
+        start : {"first", "end"}
+            Where a group begins that is seen for the first time: with the earliest message that is kept, or behind
+            the latest.
+        max_attempts : int
+            How often a message may fail before it goes to the dead letters.
+        on_lost : {"raise", "skip"}
+            Whether messages that expired unread are a `MessagesLostError`, once, or a warning in the log.
+        ttl : int
+            Seconds without a beat of the active member, after which this one may take over; members that share a group
+            have the same.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such topic, or table.
+        UnsupportedOperationError
+            If the table has no change feed.
+        ValueError
+            If an argument is out of its range.
+        """
+        consumer = consumer_of(
+            self.storage,
+            self._context,
+            topic,
+            group,
+            prefix=self._tables.prefix,
+            start=start,
+            max_attempts=max_attempts,
+            on_lost=on_lost,
+            ttl=ttl,
+            watch=self._group_beats,
+            now=self._clock,
+        )
+        self._consumers.add(consumer)
+        return consumer
+
+    def forward(self, topic: Source[Any], group: str, queue: str) -> int:
+        """Make a job of each of the next messages of a group, exactly once, and return how many they were: one batch.
+
+        The arguments of a job are `id`, `key`, `body`, `headers` and `published` of its message, as a document; 0 if
+        no message is there, or another member of the group is active.
+
+        Raises
+        ------
+        Exception
+            As `consumer` and `Consumer.process` do.
+        """
+
+        def enqueue(s: Session, messages: Sequence[Message[Any]]) -> None:
+            for message in messages:
+                s.jobs.enqueue(queue, document_of(message))
+
+        with self.consumer(topic, group=group) as consumer:
+            return consumer.process(enqueue, wait=0)
+
     def remove_application(self, namespace: str, application: str) -> None:
         """Remove an application and all that belongs to it, running or not: its versions, state, runs and statistics.
 
@@ -202,8 +286,10 @@ class SystemData:
         remove_namespace(self._run_in_context, namespace)
 
     def close(self) -> None:
-        """End the threads that keep leases, and close the storage if `open` connected to it; idempotent."""
+        """End the threads that keep leases and groups, and close the storage if `open` connected to it; idempotent."""
         self.leases.close()
+        for consumer in list(self._consumers):
+            consumer.stop_beating()
         if self._owned:
             self.storage.close()
 

@@ -55,6 +55,7 @@ class FeedStream:
     fields: tuple[Field, ...]
     key: tuple[str, ...]
     zone: str | None  # of a starting time without an offset
+    log: bool = False  # whether the table keeps no rows: without a start the stream begins with its earliest change
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -137,6 +138,8 @@ def _begin(stream: FeedStream, feed: ChangeFeed, start: StreamStart | StreamOffs
     """Return the position after which a micro-batch begins."""
     if isinstance(start, StreamOffset):
         return start.position
+    if start.is_snapshot:
+        return feed.earliest()  # of a log
     assert stream.options.feed is not None
     since, _ = stream.options.feed.range_of(feed, stream.zone)
     assert since is not None

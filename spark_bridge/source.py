@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from structable.spi import InvalidFieldError, TableSpecification, WriteMode
+from structable.spi import InvalidFieldError, TableSpecification, UnsupportedOperationError, WriteMode
 from structable.spi.changes import FEED_COLUMNS
 from structable.spi.rules.jobs import requested_job
 
@@ -131,6 +131,10 @@ def batch_reader(
     options = ReadOptions.parse(given, streaming=False)
     _check_columns(options, schema)
     spec = coordinator.describe(options.store, options.table)
+    if options.feed is None and spec.table_options.log:
+        raise UnsupportedOperationError(
+            f"table {spec.name!r}: a log keeps no rows: read its changes, with the option readChangeFeed=true"
+        )
     return (StructableReader if options.feed is None else ChangeReader)(coordinator, options, spec, schema)
 
 

@@ -44,7 +44,7 @@ class StreamStart:
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """A position, and the time of the first snapshot if the batch that ends here has that."""
+    """A position, and the time of the first snapshot if the batch that ends here has that, or what a log has kept."""
 
     position: FeedPosition
     time: dt.datetime | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -70,7 +71,7 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
             fields = tuple(spec.field(name) for name in check(spec, self._schema))
             timed = options.feed is not None and options.feed.starting_timestamp is not None
             zone = self._coordinator.zone(self._session) if timed else None
-            self._planning = FeedStream(options, fields, spec.primary_key, zone)
+            self._planning = FeedStream(options, fields, spec.primary_key, zone, spec.table_options.log)
         return self._planning
 
     @one_line_errors()
@@ -90,7 +91,7 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
         since = offset_of(start)
         if self._first is not None and self._first[0] == since:
             self._give_up_snapshot()
-        if isinstance(since, StreamStart) and since.is_snapshot:
+        if self._takes_snapshot(since):
             return self._snapshot().to_json()
         time.sleep(max(0.0, self._asked + self._pause - time.monotonic()))
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -99,7 +100,7 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
         self._asked = time.monotonic()
         if end is not None:
             self._pause = 0.0
-            offset = StreamOffset(end)
+            offset = StreamOffset(end, _now() if isinstance(since, StreamStart) and since.is_snapshot else None)
             self._since = offset, self._asked
             return offset.to_json()
         self._pause = min(max(2 * self._pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
@@ -117,7 +118,7 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
                 "startingTimestamp say now, and has to be repeated: restore them, or use a new checkpoint"
             )
         freeze_imports()
-        if isinstance(since, StreamStart) and since.is_snapshot:
+        if self._takes_snapshot(since):
             if self._first is None or self._first[0] != until:
                 self._give_up_snapshot()
                 self._first = until, self._coordinator.first_snapshot(self._stream, until.position)
@@ -145,6 +146,10 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
     def stop(self) -> None:
         self._give_up_snapshot()
 
+    def _takes_snapshot(self, since: StreamStart | StreamOffset) -> bool:
+        """Tell whether a batch after an offset has the rows of the table, which a log has not."""
+        return isinstance(since, StreamStart) and since.is_snapshot and not self._stream.log
+
     def _snapshot(self) -> StreamOffset:
         """Take the first snapshot, unless it is taken; return its offset."""
         if self._first is None:
@@ -156,6 +161,10 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
         if self._first is not None:
             self._first[1].close()
             self._first = None
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
 
 
 def _inserted(rows: int, offset: StreamOffset) -> dict[str, pa.Array[Any]]:

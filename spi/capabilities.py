@@ -28,7 +28,7 @@ class Capabilities:
     table_types : bool
         The store has merge engines, row kinds and tables without a key.
     change_feeds : bool
-        Tables may have change feeds; counts only with `table_types`.
+        Tables may have change feeds, and be logs; counts only with `table_types`.
     streams : bool
         Write jobs may be batches of a stream, and of mode patch.
     statistics : bool

@@ -75,9 +75,13 @@ class Change:
         The commit version that a change feed gives; ignored when written.
     timestamp : datetime.datetime, optional
         When that commit was made; ignored when written.
+    number : int, optional
+        The place of the change among those of its version and its table, from 0, in a feed of the producer `input`;
+        ignored when written.
     """
 
     kind: RowKind
     row: Mapping[str, Value]
     version: int | None = None
     timestamp: dt.datetime | None = None
+    number: int | None = None

@@ -27,7 +27,9 @@ _CHANGE_FEEDS = "change-feeds"
 """What software must know to write to a table with a change feed."""
 _FIELD_RULES = "field-rules"
 """What software must know to read or write a table with rules."""
-_KNOWN = (_TABLE_TYPES, _CHANGE_FEEDS, _FIELD_RULES)
+_LOGS = "logs"
+"""What software must know to write to a table that keeps no rows."""
+_KNOWN = (_TABLE_TYPES, _CHANGE_FEEDS, _FIELD_RULES, _LOGS)
 
 
 def specification_to_document(spec: TableSpecification) -> dict[str, object]:
@@ -48,6 +50,8 @@ def specification_to_document(spec: TableSpecification) -> dict[str, object]:
         requires.append(_TABLE_TYPES)
         if spec.table_options.changelog_producer is not ChangelogProducer.NONE:
             requires.append(_CHANGE_FEEDS)
+        if spec.table_options.log:
+            requires.append(_LOGS)
     if spec.rules:
         requires.append(_FIELD_RULES)
         document["rules"] = [rule_to_document(rule) for rule in spec.rules]

@@ -10,6 +10,7 @@ from typing import Self
 
 from .bulk import ScanPlan, SnapshotHold
 from .changes import Change
+from .errors import UnsupportedOperationError
 from .positions import FeedPosition
 
 __all__ = ["ChangeFeed", "ChangeIterator", "ChangePlan"]
@@ -136,6 +137,7 @@ class ChangeFeed(ABC):
         *,
         columns: Iterable[str] | None = None,
         net: bool = False,
+        after: int | None = None,
     ) -> ChangeIterator:
         """Return the changes of a range, in the order of their versions; a postimage follows its preimage.
 
@@ -148,6 +150,9 @@ class ChangeFeed(ABC):
         net : bool
             Per key the row at `since` against the row at `until`, in no order, with version and time of the last
             change.
+        after : int, optional
+            The number of the last change that was read of the commit of `since`, in a feed of the producer `input`: the
+            rest of that commit comes first. A reader that has finished the commit leaves it out.
 
         Raises
         ------
@@ -155,6 +160,11 @@ class ChangeFeed(ABC):
             If a column does not exist, or there is none, or `net` is no bool.
         UnsupportedOperationError
             Of `net` under producer `input` or without a key.
+            Of `after` under another producer than `input`.
+        ChangesLostError
+            Also of `after` where `since` is the earliest position: the rest of its commit is not kept.
+        ValueError
+            If `after` is no number of a change, or comes without `since`.
         """
 
     @abstractmethod
@@ -222,3 +232,21 @@ class ChangeFeed(ABC):
         UnsupportedOperationError
             With `read_only`.
         """
+
+    def restart(self) -> FeedPosition:
+        """End the feed and begin another one, which is empty: all earlier positions are lost.
+
+        What to do when the store has lost commits that readers have seen, as after a restored backup or a failover. A
+        log loses its rows with it.
+
+        Returns
+        -------
+        FeedPosition
+            The earliest of the new feed.
+
+        Raises
+        ------
+        UnsupportedOperationError
+            With `read_only`; the default, of backends whose feeds cannot.
+        """
+        raise UnsupportedOperationError("this store cannot restart change feeds: end the feed and begin another one")

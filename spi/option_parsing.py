@@ -73,7 +73,7 @@ class _Parser:
 
     def parse(self) -> TableOptions:
         write_mode = self._choice("write-mode", WriteBehaviour.CHANGE_LOG)
-        if self._key and write_mode is WriteBehaviour.APPEND_ONLY:
+        if self._key and write_mode is not WriteBehaviour.CHANGE_LOG:
             self._refuse("write-mode", "a table with a primary key is a change-log table")
         if not self._key:
             for option in sorted(self._left):
@@ -95,7 +95,7 @@ class _Parser:
                 "remove-record-on-delete",
                 "it needs merge-engine aggregation, or partial-update without sequence groups",
             )
-        producer, interval, retained = self._of_feed(engine)
+        producer, interval, retained = self._of_feed(engine, write_mode)
         for option in sorted(self._left):
             self._require_known(option)
             self._refuse_unknown(option)
@@ -286,8 +286,14 @@ class _Parser:
             if option in self._left:
                 self._refuse(option, f"field {name!r} is not aggregated")
 
-    def _of_feed(self, engine: MergeEngine) -> tuple[ChangelogProducer, float, float]:
-        producer = self._choice("changelog-producer", ChangelogProducer.NONE)
+    def _of_feed(self, engine: MergeEngine, write_mode: WriteBehaviour) -> tuple[ChangelogProducer, float, float]:
+        log = write_mode is WriteBehaviour.LOG
+        producer = self._choice("changelog-producer", ChangelogProducer.INPUT if log else ChangelogProducer.NONE)
+        if log and producer is not ChangelogProducer.INPUT:
+            self._refuse(
+                "changelog-producer",
+                f"a log has its rows in its change feed alone; allowed is {ChangelogProducer.INPUT}",
+            )
         if producer is ChangelogProducer.FULL_COMPACTION and not self._key:
             self._refuse("changelog-producer", "it needs a primary key")
         if producer is ChangelogProducer.INPUT and engine is MergeEngine.FIRST_ROW:

@@ -88,13 +88,15 @@ class TableSpecification:
         checked_options = _checked_options(name, {} if options is None else options)
         if len(key) > MAX_KEY_FIELDS or not (key or "write-mode" in checked_options):
             problem = f"the primary key has {len(key)} fields; allowed are 1 to {MAX_KEY_FIELDS}"
-            _invalid(name, f"{problem}, and none with the option write-mode, append-only or change-log")
+            _invalid(name, f"{problem}, and none with the option write-mode, append-only, change-log or log")
         indexed = _checked_key_fields(name, by_name, indexes, "indexes")
         for index in indexed:
             if index in key:
                 _invalid(name, f"index {index!r} is a field of the primary key; only other fields can be indexed")
         meaningless = isinstance(options, MeaninglessOptions)
         meaning = TableOptions() if meaningless else parse_options(name, by_name, key, checked_options)
+        if meaning.log and indexed:
+            _invalid(name, f"index {indexed[0]!r}: a log keeps no rows to be found by an index")
         kept = checked_rules(name, by_name, key, rules, merges=meaning.merges)
         attributes = (name, checked, key, indexed, checked_options, kept, meaning, by_name, meaningless)
         for one, value in zip(dataclasses.fields(self), attributes, strict=True):

@@ -26,10 +26,11 @@ FEED_OPTIONS = ("changelog-producer.compaction-interval", "changelog.time-retain
 
 
 class WriteBehaviour(enum.StrEnum):
-    """The option `write-mode`: whether rows can be taken away again."""
+    """The option `write-mode`: whether rows can be taken away again, or are kept at all."""
 
     CHANGE_LOG = "change-log"
     APPEND_ONLY = "append-only"
+    LOG = "log"
 
 
 class MergeEngine(enum.StrEnum):
@@ -148,7 +149,12 @@ class TableOptions:
     @property
     def append_only(self) -> bool:
         """Whether rows can only be added."""
-        return self.write_mode is WriteBehaviour.APPEND_ONLY
+        return self.write_mode is not WriteBehaviour.CHANGE_LOG
+
+    @property
+    def log(self) -> bool:
+        """Whether rows are in the change feed alone."""
+        return self.write_mode is WriteBehaviour.LOG
 
     @property
     def merges(self) -> bool:

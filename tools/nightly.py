@@ -49,7 +49,7 @@ PARTS = {
     ),
     "datasets": Part(
         "random programs of datasets, and their invariants after many operations",
-        {"DATASET_ROUNDS": 100, "OPERATIONS": 1000, "EXAMPLES": 300},
+        {"DATASET_ROUNDS": 100, "OPERATIONS": 1000, "EXAMPLES": 300, "PUBLISHED": 500, "CONSUMER_KILL_STEP": 1},
         ["tests/datasets/test_differential.py", "tests/datasets/concurrency", "tests/datasets/machines"],
     ),
     "joins": Part(

@@ -27,9 +27,8 @@ def require_specification(spec: object, *, has_feeds: bool) -> None:
         raise InvalidSpecificationError(f"{spec!r} is not a TableSpecification")
     producer = spec.table_options.changelog_producer
     if producer is not ChangelogProducer.NONE and not has_feeds:
-        raise UnsupportedOperationError(
-            f"table {spec.name!r}: change feeds (changelog-producer={producer}) are not supported by this store"
-        )
+        option = "write-mode=log" if spec.table_options.log else f"changelog-producer={producer}"
+        raise UnsupportedOperationError(f"table {spec.name!r}: change feeds ({option}) are not supported by this store")
 
 
 def require_fillable(spec: TableSpecification) -> None:

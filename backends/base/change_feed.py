@@ -23,7 +23,7 @@ from structable.spi import (
 from structable.spi.changes import FEED_COLUMNS
 from structable.spi.operations import consumed
 from structable.spi.rules.arguments import check_flag
-from structable.spi.rules.feeds import check_moment, check_rows, require_net
+from structable.spi.rules.feeds import check_after, check_moment, check_rows, require_net
 from structable.spi.rules.fields import check_columns
 from structable.spi.rules.scans import check_splits, row_columns
 from structable.spi.table_options import ChangelogProducer
@@ -64,6 +64,8 @@ class FeedRequest:
         The fields wanted.
     state : bytes
         `FeedView.state` of the view that the request was made with.
+    after : int, optional
+        The first version of the range is read from behind the change of this number.
     """
 
     spec: TableSpecification
@@ -73,6 +75,7 @@ class FeedRequest:
     columns: tuple[str, ...]
     stamps: tuple[Mark, ...] = ()
     state: bytes = b""
+    after: int | None = None
 
 
 class FeedView(ABC):
@@ -105,6 +108,10 @@ class FeedView(ABC):
     def counts(self, since: int) -> Iterator[tuple[int, int]]:
         """Yield versions after one, up to `newest`, in order, and the number of changes of each that has any."""
 
+    def now(self) -> dt.datetime:
+        """Return the time by the clock of the store, if it has one, else by that of this process."""
+        return dt.datetime.now(dt.UTC)
+
     @abstractmethod
     def first_not_before(self, moment: dt.datetime) -> int | None:
         """Return the first version with changes, after the floor and up to `newest`, that is not older than a time."""
@@ -127,6 +134,10 @@ class FeedView(ABC):
 
         What an earlier call left behind, because it was interrupted, is dropped too. The last use of a view.
         """
+
+    @abstractmethod
+    def restart(self) -> None:
+        """End the feed, and begin another one for the table. The last use of a view."""
 
     @abstractmethod
     def states(self, request: FeedRequest, splits: int) -> list[bytes]:
@@ -239,12 +250,13 @@ class RecordedFeed(ChangeFeed):
         *,
         columns: Iterable[str] | None = None,
         net: bool = False,
+        after: int | None = None,
     ) -> ChangeIterator:
         names = consumed(columns)
 
         def body(view: FeedView) -> FeedRequest:
             wanted = row_columns(view.spec, names) or view.spec.field_names
-            return self._request(view, since, until, wanted, net)[0]
+            return self._request(view, since, until, wanted, net, after=check_after(view.spec, since, after))[0]
 
         return GeneratedChanges(self._changes(self._ask(body)))
 
@@ -291,7 +303,7 @@ class RecordedFeed(ChangeFeed):
 
         def body(view: FeedView) -> FeedPosition:
             if until is None:
-                cut = self._last_before(view, _earlier(view.spec.table_options.time_retained))
+                cut = self._last_before(view, _earlier(view.now(), view.spec.table_options.time_retained))
             else:
                 cut = self._require_kept(view, until)
                 if _compacts(view):
@@ -299,6 +311,12 @@ class RecordedFeed(ChangeFeed):
             return FeedPosition(view.feed, view.raise_floor(max(view.floor, cut)))
 
         return self._ask(body)
+
+    def restart(self) -> FeedPosition:
+        if self._read_only:
+            raise UnsupportedOperationError("restart ends the feed, and the store was connected with read_only=True")
+        self._ask(lambda view: view.restart())
+        return self.earliest()
 
     def _request(
         self,
@@ -309,11 +327,12 @@ class RecordedFeed(ChangeFeed):
         net: bool,
         *,
         to_mark: bool = True,
+        after: int | None = None,
     ) -> tuple[FeedRequest, FeedPosition, FeedPosition]:
         if check_flag(view.spec, "net", net):
             require_net(view.spec)
         latest = self._latest(view)
-        begin = view.floor if since is None else self._require_kept(view, since)
+        begin = view.floor if since is None else self._require_kept(view, since, after)
         end = latest if until is None else self._require_kept(view, until)
         marks: Sequence[Mark] = ()
         if to_mark and _compacts(view):
@@ -329,20 +348,25 @@ class RecordedFeed(ChangeFeed):
                 segments = between_marks(marks, begin, end)
             else:
                 segments = [Segment(begin, end)]
-        request = FeedRequest(view.spec, view.feed, tuple(segments), net, columns, stamps, view.state)
+        request = FeedRequest(view.spec, view.feed, tuple(segments), net, columns, stamps, view.state, after)
         return request, FeedPosition(view.feed, begin), FeedPosition(view.feed, end)
 
-    def _require_kept(self, view: FeedView, position: FeedPosition) -> int:
-        """Return the version of a position, or raise ChangesLostError."""
+    def _require_kept(self, view: FeedView, position: FeedPosition, after: int | None = None) -> int:
+        """Return the version behind which a position is, or raise ChangesLostError.
+
+        With `after` that is within the commit of its version, which must be kept as well.
+        """
         if not isinstance(position, FeedPosition):
             raise ValueError(f"{position!r} is not a FeedPosition")
         if position.feed != view.feed:
             raise self._lost(view, position, "is of a feed that is gone")
-        if position.version < view.floor:
-            raise self._lost(view, position, "has expired")
+        within = after is not None
+        if position.version < view.floor + within:
+            rest = ", and with it the rest of its commit" if within else ""
+            raise self._lost(view, position, f"has expired{rest}")
         if not view.reached(position.version):
             raise self._lost(view, position, f"is beyond the newest, {view.newest}: was the store restored?")
-        return position.version
+        return position.version - within
 
     def _lost(self, view: FeedView, position: FeedPosition, reason: str) -> ChangesLostError:
         return ChangesLostError(self._table, position, FeedPosition(view.feed, view.floor), reason)
@@ -367,8 +391,7 @@ def _advanced(view: FeedView, since: int, latest: int, rows: int) -> int:
     return latest
 
 
-def _earlier(retained: float) -> dt.datetime:
+def _earlier(now: dt.datetime, retained: float) -> dt.datetime:
     """Return the time before which changes are too old; the first of all times if the retention is longer."""
-    now = dt.datetime.now(dt.UTC)
     first = dt.datetime.min.replace(tzinfo=dt.UTC)
     return now - dt.timedelta(seconds=retained) if retained < (now - first).total_seconds() else first

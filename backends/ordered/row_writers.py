@@ -31,6 +31,7 @@ from .schema.binding import TableBinding
 
 __all__ = [
     "PLAIN",
+    "Pairs",
     "Row",
     "RowWriter",
     "Written",

@@ -214,7 +214,14 @@ class OrderedStorage(Storage):
     def changes(self, table: str) -> ChangeFeed:
         self._require_open()
         self.engine.look(lambda snapshot: self._catalog.table(snapshot, table))
-        return OrderedFeed(self.engine, self._catalog, table, read_only=self._read_only, used=self._feed_used)
+        return OrderedFeed(
+            self.engine,
+            self._catalog,
+            table,
+            read_only=self._read_only,
+            used=self._feed_used,
+            ended=self._garbage.notify,
+        )
 
     def listen(self, channels: Iterable[str]) -> Listener:
         self._require_open()

@@ -20,10 +20,10 @@ from structable.spi.rules.arguments import check_many
 from structable.spi.rules.changes import check_changes
 from structable.spi.rules.keyless import check_verb
 
-from .codec.change_records import NewRecord, pack_whole
+from .codec.change_records import NewRecord, pack_numbered
 from .engine import EngineSnapshot, Pair, ReadSet, WriteSet
 from .overlay import TableOverlay
-from .row_writers import PLAIN, RowWriter, changed_row, records_of
+from .row_writers import PLAIN, Pairs, RowWriter, changed_row, records_of
 from .scan.execution import ScanRows, count_pairs, matching_rows
 from .scan.planning import explain, plan
 from .scan.request import KeyedRequest
@@ -176,10 +176,19 @@ class TypedOrderedTable(OrderedTable):
         if not self.transaction.writable:
             self.transaction.refuse_write()
         pairs, missing = self.writer.written(self, writes)
+        if binding.log:
+            self._append(pairs)
+            return None
         if pairs:
             self.write_all(dict(pairs))
         self.records += records_of(binding, writes, pairs)
         return [binding.keys.decode(raw_key) for raw_key in missing]
+
+    def _append(self, pairs: Pairs) -> None:
+        """Add rows to a log."""
+        if not self.records:
+            self.snapshot.pin()  # as the first write of any other table does
+        self.records += [(RowKind.INSERT, raw_key, raw) for raw_key, raw in pairs if raw is not None]
 
     def _write_range(self, write: RangeWrite) -> int:
         self._admit(write.name)
@@ -201,4 +210,4 @@ class TypedOrderedTable(OrderedTable):
         schema = self.binding.schema
         if self.records and schema.feed is not None:
             changes.spaces.add(schema.space)
-            changes.appends[schema.feed.space] = pack_whole(self.records)
+            changes.appends[schema.feed.space] = pack_numbered(self.records)

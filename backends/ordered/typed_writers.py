@@ -102,13 +102,21 @@ class KeylessWriter(RowWriter):
         return [*added.items(), *[(raw_key, None) for raw_key in doomed]], ()
 
 
-_MERGING, _BLIND, _KEYLESS = MergingWriter(), BlindWriter(), KeylessWriter()
+class LogWriter(KeylessWriter):
+    """Writes of a log: what they come to is for its feed alone, and has no keys."""
+
+    def merged(self, table: TableOverlay, writes: RowWrites) -> Written:
+        binding = table.binding
+        return [given_row(binding, row) for _, row in check_row_kinds(binding.spec, writes.rows)], ()
+
+
+_MERGING, _BLIND, _KEYLESS, _LOG = MergingWriter(), BlindWriter(), KeylessWriter(), LogWriter()
 
 
 def writer_of(binding: TableBinding, *, takes_operands: bool) -> RowWriter:
     """Return the writer of a table, on an engine that takes operands or not."""
     if binding.keyless:
-        return _KEYLESS
+        return _LOG if binding.log else _KEYLESS
     if not binding.spec.table_options.merges:
         return PLAIN
     return _BLIND if takes_operands and binding.operands is not None else _MERGING

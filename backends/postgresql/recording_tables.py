@@ -19,7 +19,6 @@ from structable.spi.operations import (
     When,
 )
 from structable.spi.rules.changes import check_increments, check_row_changes
-from structable.spi.rules.rows import check_row
 
 from .driver.statement import Call
 from .driver.type_oids import CHAR
@@ -31,7 +30,7 @@ from .sql.types import array
 from .table import PostgreSQLTable
 from .txn.bound_table import BoundTable, on_current_schema
 from .txn.one_row import OneRow
-from .txn.row_statements import portions
+from .txn.row_statements import encoded_whole, portions
 from .txn.server_transaction import ServerTransaction
 from .txn.update_many import checked_updates, rounds_of, update_batch
 
@@ -123,7 +122,7 @@ class _InputRecords:
     def add(self, changes: Iterable[tuple[RowKind, Mapping[str, Value]]]) -> None:
         """Record given rows that the table has accepted."""
         binding = self._table.binding
-        rows = [(kind, row, _encoded(binding, row)) for kind, row in changes]
+        rows = [(kind, row, encoded_whole(binding, row)) for kind, row in changes]
         for portion in portions(rows, lambda one: at_most(one[2])):
             self._add(binding, portion)
 
@@ -131,7 +130,7 @@ class _InputRecords:
         kinds = array(CHAR, [record_kind(kind).encode() for kind, _, _ in rows])
 
         def build(binding: TableBinding) -> Call:
-            given = [pieces if binding is first else _encoded(binding, row) for _, row, pieces in rows]
+            given = [pieces if binding is first else encoded_whole(binding, row) for _, row, pieces in rows]
             return Call(record_given(binding), [kinds, *binding.arrays(binding.shape.columns, given)])
 
         self._tx.precede(self._table, build, counts=False)
@@ -144,8 +143,3 @@ class _InputRecords:
                 return Call(record_rows_of_keys(binding), binding.arrays(binding.spec.primary_key, portion))
 
             self._tx.precede(self._table, build, counts=False)
-
-
-def _encoded(binding: TableBinding, row: Mapping[str, Value]) -> Pieces:
-    names = binding.shape.columns
-    return binding.encoder(names).pieces({**dict.fromkeys(names), **check_row(binding.write_spec, row)})

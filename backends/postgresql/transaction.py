@@ -6,8 +6,10 @@ from types import TracebackType
 
 from structable.spi import FeedPosition, Isolation, Transaction, UnsupportedOperationError
 
+from .log_table import LogTable
 from .recording_tables import RecordingTable
 from .ruled import RuledPostgreSQLTable
+from .sql.binding import TableBinding
 from .table import PostgreSQLTable
 from .txn.feed_positions import feed_position
 from .txn.merges import SnapshotNeededError
@@ -46,7 +48,7 @@ class PostgreSQLTransaction(Transaction):
             binding = tx.binding(name)
             if tx.waits and not binding.merges:
                 raise SnapshotNeededError
-            made = RecordingTable if binding.takes_input else PostgreSQLTable
+            made = _table_class(binding)
             plain = made(tx, binding)
             tx.join(name, plain)
             table = plain if binding.rules is None else RuledPostgreSQLTable(plain, binding.rules)
@@ -95,3 +97,9 @@ class PostgreSQLTransaction(Transaction):
         self._tx.__exit__(kind, error, traceback)
         if error is None and was_open:
             self._note_commit()
+
+
+def _table_class(binding: TableBinding) -> type[PostgreSQLTable]:
+    if binding.spec.table_options.log:
+        return LogTable
+    return RecordingTable if binding.takes_input else PostgreSQLTable

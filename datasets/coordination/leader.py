@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import time
-import uuid
 from collections.abc import Callable
 from typing import TypeVar
 
 from structable.datasets.system_data import SystemData
 from structable.spi import Storage, StorageUnavailableError, TransactionError
 
+from .beating import member_name
 from .leases import Lease
 from .watch import check_ttl
 
@@ -46,7 +44,7 @@ class Leader:
     def __init__(self, place: SystemData | Storage, name: str, *, owner: str | None = None, ttl: int = 15) -> None:
         self._place = place
         self._name = name
-        self._owner = owner or f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._owner = owner or member_name()
         self._ttl = check_ttl(ttl)
 
     def run(self, body: Callable[[Lease], Result]) -> Result:

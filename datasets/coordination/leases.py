@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import weakref
 from collections.abc import Callable
 
-from structable.datasets.errors import LeaseLostError
 from structable.datasets.identifiers import check_names
 from structable.datasets.system.context import PrefixedTables
 from structable.datasets.tables.coordination import LEASES, LeaseRow
 from structable.spi import Storage, Transaction
 
 from . import fences
+from .beating import Beating
 from .held import Held
 from .watch import Watch, check_ttl
 
 __all__ = ["Lease", "Leases"]
-
-_log = logging.getLogger("structable.datasets")
 
 
 class Lease(Held):
@@ -42,7 +38,7 @@ class Lease(Held):
             token=token,
             scope=_scope(name),
         )
-        self._stop = threading.Event()
+        self._beating: Beating | None = None
 
     @property
     def name(self) -> str:
@@ -56,29 +52,17 @@ class Lease(Held):
 
     def release(self) -> None:
         """Let others have it at once; a transaction of its own, and nothing if it was lost or released."""
-        self._stop.set()
+        self.stop_keeping()
         super().release()
 
     def keep(self, every: float) -> None:
         """Renew it in a daemon thread, until it is released or lost, or the datasets are closed."""
-        threading.Thread(target=self._keep, args=(every,), name=f"lease {self.name}", daemon=True).start()
+        self._beating = Beating(f"lease {self.name!r} of {self.owner!r}", self.renew, every)
 
     def stop_keeping(self) -> None:
         """End the thread that renews it, if there is one."""
-        self._stop.set()
-
-    def _keep(self, every: float) -> None:
-        while not self._stop.wait(every):
-            try:
-                self.renew()
-            except LeaseLostError:
-                if not self._stop.is_set():
-                    _log.warning("the lease %r of %r was lost", self.name, self.owner)
-                return
-            except Exception:
-                # The next beat may succeed; if none does, another owner takes the lease, and `check` tells.
-                if not self._stop.is_set():
-                    _log.warning("the lease %r of %r could not be renewed", self.name, self.owner, exc_info=True)
+        if self._beating is not None:
+            self._beating.stop()
 
 
 class Leases:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from structable.datasets.coordination.beating import member_name
 from structable.datasets.coordination.polling import Polling
 from structable.datasets.errors import LeaseLostError
 from structable.datasets.session import Session
@@ -60,7 +58,7 @@ class Worker:
     def __init__(self, system: SystemData, queue: str, handlers: Mapping[str, Handler], threads: int = 4) -> None:
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
             raise ValueError(f"threads is {threads!r}; it must be an integer from 1")
-        self.name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.name = member_name()
         self._system = system
         self._queue = system.queue(queue)
         self._handlers = dict(handlers)

@@ -36,6 +36,7 @@ from .keyless_rules import KeylessRules
 from .lifecycle import LifecycleRules
 from .limit_rules import LimitRules
 from .live_schema_rules import LiveSchemaRules
+from .log_rules import LogRules
 from .many_rules import ManyRules
 from .merge_conflict_rules import MergeConflictRules
 from .merge_job_rules import MergeJobRules
@@ -157,6 +158,7 @@ class BackendConformance(
     SharedFeedRules,
     FeedSchemaRules,
     FeedRetentionRules,
+    LogRules,
     NetChangeRules,
     FeedConcurrency,
     RandomFeeds,

@@ -10,7 +10,7 @@ from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.table_options import ChangelogProducer
 
-__all__ = ["check_moment", "check_rows", "require_net"]
+__all__ = ["check_after", "check_moment", "check_rows", "require_net"]
 
 
 def check_moment(timestamp: object) -> dt.datetime:
@@ -25,6 +25,29 @@ def check_rows(rows: object) -> int:
     if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
         raise ValueError(f"rows is {shown(rows)}; it must be a whole number of at least 1")
     return rows
+
+
+def check_after(spec: TableSpecification, since: object, after: object) -> int | None:
+    """Return the number of the last change that was read of a commit; None for a commit that was read to its end.
+
+    Raises
+    ------
+    ValueError
+        If it is no number of a change, or comes without the position of the commit.
+    UnsupportedOperationError
+        If the changes of the table's feed have no numbers.
+    """
+    if after is None:
+        return None
+    if not isinstance(after, int) or isinstance(after, bool) or not 0 <= after < 1 << 63:
+        raise ValueError(f"after is {shown(after)}; it must be the number of a change, from 0")
+    if since is None:
+        raise ValueError(f"after={after} is of the commit of a position; give since as well")
+    if spec.table_options.changelog_producer is not ChangelogProducer.INPUT:
+        raise UnsupportedOperationError(
+            f"table {spec.name!r} has a change feed whose changes have no numbers: after needs the producer input"
+        )
+    return after
 
 
 def require_net(spec: TableSpecification) -> None:

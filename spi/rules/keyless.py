@@ -21,6 +21,7 @@ __all__ = [
     "DIGEST_BYTES",
     "check_kind",
     "check_mode",
+    "check_rows_kept",
     "check_verb",
     "keyless_refusal",
     "new_id",
@@ -38,6 +39,10 @@ _DOUBLE = struct.Struct(">d")
 def keyless_refusal(spec: TableSpecification, operation: str) -> UnsupportedOperationError:
     """Return the error of an operation that a table without a key does not have."""
     kind = spec.table_options.write_mode
+    if spec.table_options.log:
+        return UnsupportedOperationError(
+            f"table {spec.name!r} has no {operation}: a log keeps no rows: read its changes"
+        )
     return UnsupportedOperationError(
         f"table {spec.name!r} has no primary key (write-mode={kind}): it has no {operation}"
     )
@@ -55,16 +60,29 @@ def check_verb(spec: TableSpecification, operation: str) -> None:
         raise keyless_refusal(spec, operation)
 
 
+def check_rows_kept(spec: TableSpecification, operation: str) -> None:
+    """Check that a table keeps rows, which an operation reads.
+
+    Raises
+    ------
+    UnsupportedOperationError
+        If the table is a log.
+    """
+    if spec.table_options.log:
+        raise keyless_refusal(spec, operation)
+
+
 def check_kind(spec: TableSpecification, kind: RowKind) -> None:
     """Check that a table takes rows of a kind.
 
     Raises
     ------
     UnsupportedOperationError
-        If the table is append-only, and the kind is not +I.
+        If rows of the table can only be added, and the kind is not +I.
     """
     if spec.table_options.append_only and kind is not RowKind.INSERT:
-        raise UnsupportedOperationError(f"table {spec.name!r} is an append-only table: it takes no {kind}, only +I")
+        what = "a log" if spec.table_options.log else "an append-only table"
+        raise UnsupportedOperationError(f"table {spec.name!r} is {what}: it takes no {kind}, only +I")
 
 
 def check_mode(spec: TableSpecification, mode: WriteMode) -> None:

@@ -19,6 +19,7 @@ from structable.spi.values import Value
 from .arguments import check_flag, check_many
 from .fields import check_columns, check_indexed_field
 from .filters import bind_filter
+from .keyless import check_rows_kept
 from .ranges import check_range
 
 __all__ = ["ScanRequest", "check_limit", "check_order", "check_splits", "row_columns"]
@@ -67,7 +68,10 @@ class ScanRequest:
         ------
         InvalidFieldError
             If one does not fit the table.
+        UnsupportedOperationError
+            If the table is a log, which keeps no rows.
         """
+        check_rows_kept(spec, "scan")
         request = cls(
             tuple([check_range(spec, one) for one in check_many(spec, "ranges", scan.ranges)]),
             bind_filter(spec, scan.where),

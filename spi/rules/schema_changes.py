@@ -244,8 +244,9 @@ def _fixed(spec: TableSpecification, other: TableSpecification) -> TableOptions:
 def _merged_options(before: TableSpecification, wanted: TableSpecification) -> dict[str, str]:
     """Return the options of the changed table: the new ones, and of the old ones those that outlast not being named."""
     given = dict(wanted.options)
-    producer = given.get("changelog-producer", before.options.get("changelog-producer", "none"))
-    ends_feed = producer == "none" or producer != before.options.get("changelog-producer")
+    unnamed = "input" if wanted.table_options.log else "none"
+    current = before.options.get("changelog-producer", unnamed)
+    ends_feed = given.get("changelog-producer", current) != current or current == "none"
     kept = {
         name: value
         for name, value in before.options.items()

@@ -21,6 +21,7 @@ from .support.processes import Process
 NEVER = 1_000
 LOOKUP = {"changelog-producer": "lookup"}
 SUMS = {"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}
+LOG = TableSpecification("log", [Field.long("k"), Field.long("n")], options={"write-mode": "log"})
 KILLS = int(os.environ.get("STRUCTABLE_TEST_FAULT_SEEDS", "30")) // 10
 _JOB = (
     COUNT_WRITES
@@ -64,6 +65,7 @@ while True:
                 with storage.transaction() as tx:
                     row = tx.table("t").read((key,))
                     tx.table("t").upsert({"k": key, "n": 1 + (row.n if row else 0)})
+                    tx.table("log").insert({"k": key, "n": 1 + (row.n if row else 0)})
                     tx.table("indexed").upsert({"k": key, "n": choose.randrange(5)})
             case 1:
                 storage.table("sums").upsert_many([{"k": 0, "n": 1}, {"k": 1, "n": -1}])
@@ -108,6 +110,20 @@ def require_folded(storage: Storage, *tables: str) -> None:
             assert {row["k"]: row["n"] for row in tx.table(table).scan()} == fold(storage, table, position)
 
 
+def require_logged(storage: Storage) -> None:
+    """Check that a log has a row for each commit that wrote one, and the commit what the row says."""
+    written: dict[int | None, list[object]] = {}
+    with storage.changes("log").read() as changes:
+        for change in changes:
+            assert change.number == len(written.setdefault(change.version, []))
+            written[change.version].append(dict(change.row))
+    assert written
+    with storage.changes("t").read() as changes:
+        made = [(change.version, dict(change.row)) for change in changes if not change.kind.retracts]
+    rows = {version: row for version, row in made if version in written}
+    assert {version: [row] for version, row in rows.items()} == written
+
+
 def create(storage: Storage, table: str, indexes: tuple[str, ...] = (), **options: str) -> None:
     fields = [Field.long("k"), Field.long("n")]
     options = {name.replace("_", "-"): value for name, value in options.items()}
@@ -150,6 +166,22 @@ def test_killed_job_appends_once(
         require_folded(storage, "t")
 
 
+@pytest.mark.parametrize("writes", range(8))
+def test_killed_job_of_a_log_appends_once(folder: Path, run: Callable[[str], Process], writes: int) -> None:
+    """Its rows are numbered and in order, though some of its five chunks are written after the crash."""
+    with connect(f"leveldb://{folder}") as storage:
+        storage.admin.create(LOG.evolve(name="t"))
+    assert submit(run, "insert", writes) == (-9 if writes < 7 else 0)
+    with connect(f"leveldb://{folder}") as storage:
+        found = [(change.number, change.row["k"]) for change in storage.changes("t").read()]
+    assert found == ([*enumerate([*range(10, 60)] * 2)] if writes else [])
+    assert submit(run, "insert") == 0
+    with connect(f"leveldb://{folder}") as storage:
+        changes = list(storage.changes("t").read())
+    assert [(change.number, change.row["k"]) for change in changes] == [*enumerate([*range(10, 60)] * 2)]
+    assert len({change.version for change in changes}) == 1
+
+
 def test_job_killed_again_in_each_recovery(folder: Path, run: Callable[[str], Process]) -> None:
     with connect(f"leveldb://{folder}") as storage:
         create(storage, "t")
@@ -177,6 +209,7 @@ def test_three_processes_are_killed_at_random(folder: Path, run: Callable[[str],
         storage.admin.create(
             TableSpecification("sums", [Field.long("k"), Field.long("n")], ["k"], options={**LOOKUP, **SUMS})
         )
+        storage.admin.create(LOG)
     newest = 0
     number = 0
 
@@ -206,6 +239,7 @@ def test_three_processes_are_killed_at_random(folder: Path, run: Callable[[str],
         process.close()
     with connect(url) as storage:
         require_folded(storage, "t", "indexed", "sums")
+        require_logged(storage)
         assert storage.changes("t").latest().version >= newest
         storage.table("sums").upsert({"k": 0, "n": 1})
         require_folded(storage, "t", "indexed", "sums")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyspark
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -33,6 +33,7 @@ LOG = TableSpecification(
     [Field.long("k"), Field.int("size")],
     options={"write-mode": "append-only", "changelog-producer": "input"},
 )
+MESSAGES = TableSpecification("messages", [Field.long("k"), Field.int("size")], options={"write-mode": "log"})
 PLACE = {"url": "leveldb:///tables", "table": "fed"}
 
 
@@ -158,6 +159,43 @@ def test_an_append_only_table_gives_rows_alone_while_its_schema_changes(
     finally:
         query.stop()
     assert batches.run(tables.stream("log")) == [[(3, 3, None)]]
+
+
+@every_store
+def test_a_log_is_appended_to_and_read(tables: Tables, storage: Storage, batches: Batches, tmp_path: Path) -> None:
+    """Without a start a stream begins with what the log keeps, in batch and stream, though its first batch fails."""
+    copy = MESSAGES.evolve(name="copy")
+    for spec in (MESSAGES, copy):
+        storage.admin.create(spec)
+    frame = tables.session.range(0, 6, 1, 2).selectExpr("id as k", "cast(id as int) as size")
+    for _ in range(2):
+        tables.write(frame, "messages", jobId="once")
+    assert [change.row["k"] for change in storage.changes("messages").read()] == [*range(6)]
+    for k in (6, 7):
+        storage.table("messages").insert({"k": k})
+    read = tables.read("messages", readChangeFeed="true")
+    assert read.where("_change_type = 'insert' and k > 3").count() == 4
+    with pytest.raises(AnalysisException, match=r"a log keeps no rows: read its changes.*readChangeFeed=true"):
+        tables.read("messages").collect()
+
+    rows = tables.stream("messages", maxRowsPerTrigger=7)
+    assert rows.schema.names == ["k", "size"]
+    batches.then = fail
+    with pytest.raises(StreamingQueryException, match="batch 0 fails as planned"):
+        batches.run(rows)
+    batches.then = lambda batch: None
+    storage.table("messages").insert({"k": 8})
+    expected = [[(k, k) for k in range(6)] + [(6, None)], [(7, None), (8, None)]]
+    assert batches.run(rows) == expected
+    assert batches.run(rows) == []
+
+    changes = tables.stream("messages", readChangeFeed="true").drop(*FEED_COLUMNS).writeStream.format("structable")
+    sink = changes.option("url", tables.url).option("table", "copy").option("checkpointLocation", str(tmp_path / "c"))
+    for more in ([], [{"k": 9}]):
+        storage.table("messages").insert_many(more)
+        assert sink.trigger(availableNow=True).start().awaitTermination(120)
+    assert {change.row["k"] for change in storage.changes("copy").read()} == {*range(10)}
+    assert sum(1 for _ in storage.changes("copy").read()) == 10
 
 
 def test_a_stopped_query_gives_up_its_snapshot(tables: Tables, storage: Storage, batches: Batches) -> None:

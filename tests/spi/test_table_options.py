@@ -44,7 +44,7 @@ def spec(*key: str, **options: str) -> TableSpecification:
         ({"fields.n.aggregate": "sum"}, "unknown"),
         ({"fields.q.aggregate-function": "sum"}, "'q' is not a field; the fields are id, n, s"),
         ({"fields.id.aggregate-function": "sum", "merge-engine": "aggregation"}, "'id' is part of the primary key"),
-        ({"write-mode": "append"}, "allowed are change-log, append-only"),
+        ({"write-mode": "append"}, "allowed are change-log, append-only, log"),
         ({"write-mode": "append-only"}, "a table with a primary key is a change-log table"),
         ({"merge-engine": ""}, "allowed are deduplicate, partial-update, aggregation, first-row"),
         ({"merge-engine": "first-row", "sequence.field": "n"}, "it needs merge-engine deduplicate"),

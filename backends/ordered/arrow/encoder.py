@@ -41,7 +41,7 @@ class ArrowEncoder:
     """Encodes record batches to raw rows of one table; safe to share between threads.
 
     `columns` are those of the batches, in their order: all key fields, and any of the others, which are null if absent.
-    The keys of a table without one are new at each call.
+    The keys of a table without one are new at each call; rows of a log have the beginning of all keys.
     """
 
     def __init__(self, schema: TableSchema, columns: tuple[str, ...]) -> None:
@@ -77,6 +77,9 @@ class ArrowEncoder:
             }
             self._check(portion, columns)
             values = self._encode_values(columns, portion.num_rows)
+            if self._spec.table_options.log:
+                pairs += [(self._head, value) for value in to_list(values)]
+                continue
             if self._spec.keyless:
                 columns[HIDDEN_KEY.name] = self._hidden_keys(portion)
             keys = self._encode_keys(columns, portion.num_rows)

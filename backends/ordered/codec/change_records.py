@@ -8,8 +8,11 @@ layout, so that they can be read whatever the table became since. An entry is
     the sizes of their keys         4 bytes each
     the sizes of their rows         4 bytes each
     key and row of each record
+    the number of its first record  8 bytes
 
-All numbers are little-endian. Sizes that stand together let Arrow decoding find many records at once.
+Only entries of a feed of the producer `input` have the last part, where the highest bit of the first is set: not the
+first entry of a commit, whose records begin at 0, nor what older software wrote. All numbers are little-endian. Sizes
+that stand together let Arrow decoding find many records at once.
 """
 
 from __future__ import annotations
@@ -23,14 +26,18 @@ from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi import DataCorruptionError, RowKind
 
 __all__ = [
+    "HAS_NUMBER",
     "KINDS",
+    "NUMBER_BYTES",
     "NUMBERS",
     "PACKED_BYTES",
     "NewRecord",
     "Record",
     "begins_with_postimage",
     "count_records",
+    "first_number",
     "pack_change",
+    "pack_numbered",
     "pack_records",
     "pack_whole",
     "unpack_records",
@@ -40,6 +47,12 @@ KINDS = (RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DE
 """The kinds of records, by number."""
 NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 _INSERT, _BEFORE, _AFTER, _DELETE = range(len(KINDS))
+HAS_NUMBER = 1 << 31
+"""The bit of the number of records in an entry that ends with the number of the first."""
+_FIRST = struct.Struct("<Q")
+NUMBER_BYTES = _FIRST.size
+"""The size of that number."""
+"""The size of that number."""
 _COUNT = struct.Struct("<I")
 _HEAD_OF_ONE = struct.Struct("<IBII")
 _HEAD_OF_TWO = struct.Struct("<IBBIIII")
@@ -47,6 +60,8 @@ _RECORD_BYTES = 9
 """What a record takes before the keys and rows."""
 PACKED_BYTES = 1 << 20
 """The size of an entry with several records, about."""
+_NUMBERED_BYTES = 64 << 10
+"""Likewise of a feed of the producer `input`: a reader of some of its records reads the whole entry."""
 
 
 class Record(NamedTuple):
@@ -94,16 +109,16 @@ def pack_change(raw_key: bytes, before: bytes | None, after: bytes | None) -> by
     return b"%b%b%b%b%b" % (head, key, before, key, after)
 
 
-def pack_whole(records: Sequence[NewRecord]) -> list[bytes]:
-    """Return records as entries of about a mebibyte, or of one larger record."""
-    if _RECORD_BYTES * len(records) + sum([len(raw_key) + len(raw) for _, raw_key, raw in records]) <= PACKED_BYTES:
+def pack_whole(records: Sequence[NewRecord], most: int = PACKED_BYTES) -> list[bytes]:
+    """Return records as entries of about that many bytes, or of one larger record."""
+    if _RECORD_BYTES * len(records) + sum([len(raw_key) + len(raw) for _, raw_key, raw in records]) <= most:
         return [pack_records(records)] if records else []
     packed: list[bytes] = []
     some: list[NewRecord] = []
     size = 0
     for record in records:
         grown = size + _RECORD_BYTES + len(record[1]) + len(record[2])
-        if some and grown > PACKED_BYTES:
+        if some and grown > most:
             packed.append(pack_records(some))
             some, grown = [], grown - size
         some.append(record)
@@ -112,9 +127,38 @@ def pack_whole(records: Sequence[NewRecord]) -> list[bytes]:
     return packed
 
 
+def pack_numbered(records: Sequence[NewRecord], first: int | None = 0) -> list[bytes]:
+    """Return records of a feed of the producer `input` as entries.
+
+    `first` is the number of the first of them in its commit; None if it is not known, as the commit was begun by older
+    software.
+    """
+    packed = pack_whole(records, _NUMBERED_BYTES)
+    if first is None or (first == 0 and len(packed) == 1):
+        return packed
+    numbered: list[bytes] = []
+    for entry in packed:
+        count = count_records(entry)
+        numbered.append(_with_number(entry, count, first) if first else entry)
+        first += count
+    return numbered
+
+
+def _with_number(entry: bytes, count: int, first: int) -> bytes:
+    return b"%b%b%b" % (_COUNT.pack(count | HAS_NUMBER), entry[_COUNT.size :], _FIRST.pack(first))
+
+
 def count_records(entry: bytes) -> int:
     """Return the number of records in an entry."""
     number: int = _COUNT.unpack_from(entry)[0]
+    return number & ~HAS_NUMBER
+
+
+def first_number(entry: bytes) -> int | None:
+    """Return the number of the first record of an entry in its commit, if the entry has it."""
+    if not _COUNT.unpack_from(entry)[0] & HAS_NUMBER:
+        return None
+    number: int = _FIRST.unpack_from(entry, len(entry) - _FIRST.size)[0]
     return number
 
 
@@ -123,20 +167,21 @@ def begins_with_postimage(entry: bytes) -> bool:
     return count_records(entry) > 0 and entry[_COUNT.size] == NUMBERS[RowKind.UPDATE_AFTER]
 
 
-def unpack_records(space: bytes, entry: bytes) -> Iterator[Record]:
-    """Yield the records of an entry, their keys in the space of the table."""
+def unpack_records(space: bytes, entry: bytes, skipped: int = 0) -> Iterator[Record]:
+    """Yield the records of an entry but the first `skipped`, their keys in the space of the table."""
     try:
         count = count_records(entry)
         head = _head(count)
-        numbers = head.unpack_from(entry)[1:]
-        position = head.size
-        sizes = zip(numbers[:count], numbers[count : 2 * count], numbers[2 * count :], strict=True)
-        for kind, key_size, row_size in sizes:
+        _, *numbers = head.unpack_from(entry)
+        kinds, key_sizes, row_sizes = numbers[:count], numbers[count : 2 * count], numbers[2 * count :]
+        position = head.size + sum(key_sizes[:skipped]) + sum(row_sizes[:skipped])
+        for kind, key_size, row_size in zip(kinds[skipped:], key_sizes[skipped:], row_sizes[skipped:], strict=True):
             row_at = position + key_size
             end = row_at + row_size
             yield Record(KINDS[kind], space + entry[position:row_at], entry[row_at:end])
             position = end
-        if position != len(entry):
-            raise ValueError(f"it has {len(entry)} bytes instead of {position}")
+        size = len(entry) - (NUMBER_BYTES if first_number(entry) is not None else 0)
+        if position != size:
+            raise ValueError(f"it has {size} bytes instead of {position}")
     except (struct.error, IndexError, ValueError) as error:
         raise DataCorruptionError(f"an entry of a change feed cannot be decoded: {error}") from error

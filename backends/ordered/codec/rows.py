@@ -37,7 +37,8 @@ class RowEncoders:
 
     They check what they encode, and return None for any unusual row, on which `check_row` then decides. Unusual: it is
     not a dict of the key and other fields of the table, a value is not in its stored form, or a size may be over a
-    limit. They never accept a row that `check_row` rejects. The key of a table without one is new at each call.
+    limit. They never accept a row that `check_row` rejects. The key of a table without one is new at each call;
+    rows of a log have the beginning of all keys.
 
     Parameters
     ----------
@@ -88,7 +89,9 @@ class RowEncoders:
             source.add(2, f"{name} = row[{field.name!r}]")
         add_key_checks(source, 2, key_fields, keys)
         value, end = add_row_encoder(source, 2, layout, values, checks=True, unset=unset, then=self._then)
-        if spec.keyless:
+        if spec.table_options.log:
+            key_fields, keys = (), []
+        elif spec.keyless:
             key_fields, keys = schema.key_fields, ["k0"]
             source.add(2, f"k0 = {source.constant('new_id', partial(new_id, spec))}(row)")
         source.add(2, f"key = {key_expression(source, self._rows_begin, key_fields, keys)}")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from structable.backends.ordered.arrow.buffers import Array, Integers, buffer_of, make_array, select
 from structable.backends.ordered.arrow.byte_columns import ByteColumn
 from structable.backends.ordered.arrow.decoder import ArrowDecoder
-from structable.backends.ordered.codec.change_records import KINDS, NUMBERS
+from structable.backends.ordered.codec.change_records import HAS_NUMBER, KINDS, NUMBER_BYTES, NUMBERS
 from structable.backends.ordered.engine import SPACE_BYTES, FeedEntry
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import DataCorruptionError
@@ -100,6 +100,8 @@ def _located(whole: pa.Buffer, ends: Integers) -> tuple[Integers, Integers, Inte
     """
     begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
     counts = _numbers(whole, "<u4", begins, 1)[:, 0]
+    ends = ends - np.where(counts & HAS_NUMBER, NUMBER_BYTES, 0)
+    counts &= HAS_NUMBER - 1
     places = np.cumsum(counts) - counts
     total = int(counts.sum())
     kinds, edges = np.empty(total, np.int64), np.empty((3, total), np.int64)

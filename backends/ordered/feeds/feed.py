@@ -14,12 +14,12 @@ from structable.backends.base.feed_marks import Mark, Segment
 from structable.backends.ordered.codec.change_records import count_records
 from structable.backends.ordered.engine import Engine, EngineSnapshot, FeedEntry, renewed
 from structable.backends.ordered.schema.catalog import Catalog
-from structable.spi import Change, TransactionConflictError
+from structable.spi import Change, FeedPosition, TransactionConflictError
 
 from .floors import marks_after, microseconds, read_floor
 from .net import count_net_records
 from .parts import changes_of
-from .retention import raise_floor, set_mark
+from .retention import raise_floor, restart_feed, set_mark
 from .source import FeedSource, bound_feed
 from .splits import divide_changes
 
@@ -45,6 +45,8 @@ class OrderedFeed(RecordedFeed):
         Called with the table's name when the feed was read.
     stopped : callable
         Called between steps of an expiry; True ends it.
+    ended : callable
+        Called when a feed has ended, and its entries can be deleted.
     """
 
     def __init__(
@@ -56,12 +58,14 @@ class OrderedFeed(RecordedFeed):
         read_only: bool,
         used: Callable[[str], None] = lambda table: None,
         stopped: Callable[[], bool] = lambda: False,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(table, read_only=read_only)
         self._engine = engine
         self._catalog = catalog
         self._used = used
         self._stopped = stopped
+        self._ended = ended
 
     def _view(self) -> AbstractContextManager[FeedView]:
         return closing(_SnapshotView(self._engine, self._catalog, self._table, self._stopped))
@@ -70,6 +74,11 @@ class OrderedFeed(RecordedFeed):
         answer = renewed(partial(super()._ask, body))
         self._used(self._table)
         return answer
+
+    def restart(self) -> FeedPosition:
+        earliest = super().restart()
+        self._ended()
+        return earliest
 
     def _changes(self, request: FeedRequest) -> Iterator[Change]:
         binding = self._catalog.bind(request.state)
@@ -173,6 +182,10 @@ class _SnapshotView(FeedView):
     def raise_floor(self, version: int) -> int:
         self._snapshot.close()  # it would keep what is deleted
         return raise_floor(self._engine, self._binding, version, self.floor, self._stopped)
+
+    def restart(self) -> None:
+        self._snapshot.close()
+        restart_feed(self._engine, self._binding)
 
     def states(self, request: FeedRequest, splits: int) -> list[bytes]:
         process = os.getpid() if self._engine.traits.process_local else None

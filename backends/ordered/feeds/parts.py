@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 from structable.backends.base.change_feed import FeedRequest
 from structable.backends.base.feed_marks import Mark
-from structable.backends.ordered.codec.change_records import unpack_records
+from structable.backends.ordered.codec.change_records import count_records, first_number, unpack_records
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.spi import Change
+from structable.spi import Change, Row
 
 from .floors import moment
 from .net import Stamped, net_records
@@ -61,6 +61,9 @@ def changes_of(source: FeedSource, binding: TableBinding, request: FeedRequest) 
     decode = binding.row_decoder(request.columns)
     space = binding.schema.space
     for part in parts_of(request):
+        if binding.feeds_input:
+            yield from _numbered(source, space, decode, part, request.after)
+            continue
         if part.netted:
             for (kind, raw_key, raw), version, time in net_records_of(source, binding, part):
                 yield Change(kind, decode(raw_key, raw), version, moment(time))
@@ -69,3 +72,23 @@ def changes_of(source: FeedSource, binding: TableBinding, request: FeedRequest) 
             at = moment(time)
             for kind, raw_key, raw in unpack_records(space, payload):
                 yield Change(kind, decode(raw_key, raw), version, at)
+
+
+def _numbered(
+    source: FeedSource, space: bytes, decode: Callable[[bytes, bytes], Row], part: Part, after: int | None
+) -> Iterator[Change]:
+    """Yield the changes of a part with their numbers; those of its first version behind the one numbered `after`."""
+    begin, end, number = part.begin, part.end, 0
+    version = begin.version
+    bound = begin if after is None else source.bound_of(version, after)
+    for entry in chain.from_iterable(source.pages_on_demand(bound, end)):
+        if entry.version != version:
+            version, number = entry.version, 0
+        payload, at = entry.payload, moment(entry.time)
+        first = first_number(payload)
+        if first is not None:
+            number = first
+        skipped = max(0, after + 1 - number) if after is not None and version == begin.version else 0
+        for place, (kind, raw_key, raw) in enumerate(unpack_records(space, payload, skipped), number + skipped):
+            yield Change(kind, decode(raw_key, raw), version, at, place)
+        number += count_records(payload)

@@ -1,4 +1,4 @@
-"""Commits to a feed that are no changes of rows: a mark, and a higher floor, after which the entries go."""
+"""Commits to a feed that are no changes of rows: a mark, a higher floor, after which the entries go, and its end."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from dataclasses import replace
 from structable.backends.base.feed_marks import Mark
 from structable.backends.ordered.engine import EngineSnapshot, ReadSet, Upkeep, WriteSet
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.backends.ordered.schema.catalog import schema_key
+from structable.backends.ordered.schema.catalog import put_schema, schema_key
+from structable.backends.ordered.schema.feed_changes import renew_feed
 from structable.spi import TransactionConflictError
 
 from .floors import Floor, floor_key, mark_interval, mark_key, mark_value, mark_version, recorded_floor
 from .source import bound_feed
 
-__all__ = ["raise_floor", "set_mark"]
+__all__ = ["raise_floor", "restart_feed", "set_mark"]
 
 
 def set_mark(engine: Upkeep, binding: TableBinding, last: Mark, newest: Mark) -> None:
@@ -89,6 +90,20 @@ def _raised(engine: Upkeep, binding: TableBinding, space: bytes, version: int, b
         changes.writes[floor_key(space)] = raised.encode()
         engine.commit(snapshot, changes)
     return raised
+
+
+def restart_feed(engine: Upkeep, binding: TableBinding) -> None:
+    """End the feed of a table and begin another one; what the old one has is garbage.
+
+    Raises
+    ------
+    TransactionConflictError
+        If the table has changed.
+    """
+    with closing(engine.begin(False)) as snapshot:
+        changes = _changes_of(snapshot, binding)
+        put_schema(changes, renew_feed(engine, snapshot, changes, binding.schema))
+        engine.commit(snapshot, changes)
 
 
 def _changes_of(snapshot: EngineSnapshot, binding: TableBinding) -> WriteSet:

@@ -15,12 +15,14 @@ from structable.backends.ordered.table_schema import FeedSchema
 from structable.spi import ChangesLostError, FeedPosition
 
 from .floors import floor_key, read_floor, recorded_floor
+from .seeking import entry_with
 
 __all__ = ["Bound", "FeedSource", "bound_feed"]
 
 _FIRST_ENTRIES = 64
 _MOST_ENTRIES = 8_192
 _PAGE_BYTES = 4 << 20
+_FIRST_BYTES = 64 << 10
 
 
 class Bound(NamedTuple):
@@ -68,7 +70,7 @@ class FeedSource:
         since, page, most = begin, _Page([], begin), _FIRST_ENTRIES
         while page.rest is not None:
             # A look at a newer state approves the page before: the floor is raised before entries are deleted.
-            following = self._engine.look(partial(self._next, since, page.rest, end, most))
+            following = self._engine.look(partial(self._next, since, page.rest, end, most, _PAGE_BYTES))
             if page.entries:
                 yield page.entries
             since, page, most = page.rest, following, min(4 * most, _MOST_ENTRIES)
@@ -76,7 +78,35 @@ class FeedSource:
         if page.entries:
             yield page.entries
 
-    def _next(self, since: Bound, begin: Bound, end: Bound, most: int, snapshot: EngineSnapshot) -> _Page:
+    def pages_on_demand(self, begin: Bound, end: Bound) -> Iterator[list[FeedEntry]]:
+        """Yield the entries between two bounds as `pages` does, for a reader who may take a few changes only.
+
+        The first pages are small, and none is read before it is asked for.
+        """
+        rest: Bound | None = begin
+        most, size = _FIRST_ENTRIES, _FIRST_BYTES
+        while rest is not None:
+            page = self._engine.look(partial(self._next, rest, rest, end, most, size))
+            self._engine.look(partial(self._require_kept, rest))
+            if page.entries:
+                yield page.entries
+            rest, most, size = page.rest, min(4 * most, _MOST_ENTRIES), min(4 * size, _PAGE_BYTES)
+
+    def bound_of(self, version: int, number: int) -> Bound:
+        """Return where the entry begins that has the change of a number, of a feed of the producer `input`."""
+
+        def found(snapshot: EngineSnapshot) -> Bound:
+            return Bound(version, entry_with(number, partial(self._entry, snapshot, version)))
+
+        return self._engine.look(found)
+
+    def _entry(self, snapshot: EngineSnapshot, version: int, chunk: int) -> bytes | None:
+        with closing(snapshot.entries(self._feed.space, version - 1, version, chunk)) as entries:
+            return next((entry.payload for entry in entries), None)
+
+    def _next(
+        self, since: Bound, begin: Bound, end: Bound, most: int, most_bytes: int, snapshot: EngineSnapshot
+    ) -> _Page:
         """Return the page that begins at a bound, if the feed is kept since an earlier one."""
         self._require_kept(since, snapshot)
         page: list[FeedEntry] = []
@@ -87,7 +117,7 @@ class FeedSource:
             for entry in entries:
                 if entry[:2] >= end:
                     break
-                if size >= _PAGE_BYTES or len(page) == most:
+                if size >= most_bytes or len(page) == most:
                     return _Page(page, Bound(entry.version, entry.chunk))
                 page.append(entry)
                 size += len(entry.payload)

@@ -15,7 +15,7 @@ from structable.spi.rules.signals import feed_channel
 
 from .merging import BagRows, MergedRows
 from .patching import PatchedRows
-from .rows import Fold, JobRows, LastRows
+from .rows import Fold, JobRows, LastRows, LogRows
 from .staged import StagedRows, StagedRuns
 
 __all__ = ["JobCommit", "job_rows"]
@@ -28,7 +28,9 @@ def job_rows(
     runs = StagedRuns(engine, binding, mode, [StagedRows.decode(state) for state in staged])
     options = binding.spec.table_options
     fold: Fold[Any]
-    if mode is WriteMode.PATCH:
+    if binding.log:
+        fold = LogRows(binding, runs, mode)
+    elif mode is WriteMode.PATCH:
         fold = PatchedRows(binding, runs, skips_missing=skips_missing)
     elif mode is WriteMode.CHANGES:
         fold = (BagRows if binding.keyless else MergedRows)(binding, runs, mode)
@@ -111,15 +113,15 @@ class JobCommit(BulkCommit):
             self._rows.check(latest, decides_first=self._decides_first)
             self._count_missing()
         else:
-            for _ in self._rows.chunks(latest, self._done.end):  # an unreadable row is found before the next is written
+            for _ in self._rows.chunks(latest, self._done):  # an unreadable row is found before the next is written
                 continue
 
     def chunks(self, latest: EngineSnapshot) -> Iterator[BulkChunk]:
         entries = self._done.entries
-        for changes, end, appends in self._rows.chunks(latest, self._done.end):
+        for changes, end, appends, number in self._rows.chunks(latest, self._done):
             first, entries = entries, entries + len(appends)
             if self._progress_key is not None:
-                changes[self._progress_key] = JobProgress(end, entries).encode(self._schema)
+                changes[self._progress_key] = JobProgress(end, entries, number).encode(self._schema)
             yield BulkChunk(changes, appends, first)
         if not self._decides_first:
             self._count_missing()

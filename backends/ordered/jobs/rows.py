@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
-from structable.backends.ordered.codec.change_records import NewRecord, pack_whole
+from structable.backends.ordered.codec.change_records import NewRecord, pack_numbered, pack_whole
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.part_sizes import next_rows, taken
 from structable.backends.ordered.schema.binding import TableBinding
+from structable.backends.ordered.schema.job_records import JobProgress
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import RecordExistsError, RecordNotFoundError, RowKind, Value, WriteMode
 
 from .staged import StagedRow, StagedRuns
 
-__all__ = ["Chunk", "Fold", "JobRows", "LastRows", "Written", "chunked", "is_repeatable", "staged_size"]
+__all__ = ["Chunk", "Fold", "JobRows", "LastRows", "LogRows", "Written", "chunked", "is_repeatable", "staged_size"]
 
 One = TypeVar("One")
 Keyed = TypeVar("Keyed", bound=tuple[Any, ...])
@@ -30,6 +32,8 @@ class Chunk(NamedTuple):
     """Where they end in the order of the rows: the argument `after` that yields those which follow."""
     appends: list[bytes]
     """What is appended to the change feed of the table, each value one entry."""
+    number: int | None
+    """The number of the change that comes next, in a feed of the producer `input`, if it is known."""
 
 
 class Written(NamedTuple):
@@ -44,9 +48,11 @@ class Written(NamedTuple):
 
 
 _CHUNK_ROWS = 2_000
+_PLACE_BYTES = 8
 _FIRST_ROWS = 32
 """Of what the table has, before its size is known."""
 
+_NOTHING = JobProgress()
 _KINDS = {WriteMode.INSERT: RowKind.INSERT, WriteMode.DELETE: RowKind.DELETE}
 
 
@@ -181,6 +187,26 @@ class LastRows(Fold[StagedRow]):
         raise error(self._binding.spec.name, self._binding.keys.decode(raw_key))
 
 
+class LogRows(Fold[StagedRow]):
+    """Each row once, in the order of the partitions, then as it was staged: its place is its key."""
+
+    reads = refuses = False
+
+    def groups(self, after: bytes) -> Iterator[StagedRow]:
+        done = int.from_bytes(after)
+        for place, (_, raw, columns) in enumerate(islice(self._runs.rows(), done, None), done + 1):
+            yield place.to_bytes(_PLACE_BYTES), raw, columns
+
+    @staticmethod
+    def size_of(group: StagedRow) -> int:
+        return len(group[1])
+
+    def write(
+        self, group: StagedRow, old: bytes | None, writes: dict[bytes, bytes | None], records: list[NewRecord]
+    ) -> None:
+        records.append((RowKind.INSERT, self._binding.keys.rows_begin, self._binding.current(group[1])))
+
+
 class JobRows:
     """The rows of a job in order, as raw pairs of the table's current layout."""
 
@@ -209,28 +235,31 @@ class JobRows:
                 continue
             fold.decide()
 
-    def chunks(self, latest: EngineSnapshot | None, after: bytes = b"") -> Iterator[Chunk]:
+    def chunks(self, latest: EngineSnapshot | None, done: JobProgress = _NOTHING) -> Iterator[Chunk]:
         """Yield the changes, some thousand rows at a time, or fewer large ones; raise if the table rejects a row.
 
         Parameters
         ----------
         latest : EngineSnapshot or None
-            The newest state, in which all chunks up to `after` are applied; None for no rows.
-        after : bytes
-            Where the last applied chunk ended.
+            The newest state, in which all chunks that are `done` are applied; None for no rows.
+        done : JobProgress
+            What the applied chunks have done.
         """
         binding = self._binding
-        for writes, olds, records, end in self._fold.written(latest, after):
+        number = done.number if binding.feeds_input else None
+        for writes, olds, records, end in self._fold.written(latest, done.end):
             appends: list[bytes] = []
             if binding.feeds_images:
                 appends = pack_whole(binding.all_images(writes, olds))
             elif binding.feeds_input:
-                appends = pack_whole(records)
+                appends = pack_numbered(records, number)
+                if number is not None:
+                    number += len(records)
             derived: dict[bytes, bytes | None] = {}
             binding.derive(writes, olds, derived)
             writes.update(derived)
             if writes or appends:
-                yield Chunk(writes, end, appends)
+                yield Chunk(writes, end, appends, number)
 
 
 def chunked(rows: Iterator[One], size_of: Callable[[One], int]) -> Iterator[list[One]]:

@@ -33,7 +33,12 @@ def of_kinds(pairs: Iterable[Pair], kinds: Iterable[RowKind]) -> list[Pair]:
 
 
 def run_order(binding: TableBinding, mode: WriteMode) -> Callable[[tuple[Any, ...]], bytes]:
-    """Return what the rows of a run are sorted by: the key, or what equal rows of a bag have in common of it."""
+    """Return what the rows of a run are sorted by: the key, or what equal rows of a bag have in common of it.
+
+    Rows of a log stay as they were staged.
+    """
+    if binding.log:
+        return lambda row: b""
     if mode is WriteMode.CHANGES and binding.spec.keyless:
         equal_rows = binding.keys.equal_rows
         return lambda row: equal_rows(row[0])[0]

@@ -9,6 +9,7 @@ from structable.backends.ordered.engine import EngineSnapshot, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import Range, TableStatistics
 from structable.spi.operations import Scan
+from structable.spi.rules.ranges import check_range
 from structable.spi.statistics import COUNTED_ROWS
 
 from .planning import plan_rows
@@ -24,6 +25,9 @@ def table_statistics(
 
     See `Storage.statistics`.
     """
+    if binding.log:
+        check_range(binding.spec, range_)
+        return TableStatistics(0, 0, exact=True)
     counted = bytes_ = 0
     for begin, end in plan_rows(binding, KeyedRequest.of(binding, Scan((range_,)))).intervals:  # one, or none
         with closing(snapshot.scan(begin, end)) as pairs:  # type: ignore[type-var] # a generator

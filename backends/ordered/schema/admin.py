@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -17,9 +16,8 @@ from structable.backends.base.admin_rules import (
     require_same_case,
     require_specification,
 )
-from structable.backends.ordered.codec.change_records import pack_records
 from structable.backends.ordered.engine import EngineSnapshot, ReadSet, SchemaChangedError, Upkeep, WriteSet
-from structable.backends.ordered.table_schema import FeedSchema, TableSchema
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import (
     FieldRule,
     Progress,
@@ -30,7 +28,6 @@ from structable.spi import (
     TableNotFoundError,
     TableSpecification,
     TransactionConflictError,
-    UnsupportedOperationError,
 )
 from structable.spi.field_rules import retired_since
 from structable.spi.rules.rows import check_index_sizes
@@ -42,11 +39,11 @@ from structable.spi.rules.schema_changes import (
     taken_index,
     without_field,
 )
-from structable.spi.table_options import ChangelogProducer
 from structable.spi.values import value_size
 
 from .binding import INDEX_MARK
-from .catalog import Catalog, garbage_key, list_schemas, named_schema, read_schema, schema_key
+from .catalog import Catalog, garbage_key, list_schemas, named_schema, put_schema, read_schema, schema_key
+from .feed_changes import admit_types, begin_feed, renew_feed
 from .garbage import GarbageCollector
 from .spaces import allocate_space
 from .stream_records import stream_keys
@@ -115,7 +112,7 @@ class OrderedAdmin(TableAdmin):
                 if existing.feed is not None and existing.feed != changed.feed:
                     ended.add(existing.feed.space)
             if changed != existing:
-                _put_schema(changes, changed)
+                put_schema(changes, changed)
             return changed
 
         try:
@@ -141,12 +138,9 @@ class OrderedAdmin(TableAdmin):
         """Return the changed table with the feed that it is to have: of another producer a new one."""
         if changed.spec.table_options.changelog_producer is existing.spec.table_options.changelog_producer:
             return changed
-        require_whole(snapshot.get(stuck_key(existing.spec.name)), existing)
-        if existing.feed is not None:
-            changes.writes[garbage_key(existing.feed.space)] = b"\x01"
         if not existing.spec.has_type and changed.spec.has_type:
-            _admit_types(self._engine)
-        return replace(changed, feed=_begin_feed(self._engine, snapshot, changes, changed.spec))
+            admit_types(self._engine)
+        return renew_feed(self._engine, snapshot, changes, changed)
 
     def exists(self, table: str) -> bool:
         schema = self._schema(table)
@@ -196,7 +190,7 @@ class OrderedAdmin(TableAdmin):
             left = schema.taken if retires else {what: one for what, one in schema.taken.items() if what != TAKEN_TABLE}
             changed = replace(schema, spec=spec, taken=left).taking(TAKEN_TABLE, revision if retires else None)
             if changed != schema:
-                _put_schema(changes, changed)
+                put_schema(changes, changed)
 
         self._change(body)
 
@@ -204,7 +198,7 @@ class OrderedAdmin(TableAdmin):
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             schema = _required(snapshot, table)
             spec = without_field(schema.spec, field, schema.building)
-            _put_schema(changes, schema.without(field, spec).taking(taken_field(field), revision))
+            put_schema(changes, schema.without(field, spec).taking(taken_field(field), revision))
 
         self._change(body)
 
@@ -217,7 +211,7 @@ class OrderedAdmin(TableAdmin):
             indexes={name: number for name, number in schema.indexes.items() if name != field},
             building={name: number for name, number in schema.building.items() if name != field},
         )
-        _put_schema(changes, changed)
+        put_schema(changes, changed)
         return changed
 
     def _build_index(self, schema: TableSchema, name: str, progress: Progress | None) -> bool:
@@ -322,36 +316,11 @@ def _existing(snapshot: EngineSnapshot, spec: TableSpecification) -> TableSchema
 def _add_table(engine: Upkeep, snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification) -> None:
     require_fillable(spec)
     if spec.has_type:
-        _admit_types(engine)
+        admit_types(engine)
     space = allocate_space(engine, snapshot, changes.writes)
     indexes = {name: number for number, name in enumerate(spec.indexes)}
-    feed = _begin_feed(engine, snapshot, changes, spec)
-    _put_schema(changes, TableSchema(spec, space, 0, {0: spec.value_fields}, indexes, {}, len(indexes), space, feed))
-
-
-def _admit_types(engine: Upkeep) -> None:
-    if not engine.traits.table_types:
-        raise UnsupportedOperationError(
-            "this store has no table types: its tables have a primary key, no merge engine, and no write-mode"
-        )
-    engine.exclude_older_software()
-
-
-def _begin_feed(
-    engine: Upkeep, snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification
-) -> FeedSchema | None:
-    """Return the feed that a table is to have from this commit on: an entry without records is its first."""
-    if spec.table_options.changelog_producer is ChangelogProducer.NONE:
-        return None
-    engine.exclude_older_software(feeds=True)
-    feed = FeedSchema(allocate_space(engine, snapshot, changes.writes, feed=True), secrets.token_hex(8))
-    changes.appends[feed.space] = [pack_records([])]
-    return feed
-
-
-def _put_schema(changes: WriteSet, schema: TableSchema) -> None:
-    changes.writes[schema_key(schema.spec.name)] = schema.encode()
-    changes.changed_spaces.add(schema.space)
+    feed = begin_feed(engine, snapshot, changes, spec)
+    put_schema(changes, TableSchema(spec, space, 0, {0: spec.value_fields}, indexes, {}, len(indexes), space, feed))
 
 
 def _unbuilt(schema: TableSchema, names: Iterable[str], built: Mapping[str, tuple[bytes, int]]) -> builtins.list[str]:

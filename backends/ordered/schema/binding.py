@@ -72,6 +72,8 @@ class TableBinding:
         self.patches = RowPatches(schema, self.keys)
         self._version_mark = schema.version.to_bytes(2, "little")
         self.keyless = self.spec.keyless
+        self.log = self.spec.table_options.log
+        """Whether rows are in the feed alone."""
         self.rules = RowRules.of(self.spec)
         computes = self.rules is not None and self.rules.answer_reads
         # Short ways to a stored row, which may lack what is computed, begin with an encoded tuple.
@@ -135,7 +137,9 @@ class TableBinding:
         return self.keys.encode_checked(check_key(self.spec, key)) if raw is None else raw
 
     def checked_raw_key(self, row: Mapping[str, Value]) -> bytes:
-        """Return the encoded key of a checked row: in a table without a key, a new one."""
+        """Return the encoded key of a checked row: in a table without a key a new one, in a log none."""
+        if self.log:
+            return self.keys.rows_begin
         if self.keyless:
             return self.keys.encode_checked((new_id(self.spec, row),))
         return self.keys.encode_checked(tuple([row[name] for name in self.spec.primary_key]))

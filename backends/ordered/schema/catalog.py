@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from structable.backends.base.admin_rules import require_unretired
 from structable.backends.base.bounded import Bounded
-from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, OrderedMap, successor
+from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, OrderedMap, WriteSet, successor
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import TableNotFoundError
 
@@ -20,6 +20,7 @@ __all__ = [
     "list_garbage",
     "list_schemas",
     "named_schema",
+    "put_schema",
     "read_schema",
     "schema_key",
 ]
@@ -50,6 +51,12 @@ def list_schemas(snapshot: EngineSnapshot) -> Iterator[TableSchema]:
     """Yield all tables, in an unspecified order."""
     for _, raw in snapshot.scan(_TABLES, successor(_TABLES)):
         yield TableSchema.decode(raw)
+
+
+def put_schema(changes: WriteSet, schema: TableSchema) -> None:
+    """Add a table's new schema to a write set."""
+    changes.writes[schema_key(schema.spec.name)] = schema.encode()
+    changes.changed_spaces.add(schema.space)
 
 
 def garbage_key(begin: bytes) -> bytes:

@@ -35,7 +35,9 @@ JobState: TypeAlias = Literal["open", "applying", "committed", "aborted"]
 _STATES = ("open", "applying", "committed", "aborted")
 _JOBS = CATALOG_SPACE + b"\x13"
 _PROGRESS = CATALOG_SPACE + b"\x15"
-_NUMBER_BYTES = 4
+_NUMBER_BYTES, _RECORDS_BYTES = 4, 8
+_HAS_NUMBER = 1 << 31
+"""The bit of the number of entries in the progress of a job that has the number of records, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +139,28 @@ class JobProgress:
     """Where the last of them ended in the order of the rows."""
     entries: int = 0
     """The number of entries that they appended to the change feed of the table."""
+    number: int | None = 0
+    """The number of records in them, of a feed of the producer `input`; None if it is not known."""
 
     def encode(self, schema: TableSchema) -> bytes:
-        return self.end if schema.feed is None else self.entries.to_bytes(_NUMBER_BYTES) + self.end
+        if schema.feed is None:
+            return self.end
+        if self.number is None:
+            return self.entries.to_bytes(_NUMBER_BYTES) + self.end
+        return b"%b%b%b" % (
+            (self.entries | _HAS_NUMBER).to_bytes(_NUMBER_BYTES),
+            self.number.to_bytes(_RECORDS_BYTES),
+            self.end,
+        )
 
     @classmethod
     def decode(cls, raw: bytes, schema: TableSchema) -> Self:
         if schema.feed is None or not raw:
             return cls(raw)
-        return cls(raw[_NUMBER_BYTES:], int.from_bytes(raw[:_NUMBER_BYTES]))
+        entries, rest = int.from_bytes(raw[:_NUMBER_BYTES]), raw[_NUMBER_BYTES:]
+        if not entries & _HAS_NUMBER:  # of a feed of images, or of older software
+            return cls(rest, entries, None)
+        return cls(rest[_RECORDS_BYTES:], entries & ~_HAS_NUMBER, int.from_bytes(rest[:_RECORDS_BYTES]))
 
 
 def job_name(job: WriteJob) -> str:

@@ -223,6 +223,8 @@ class JobCommit:
             return
         if binding.takes_input:
             connection.pipeline(staged_records(binding, mode, self._staged))
+        if binding.spec.table_options.log:
+            return  # its rows are in the feed alone
         if mode is WriteMode.OVERWRITE:
             # Not TRUNCATE: older snapshots continue to read these rows.
             connection.pipeline((command(f"delete from {binding.qualified} where {binding.token}"),))

@@ -12,6 +12,7 @@ from .commit_windows import Page
 from .entry_queries import FeedEntries, HashPart, TicketPart
 from .entry_walk import PortionReader, walk_piece, walk_versions
 from .feed_source import SourceReader
+from .numbered_entries import rest_of_commit
 
 __all__ = ["ChangePart", "NetPart", "PiecePart", "VersionsPart", "net_part", "whole_parts"]
 
@@ -69,7 +70,11 @@ def whole_parts(reader: SourceReader, entries: FeedEntries, request: FeedRequest
         yield net_part(reader, entries, request)
     else:
         for segment in request.segments:
-            yield VersionsPart(segment.since, segment.until)
+            since = segment.since
+            if request.after is not None:
+                since += 1
+                yield from map(PiecePart, rest_of_commit(reader, entries, since, request.after))
+            yield VersionsPart(since, segment.until)
 
 
 def net_part(reader: SourceReader, entries: FeedEntries, request: FeedRequest) -> NetPart:

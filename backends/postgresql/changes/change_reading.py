@@ -14,8 +14,9 @@ from structable.spi.rows import RowShape
 from .change_parts import whole_parts
 from .commit_windows import Page
 from .entry_queries import RECORD_KINDS, FeedEntries, TicketPart
-from .entry_walk import MOST_ENTRIES
+from .entry_walk import FIRST_ENTRIES, MOST_ENTRIES
 from .feed_source import SourceReader
+from .numbered_entries import RecordNumbers
 
 __all__ = ["read_changes"]
 
@@ -48,10 +49,11 @@ def read_changes(reader: SourceReader, entries: FeedEntries, request: FeedReques
 class _Rows:
     """A portion as rows: the columns of the shape, then `is_long`, `again` and `n`."""
 
-    def __init__(self, rows: list[Values], key: slice) -> None:
+    def __init__(self, rows: list[Values], key: slice, *, is_full: bool) -> None:
         self._rows = rows
         self._key = key
         self.count = len(rows)
+        self.is_full = is_full
         self.has_statements = any(row[-2] for row in rows)
         self.is_long = any(row[-3] for row in rows)
         self.last = (int(str(rows[-1][-2])), int(str(rows[-1][-1]))) if rows else (0, 0)
@@ -78,17 +80,21 @@ class _RowReader:
     def __init__(self, reader: SourceReader, entries: FeedEntries) -> None:
         self._reader = reader
         self._entries = entries
+        self._most = MOST_ENTRIES if entries.nets else FIRST_ENTRIES
 
     def versions(self, since: int, until: int) -> _Rows:
-        return self._read(self._entries.first_of_versions(since, until, MOST_ENTRIES), since)
+        return self._read(self._entries.first_of_versions(since, until, self._most), since)
 
     def piece(self, part: TicketPart) -> _Rows:
-        return self._read(self._entries.first_of_piece(part, MOST_ENTRIES), part.version - 1)
+        return self._read(self._entries.first_of_piece(part, self._most), part.version - 1)
 
     def _read(self, query: str, since: int) -> _Rows:
         shape = self._entries.shape
         key = slice(len(shape.facts), len(shape.facts) + len(shape.key))
-        return _Rows(self._reader.rows(self._entries.shaped(query), since), key)
+        rows = self._reader.rows(self._entries.shaped(query), since)
+        is_full = len(rows) == self._most
+        self._most = min(4 * self._most, MOST_ENTRIES)
+        return _Rows(rows, key, is_full=is_full)
 
 
 def _fetched(reader: SourceReader, page: Page) -> Iterator[list[Values]]:
@@ -116,6 +122,7 @@ def _decoder(entries: FeedEntries, request: FeedRequest) -> Callable[[Iterable[V
     key = {field.name: begin + place for place, field in enumerate(shape.key)}
     before = _picked(request, key | {field.name: middle + place for place, field in enumerate(shape.before)})
     after = _picked(request, key | {field.name: rest + place for place, field in enumerate(shape.after)})
+    number = _numbering(entries, request)
 
     def images(rows: Iterable[Values]) -> Iterator[Change]:
         for values in rows:
@@ -130,9 +137,18 @@ def _decoder(entries: FeedEntries, request: FeedRequest) -> Callable[[Iterable[V
     def records(rows: Iterable[Values]) -> Iterator[Change]:
         for values in rows:
             version, time, kind = values[:3]
-            yield Change(RECORD_KINDS[kind], Row(row_shape, after(values)), version, time)
+            yield Change(RECORD_KINDS[kind], Row(row_shape, after(values)), version, time, number(version))
 
     return images if entries.images else records
+
+
+def _numbering(entries: FeedEntries, request: FeedRequest) -> Callable[[int], int | None]:
+    """Return the function that gives each record its number, called with its version; None where they have none."""
+    if entries.nets:
+        return lambda version: None
+    if request.after is None:
+        return RecordNumbers(0, 0).number
+    return RecordNumbers(request.segments[0].since + 1 if request.segments else 0, request.after + 1).number
 
 
 def _picked(request: FeedRequest, places: Mapping[str, int]) -> Callable[[Values], Values]:

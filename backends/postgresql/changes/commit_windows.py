@@ -16,13 +16,13 @@ from structable.backends.postgresql.sql.names import literal
 from .entry_queries import FeedEntries, TicketPart
 from .feed_source import SourceReader
 
-__all__ = ["CommitSize", "Page", "TicketSize", "has_long_values", "netted", "pages", "pieces", "windows"]
+__all__ = ["PAGE_BYTES", "CommitSize", "Page", "TicketSize", "has_long_values", "netted", "pages", "pieces", "windows"]
 
-_WINDOW = 1_000
-"""Commits looked at together."""
+_FIRST_WINDOW, _WINDOW = 32, 1_000
+"""Commits looked at together; few at first, since a caller may want no more."""
 _PAGE = 4_096
 """The most entries of a page."""
-_PAGE_BYTES = 8 << 20
+PAGE_BYTES = 8 << 20
 """The size of a page with long values, exceeded by one entry at most."""
 
 
@@ -78,8 +78,10 @@ def windows(
 ) -> Iterator[list[CommitSize]]:
     """Yield the commits with entries of the versions (since, until], in order, some at a time."""
     bytes_ = " + ".join(f"coalesce({size}, 0)" for size in entries.stored_sizes()) if in_bytes else ""
+    window = _FIRST_WINDOW
     while since < until:
-        limit = _WINDOW
+        limit = window
+        window = min(4 * window, _WINDOW)
         while True:
             found = reader.rows(_sizes(entries, since, until, bytes_, limit), since)
             commits = [
@@ -139,8 +141,8 @@ def pages(reader: SourceReader, entries: FeedEntries, since: int, until: int) ->
         number = size = 0
         last, has_nets = done, False
         for commit in commits:
-            is_large = commit.number > _PAGE or commit.bytes > _PAGE_BYTES
-            if number and (is_large or number + commit.number > _PAGE or size + commit.bytes > _PAGE_BYTES):
+            is_large = commit.number > _PAGE or commit.bytes > PAGE_BYTES
+            if number and (is_large or number + commit.number > _PAGE or size + commit.bytes > PAGE_BYTES):
                 yield _page(entries, done, last, has_nets)
                 done, number, size, has_nets = last, 0, 0, False
             if is_large:

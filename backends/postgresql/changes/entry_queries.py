@@ -199,6 +199,13 @@ class FeedEntries:
         """Return the query of a portion's rows: the columns of `shape`, then `is_long`, `again` and `n`."""
         return f"select {', '.join([*self._facts(), *self._wanted, 'is_long', 'again', 'n'])} from ({query}) as p"
 
+    def sizes_of_piece(self, part: TicketPart, most: int) -> str:
+        """Return the query of again, n and size of the first entries of a part of a commit, in its order."""
+        sizes = " + ".join(f"coalesce(octet_length(e.{one.name}), 0)" for one in self._unbounded()) or "0"
+        return (
+            f"select again, n, {sizes} from ({self._of_piece(part)} order by f.ticket, f.again, f.n limit {most}) as e"
+        )
+
     def first_of_piece(self, part: TicketPart, most: int) -> str:
         """Return the query of the first entries of a part of a commit as `first_of_versions` does."""
         return f"select version, time, again, n, kind, {self._bounded()} from " + (

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
-from .commit_windows import Page, has_long_values, pages
+from .commit_windows import PAGE_BYTES, Page, has_long_values, pages
 from .entry_queries import FeedEntries, TicketPart
 from .feed_source import SourceReader
 
-__all__ = ["MOST_ENTRIES", "Portion", "PortionReader", "walk_piece", "walk_versions"]
+__all__ = ["FIRST_ENTRIES", "MOST_ENTRIES", "Portion", "PortionReader", "walk_piece", "walk_versions"]
 
+FIRST_ENTRIES = 256
+"""The most entries of the first portion of records, of which their reader may need a few."""
 MOST_ENTRIES = 8_192
-"""The most entries of a portion."""
+"""The most entries of any portion."""
 
 Content = TypeVar("Content")
 Content_co = TypeVar("Content_co", covariant=True)
@@ -26,6 +28,8 @@ class Portion(Protocol[Content_co]):
     """Some entries in their order."""
 
     count: int
+    is_full: bool
+    """Whether entries may follow."""
     has_statements: bool
     """Whether a commit among them may have been made by several statements."""
     is_long: bool
@@ -71,7 +75,7 @@ def walk_versions(
             yield from pages(reader, entries, since, until)
             return
         count, end = portion.count, until
-        if count == MOST_ENTRIES:
+        if portion.is_full:
             count = portion.begins_last()
             if not count:
                 version = portion.version(0)
@@ -123,15 +127,36 @@ def walk_piece(
 ) -> Iterator[Content | Page]:
     """Yield the entries of a part of a commit that is not netted."""
     if portions is None or has_long_values(reader, entries):
-        yield Page(part.version - 1, entries.piece(part), False, True)
+        yield from _pages_of_piece(reader, entries, part)
         return
     while True:
         portion = portions.piece(part)
         if portion.is_long:
-            yield Page(part.version - 1, entries.piece(part), False, True)
+            yield from _pages_of_piece(reader, entries, part)
             return
         if portion.count:
             yield portion.head(portion.count)
-        if portion.count < MOST_ENTRIES:
+        if not portion.is_full:
             return
         part = part._replace(after=portion.last)
+
+
+def _pages_of_piece(reader: SourceReader, entries: FeedEntries, part: TicketPart) -> Iterator[Page]:
+    """Yield the pages of a part of a commit with long values."""
+    if entries.nets:
+        yield Page(part.version - 1, entries.piece(part), False, True)
+        return
+    # A reader of some of many records must not make the server collect all of them.
+    most = FIRST_ENTRIES
+    while True:
+        found = [tuple(map(int, row)) for row in reader.rows(entries.sizes_of_piece(part, most), part.version - 1)]
+        size = 0
+        for count, (again, n, size_of_one) in enumerate(found, 1):
+            size += size_of_one
+            if size >= PAGE_BYTES or count == len(found):
+                yield Page(part.version - 1, entries.piece(part._replace(upto=(again, n))), False, False)
+                part = part._replace(after=(again, n))
+                break
+        if len(found) < most and (not found or count == len(found)):
+            return
+        most = min(4 * most, MOST_ENTRIES)

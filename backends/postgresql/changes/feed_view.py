@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
@@ -14,7 +15,8 @@ from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE
 from structable.backends.postgresql.driver.statement import BEGIN_WRITING, command
 from structable.backends.postgresql.feeds.gate import VersionGate
-from structable.backends.postgresql.feeds.layout import FEEDS, MARKS
+from structable.backends.postgresql.feeds.layout import FEEDS, MARKS, TICKETS
+from structable.backends.postgresql.feeds.shared_objects import TOUCH
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import TableSpecification
 
@@ -87,6 +89,11 @@ class PostgreSQLFeedView(FeedView):
         rows = self._reader.rows(f"select coalesce(sum({changes}), 0)::bigint from ({query}) as c", since, freely=True)
         return int(str(rows[0][0]))
 
+    def now(self) -> dt.datetime:
+        found = self._connection.ask(query_call("select clock_timestamp()"))[0][0]
+        assert isinstance(found, dt.datetime)
+        return found
+
     def first_not_before(self, moment: dt.datetime) -> int | None:
         since = self.floor
         while True:
@@ -138,6 +145,17 @@ class PostgreSQLFeedView(FeedView):
         floor = delete_expired(self._connection, self._source, version, self._stopped)
         self.floor = floor
         return floor
+
+    def restart(self) -> None:
+        schema, number = self._source.schema, self._source.number
+        token = literal(secrets.token_hex(8))
+        renewed = f"update {qualified(schema, FEEDS)} set token = {token} where feed = {number}"
+        touched = f"select {qualified(schema, TOUCH)}({number}, nextval({literal(qualified(schema, TICKETS))}), true)"
+        calls = (BEGIN_WRITING, query_call(renewed), query_call(touched), command("commit"))
+        try:
+            self._connection.pipeline(calls)
+        finally:
+            self._connection.roll_back()
 
     def states(self, request: FeedRequest, splits: int) -> list[bytes]:
         entries = FeedEntries(self._source.schema, self._source.number, request.spec, request.columns)

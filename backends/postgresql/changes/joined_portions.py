@@ -71,6 +71,7 @@ class JoinedPortion(Generic[Content]):
     ) -> None:
         count, last, is_long, kinds, stamps = values
         self.count = integer_of(count)
+        self.is_full = self.count == MOST_ENTRIES
         self.last = divmod(integer_of(last), 1 << 32)
         self.has_statements = self.last[0] > 0
         self.is_long = integer_of(is_long) > 0
@@ -112,7 +113,7 @@ class JoinedPortion(Generic[Content]):
         return self._make(self._kinds[:count], arrays)
 
     def _go_on(self, count: int) -> None:
-        if self.count == MOST_ENTRIES and not self._is_followed:
+        if self.is_full and not self._is_followed:
             self._is_followed = True
             self._follow(self, count)
 

@@ -13,12 +13,14 @@ from structable.backends.postgresql.sql.names import HIDDEN_KEY, column_name, li
 from structable.backends.postgresql.sql.types import stored_type, stored_width
 from structable.spi import Field, TableSpecification
 
+from .input_objects import input_rules, log_bodies, log_triggers
 from .layout import (
     FEEDS,
     TICKETS,
     after_column,
     before_column,
     feed_table,
+    feed_trigger,
     hidden_key_column,
     keeps_images,
     key_column,
@@ -57,16 +59,19 @@ def feed_definitions(schema: str, spec: TableSpecification, number: int) -> list
     """Return the commands that begin a feed of a table, whose writers are locked out, after its row was put."""
     entries = qualified(schema, feed_table(number))
     table = qualified(schema, spec.name)
+    triggers = [
+        f"create trigger {feed_trigger(number, verb)} after {verb} on {table} {_TRANSITIONS[verb]}"
+        f"for each statement execute function {qualified(schema, feed_trigger(number, verb))}()"
+        for verb in _VERBS
+    ]
+    if spec.table_options.log:
+        triggers = log_triggers(schema, spec, number)
     return [
         f"create table {entries} ({', '.join(_columns(spec))})",
         f"create index on {entries} (ticket, again, n)",
-        *(_input_rules(schema, number) if takes_input(spec) else ()),
+        *(input_rules(schema, number, is_log=spec.table_options.log) if takes_input(spec) else ()),
         *_functions(schema, spec, number),
-        *(
-            f"create trigger {_name(number, verb)} after {verb} on {table} {_TRANSITIONS[verb]}"
-            f"for each statement execute function {qualified(schema, _name(number, verb))}()"
-            for verb in _VERBS
-        ),
+        *triggers,
         f"select {qualified(schema, TOUCH)}({number}, nextval({literal(qualified(schema, TICKETS))}), true)",
     ]
 
@@ -98,14 +103,15 @@ def feed_end(schema: str, spec: TableSpecification, number: int, *, keeps_table:
     """Return the commands that end a feed, whose writers are locked out; what it has is left to `sweep_feeds`."""
     table = qualified(schema, spec.name)
     # Not dropped: that would lock out readers, too.
-    disabled = [f"alter table {table} disable trigger {_name(number, verb)}" for verb in _VERBS] if keeps_table else []
+    kept = _VERBS if keeps_table else ()
+    disabled = [f"alter table {table} disable trigger {feed_trigger(number, verb)}" for verb in kept]
     return [*disabled, f"delete from {qualified(schema, FEEDS)} where feed = {number}"]
 
 
 def feed_removal(schema: str, number: int) -> list[str]:
     """Return the commands that drop what a feed has, after it ended."""
     functions = [
-        f"drop function if exists {qualified(schema, _name(number, verb))}() cascade"
+        f"drop function if exists {qualified(schema, feed_trigger(number, verb))}() cascade"
         for verb in (*_VERBS, "before", "after")
     ]
     return [f"drop table if exists {qualified(schema, feed_table(number))}", *functions]
@@ -113,11 +119,7 @@ def feed_removal(schema: str, number: int) -> list[str]:
 
 def feed_triggers(number: int) -> tuple[str, ...]:
     """Return the names of the triggers that a table has for its feed."""
-    return tuple(_name(number, verb) for verb in _VERBS)
-
-
-def _name(number: int, verb: str) -> str:
-    return f"{feed_table(number)}_{verb}"
+    return tuple(feed_trigger(number, verb) for verb in _VERBS)
 
 
 def _columns_of(spec: TableSpecification, field: Field) -> list[str]:
@@ -148,7 +150,9 @@ def _columns(spec: TableSpecification) -> list[str]:
 
 def _functions(schema: str, spec: TableSpecification, number: int) -> list[str]:
     """Return the commands that make the functions of the triggers on a table, or replace them."""
-    if takes_input(spec):
+    if spec.table_options.log:
+        bodies = log_bodies(schema, spec, number)
+    elif takes_input(spec):
         bodies = {verb: _unless_given(query) for verb, query in _inputs(schema, spec, number).items()}
     else:
         queries = _images(schema, spec, number) if keeps_images(spec) else _bag_records(schema, spec, number)
@@ -157,9 +161,11 @@ def _functions(schema: str, spec: TableSpecification, number: int) -> list[str]:
             verb: _recording(schema, number, _CHANGED[verb], query, int(spec.keyless and verb == "update"))
             for verb, query in queries.items()
         }
-    bodies["truncate"] = _renewal(schema, number)
+    bodies.setdefault("truncate", _renewal(schema, number))
     return [
-        text for verb, body in bodies.items() for text in function(schema, _name(number, verb), "", "trigger", body)
+        text
+        for verb, body in bodies.items()
+        for text in function(schema, feed_trigger(number, verb), "", "trigger", body)
     ]
 
 
@@ -303,40 +309,3 @@ begin
     done := {qualified(schema, TOUCH)}({number}, nextval({literal(qualified(schema, TICKETS))}), true);
     return null;
 end"""
-
-
-def _input_rules(schema: str, number: int) -> list[str]:
-    """Return the commands that give records a ticket: the writer's own, who has the right to insert records alone."""
-    entries = qualified(schema, feed_table(number))
-    before = f"""
-declare
-    t bigint := {qualified(schema, TICKET)}({number});
-    done text;
-begin
-    if t is null then
-        t := nextval({literal(qualified(schema, TICKETS))});
-        done := {qualified(schema, TOUCH)}({number}, t, false);
-    end if;
-    done := set_config('structable.again_{number}',
-        (coalesce(nullif(current_setting('structable.again_{number}', true), '')::integer, -1) + 1)::text, true);
-    done := set_config('structable.ticket_{number}', t::text, true);
-    return null;
-end"""
-    after = f"""
-begin
-    if exists (select from new_rows where ticket <> {qualified(schema, TICKET)}({number})) then
-        raise exception 'the ticket of a record is not that of its transaction' using errcode = '42501';
-    end if;
-    return null;
-end"""
-    return [
-        f"alter table {entries} "
-        f"alter column ticket set default current_setting('structable.ticket_{number}')::bigint, "
-        f"alter column again set default current_setting('structable.again_{number}')::integer",
-        *function(schema, _name(number, "before"), "", "trigger", before),
-        *function(schema, _name(number, "after"), "", "trigger", after),
-        f"create trigger {_name(number, 'before')} before insert on {entries} "
-        f"for each statement execute function {qualified(schema, _name(number, 'before'))}()",
-        f"create trigger {_name(number, 'after')} after insert on {entries} referencing new table as new_rows "
-        f"for each statement execute function {qualified(schema, _name(number, 'after'))}()",
-    ]

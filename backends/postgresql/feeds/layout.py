@@ -33,6 +33,7 @@ records (input, and any producer of a table without a key)
     its key. The order of calls is that of (ticket, again, n). Under lookup, where kinds are I and D, also
     `k__id bytea`, which begins with the digest of the row; a reader cancels the equal rows of a commit unless `again`
     is 0 in all its entries, which then have rows of one kind.
+    In a log `again` is 0, and `n` is that of the record in the ticket.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ __all__ = [
     "after_column",
     "before_column",
     "feed_table",
+    "feed_trigger",
     "has_feed",
     "hidden_key_column",
     "keeps_images",
@@ -74,6 +76,11 @@ _KINDS = {RowKind.INSERT: "I", RowKind.UPDATE_BEFORE: "B", RowKind.UPDATE_AFTER:
 def feed_table(number: int) -> str:
     """Return the name of the table of a feed's entries."""
     return f"_feed_{number:x}"
+
+
+def feed_trigger(number: int, verb: str) -> str:
+    """Return the name of a trigger of a feed, and of its function."""
+    return f"{feed_table(number)}_{verb}"
 
 
 def has_feed(spec: TableSpecification) -> bool:

@@ -9,6 +9,7 @@ from structable.backends.postgresql.sql.names import column, qualified, quoted
 from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import Field, RowKind
 
+from .input_objects import counted_before
 from .layout import after_column, feed_table, record_kind
 
 __all__ = ["GIVEN", "RECORDED", "record_given", "record_rows_of_keys", "record_staged"]
@@ -29,6 +30,13 @@ def _into(binding: TableBinding) -> str:
     return f"insert into {qualified(binding.schema, feed_table(binding.version.feed))} (n, kind, {columns})"
 
 
+def _first(binding: TableBinding) -> str:
+    """Return what precedes the number of a record in its statement, to be added to it: nothing but in a log."""
+    number = binding.version.feed
+    assert number is not None
+    return f"{counted_before(number)} + " if binding.spec.table_options.log else ""
+
+
 def record_given(binding: TableBinding) -> Statement:
     """Return the statement that records given rows; its parameters are arrays of kinds and all fields, key first."""
 
@@ -38,7 +46,7 @@ def record_given(binding: TableBinding) -> Statement:
         arrays = ", ".join(f"${place + 1}" for place in range(len(types)))
         names = ", ".join(column(field.name) for field in fields)
         text = (
-            f"{_into(binding)} select _place - 1, _kind, {names} "
+            f"{_into(binding)} select {_first(binding)}_place - 1, _kind, {names} "
             f"from unnest({arrays}) with ordinality as g(_kind, {names}, _place) where {binding.token} order by _place"
         )
         return Statement(text, types, is_small=False)
@@ -98,4 +106,5 @@ def record_staged(
     names = ", ".join(f"v{place}" for place in range(len(fields)))
     order = " order by s.ctid" if ordered else ""
     rows = f"select {kinds}, {values} from {source} s where {binding.token}{order}"
-    return f"{_into(binding)} select row_number() over () - 1, kind, {names} from ({rows}) as r(kind, {names})"
+    number = f"{_first(binding)}row_number() over () - 1"
+    return f"{_into(binding)} select {number}, kind, {names} from ({rows}) as r(kind, {names})"

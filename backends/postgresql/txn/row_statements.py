@@ -31,6 +31,7 @@ __all__ = [
     "defer",
     "defer_rows",
     "encoded_row",
+    "encoded_whole",
     "pieces_for",
     "portions",
     "require_sizes",
@@ -65,6 +66,12 @@ def encoded_row(binding: TableBinding, row: Given) -> tuple[tuple[str, ...], Enc
         ordered = binding.ordered(names)
     pieces = binding.encoder(names).pieces(row)
     return ordered, EncodedRow(dict(row), pieces, at_most(pieces))
+
+
+def encoded_whole(binding: TableBinding, row: Given) -> Pieces:
+    """Check a row; return the values of all fields in the order of statements, null where it names none."""
+    names = binding.shape.columns
+    return binding.encoder(names).pieces({**dict.fromkeys(names), **check_row(binding.write_spec, row)})
 
 
 def pieces_for(binding: TableBinding, first: TableBinding, names: tuple[str, ...], one: EncodedRow) -> Pieces:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -17,18 +19,22 @@ import pytest
 from structable.datasets import DatasetRef, JobState, ProgramRef, RunStatus, Session, SystemData
 from structable.datasets.tables import ALL_TABLES
 from structable.spi import Storage, connect
+from tests.datasets.support.ticks import Ticks
 
 from .conftest import Place
 from .support.application_workloads import RUN_IDS, deploy
 from .support.cascade_workloads import add_to_application, add_to_namespace
+from .support.consuming import COUNTED, POISON, JumpingClock, consume
 from .support.invariants import violations
 from .support.job_workloads import finish
 from .support.killed import KEPT_RUNS, call
-from .support.ledger import LEDGER, note
+from .support.ledger import LEDGER, entries, note
 from .support.workloads import open_system
 
 ROOT = Path(__file__).parents[3]
 RUNS = 3
+CONSUMER_KILL_STEP = int(os.environ.get("STRUCTABLE_TEST_CONSUMER_KILL_STEP", "5"))
+"""A consumer is killed at every so many points."""
 OPERATIONS = {
     "remove_application": ["c0", "a0"],
     "remove_namespace": ["c0"],
@@ -194,6 +200,38 @@ def test_jobs_of_a_killed_worker_are_done_exactly_once(place: Place, killing: Ki
         killed += 1
     assert ended == 0
     assert killed > 8
+
+
+@pytest.mark.parametrize("shared_place", ["leveldb", "postgresql"], indirect=True)
+def test_messages_of_a_killed_consumer_are_handled_exactly_once(place: Place, killing: Killing) -> None:
+    """A consumer is killed before and after its commits; another one takes over. Some messages are poisonous."""
+    ticks = Ticks()
+    system = SystemData(place.storage, clock=JumpingClock(), monotonic=ticks)
+    system.topics.create(COUNTED)
+    published: list[bytes] = []
+
+    def publish(*bodies: bytes) -> None:
+        published.extend(bodies)
+        system.run(lambda s: [s.publish(COUNTED, body) for body in bodies])
+
+    ended, point = -signal.SIGKILL, 0
+    while ended == -signal.SIGKILL:
+        publish(*(b"%d-%d" % (point, n) for n in range(2)), b"%s-%d" % (POISON, point), b"%d-2" % point)
+        publish(*(b"%d-%d" % (point, n) for n in range(3, 6)))
+        ended = killing.run(place.url, "consume", [], point)
+        publish(b"%d-6" % point)
+        with system.consumer(COUNTED, group="g", ttl=3600) as watching:
+            watching.poll(wait=0)
+        ticks.tick(3600)
+        consume(system)
+        with system.transaction(read_only=True) as s:
+            handled = Counter(entry.subject for entry in entries(s.tx, "handled"))
+        assert handled == Counter(body.decode() for body in published if not body.startswith(POISON))
+        dead = [one.body for one in system.topics.dead(COUNTED, "g")]
+        assert dead == [body for body in published if body.startswith(POISON)]
+        point += CONSUMER_KILL_STEP
+    assert ended == 0
+    assert point > 20
 
 
 def test_killed_owner_of_the_store(tmp_path: Path, killing: Killing) -> None:

@@ -396,6 +396,12 @@ def key_without_a_job(s: Session) -> None:
     put(s, JOB_KEYS, JobKey(queue="q", unique_key="k", id=RUN))
 
 
+def message_received_twice(s: Session) -> None:
+    note(s.tx, "published", "m")
+    for _ in range(2):
+        note(s.tx, "received", "g/m")
+
+
 PLANTS: dict[str, tuple[Plant, ...]] = {
     "members_have_their_namespace": (member_without_namespace,),
     "namespaces_count_their_changes": (namespace_with_a_lost_change,),
@@ -444,6 +450,7 @@ PLANTS: dict[str, tuple[Plant, ...]] = {
     "each_job_is_in_one_state": (job_that_nobody_enqueued,),
     "work_is_done_exactly_once": (work_of_an_open_job,),
     "a_unique_key_has_one_open_job": (key_without_a_job,),
+    "messages_are_received_once": (message_received_twice,),
 }
 
 

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from structable.datasets import errors
-from structable.spi import RecordExistsError, RecordNotFoundError, StructableError
+from structable.spi import FeedPosition, RecordExistsError, RecordNotFoundError, StructableError
 
 ERRORS = [
     errors.DatasetError("why"),
@@ -24,6 +24,7 @@ ERRORS = [
     errors.RecordShapeError("table", ("a",), "field", "why"),
     errors.SchemaMissingError(["table"], ["other.field"]),
     errors.LeaseLostError("lease"),
+    errors.MessagesLostError(FeedPosition("0" * 16, 1), FeedPosition("0" * 16, 2)),
     errors.SecretError("why"),
 ]
 

@@ -61,9 +61,12 @@ def opened(store: str, folder: Path, request: pytest.FixtureRequest) -> Iterator
 
 
 def emptied(storage: Storage) -> None:
-    """Delete every row, and make the first namespaces again."""
+    """Delete every row and every topic, and make the first namespaces again."""
 
     def empty(table: str) -> None:
+        if storage.admin.get_specification(table).table_options.log:
+            storage.admin.drop(table)
+            return
         with storage.table(table).scan() as rows:
             keys = [row.key for row in rows]
         if keys:

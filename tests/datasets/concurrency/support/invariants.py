@@ -7,7 +7,14 @@ from typing import Final
 
 from structable.datasets import SystemData
 
-from . import application_invariants, content_invariants, coordination_invariants, job_invariants, platform_invariants
+from . import (
+    application_invariants,
+    content_invariants,
+    coordination_invariants,
+    job_invariants,
+    message_invariants,
+    platform_invariants,
+)
 from .rows import Rows, rows_of
 
 __all__ = ["INVARIANTS", "Invariant", "violations"]
@@ -22,6 +29,7 @@ INVARIANTS: Final[dict[str, Invariant]] = {
         content_invariants,
         coordination_invariants,
         job_invariants,
+        message_invariants,
     )
     for invariant in module.INVARIANTS
 }

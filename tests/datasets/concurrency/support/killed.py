@@ -20,6 +20,7 @@ from structable.datasets.system import removal
 from structable.spi import connect
 
 from .commits import ObservedCommits
+from .consuming import JumpingClock, consume
 from .ledger import note
 
 KEPT_RUNS = 2
@@ -74,6 +75,8 @@ def call(system: SystemData, operation: str, arguments: list[str]) -> None:
                 return {"claims": job.claims}
 
             Worker(system, "q", {"": handle}, threads=2).run(stop)
+        case "consume":
+            consume(SystemData(system.storage, clock=JumpingClock()))
         case _:
             raise ValueError(f"unknown operation {operation!r}")
 

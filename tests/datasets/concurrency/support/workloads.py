@@ -18,9 +18,11 @@ from . import (
     content_workloads,
     coordination_workloads,
     job_workloads,
+    message_workloads,
     platform_workloads,
     schedule_workloads,
 )
+from .consuming import JumpingClock
 from .keys import RotatingKeys
 
 __all__ = ["KEYLESS", "WORKLOADS", "Action", "act", "open_system", "operations_of", "work"]
@@ -52,10 +54,11 @@ WORKLOADS: Final[dict[str, tuple[Action, ...]]] = {
     "leases": coordination_workloads.LEASES,
     "permits": coordination_workloads.PERMITS,
     "jobs": job_workloads.JOBS,
+    "messages": message_workloads.MESSAGES,
 }
 KEYLESS: Final = tuple(name for name in WORKLOADS if name not in {"namespaces", "cascades", "secrets", "credentials"})
 """The workloads that seal nothing."""
-_FAST = {"leases", "permits", "jobs"}
+_FAST = {"leases", "permits", "jobs", "messages"}
 
 
 def operations_of(store: str) -> int:
@@ -67,7 +70,8 @@ def operations_of(store: str) -> int:
 def open_system(storage: Storage, workload: str) -> SystemData:
     """Return the datasets of a store whose tables were made, with the clock that a workload needs."""
     monotonic = coordination_workloads.fast_monotonic if workload in _FAST else time.monotonic
-    return SystemData(storage, keys=RotatingKeys(), monotonic=monotonic)
+    clock = JumpingClock() if workload == "messages" else None
+    return SystemData(storage, clock=clock, keys=RotatingKeys(), monotonic=monotonic)
 
 
 def work(system: SystemData, workload: str, seed: str, operations: int) -> Counter[str]:

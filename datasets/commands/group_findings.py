@@ -1,0 +1,94 @@
+"""What `structable doctor` says of the groups of topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from structable.datasets import Feed, GroupStatus, NotFoundError, SystemData, Topic
+from structable.datasets.system.messages import Source
+from structable.datasets.tables.messaging import GROUP_BEATS, SUBSCRIPTIONS, TABLES, Subscription
+from structable.spi import Finding, FindingLevel, Storage, StructableError
+
+__all__ = ["findings"]
+
+_Key = tuple[str, str]
+
+WATCHED_SECONDS = 6.0
+"""A member beats every third of its ttl: every 5 seconds, if it has the usual one."""
+_LOOK_SECONDS = 0.2
+
+
+def findings(storage: Storage) -> Iterator[Finding]:
+    """Yield a finding for each group of each prefix in the store; it takes some seconds where members do not beat."""
+    names = set(storage.admin.list())
+    for name in sorted(names):
+        prefix = name.removesuffix(SUBSCRIPTIONS.name)
+        tables = [table.named(prefix + table.name) for table in TABLES]
+        if prefix == name or not names.issuperset(table.name for table in tables):
+            continue
+        if any(table.differences(storage.admin.get_specification(table.name)) for table in tables):
+            continue
+        yield from _of_prefix(SystemData(storage, prefix=prefix), name)
+
+
+def _of_prefix(system: SystemData, table: str) -> Iterator[Finding]:
+    with SUBSCRIPTIONS.named(table)(system.storage).scan() as rows:
+        groups = list(rows)
+    states = {(row.topic, row.group): _state(system, row) for row in groups}
+    beating = _beating(
+        system, {key for key, state in states.items() if isinstance(state, GroupStatus) and state.lag and state.owner}
+    )
+    for (topic, group), state in states.items():
+        subject = f"group {group} of {topic} in {table}"
+        if isinstance(state, str):
+            yield Finding(FindingLevel.NOTE, subject, state)
+        elif not state.lag:
+            yield Finding(FindingLevel.OK, subject, "no message waits")
+        elif (topic, group) in beating:
+            yield Finding(FindingLevel.OK, subject, f"{_waiting(state)}, and its member beats")
+        elif state.owner is None:
+            yield Finding(FindingLevel.NOTE, subject, f"{_waiting(state)}, and no member is there: start one")
+        else:
+            text = (
+                f"{_waiting(state)}, and its member {state.owner!r} did not beat for {WATCHED_SECONDS:.0f} s: another "
+                "one takes over after the ttl"
+            )
+            yield Finding(FindingLevel.NOTE, subject, text)
+
+
+def _state(system: SystemData, row: Subscription) -> GroupStatus | str:
+    """Return how far a group is, or why it cannot be told."""
+    name = row.topic.removeprefix("feed/")
+    source: Source[Any] = Topic(name, bytes) if name == row.topic else Feed(name)
+    try:
+        found = [one for one in system.topics.status(source).groups if one.group == row.group]
+    except NotFoundError:
+        return "its topic is gone: `system.topics.delete` removes the group, too"
+    except StructableError as error:
+        return str(error)
+    return found[0] if found else "it was deleted just now"
+
+
+def _waiting(state: GroupStatus) -> str:
+    about = "about " if state.estimated else ""
+    return f"{about}{state.lag:,} messages wait, the first for {state.seconds:,.0f} s"
+
+
+def _beating(system: SystemData, keys: set[_Key]) -> set[_Key]:
+    """Return the groups whose members beat while this watches."""
+
+    def beats() -> dict[_Key, int]:
+        with GROUP_BEATS.named(system.prefix + GROUP_BEATS.name)(system.storage).scan() as rows:
+            return {(row.topic, row.group): row.beat for row in rows}
+
+    if not keys:
+        return set()
+    before, end = beats(), time.monotonic() + WATCHED_SECONDS
+    while True:
+        now = beats()
+        moved = {key for key in keys if now.get(key) != before.get(key)}
+        if moved == keys or time.monotonic() >= end:
+            return moved
+        time.sleep(_LOOK_SECONDS)

@@ -1,0 +1,26 @@
+"""Messaging: topics in the same store and the same transactions as the data that the messages are about.
+
+`s.publish` of a session publishes, `system.topics` makes topics and looks after their groups, `system.consumer(topic,
+group=...)` reads, and `system.forward` makes jobs of messages. `SystemData` makes the tables.
+"""
+
+from __future__ import annotations
+
+from structable.datasets.errors import MessagesLostError
+from structable.datasets.system.messages import Feed, Message, Topic
+
+from .consumer import Batch, Consumer
+from .topics import DeadLetter, GroupStatus, Topics, TopicStatus
+
+__all__ = [
+    "Batch",
+    "Consumer",
+    "DeadLetter",
+    "Feed",
+    "GroupStatus",
+    "Message",
+    "MessagesLostError",
+    "Topic",
+    "TopicStatus",
+    "Topics",
+]

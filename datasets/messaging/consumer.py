@@ -1,0 +1,261 @@
+"""`Consumer` and `Batch`: how the active member of a group gets messages, and what becomes of them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from structable.datasets.coordination.polling import Polling
+from structable.datasets.errors import LeaseLostError, NotFoundError
+from structable.datasets.session import Session
+from structable.datasets.system.context import Context
+from structable.datasets.system.messages import Message
+from structable.datasets.tables.messaging import Subscription
+from structable.spi import (
+    CommitOutcomeUnknownError,
+    Listener,
+    StorageUnavailableError,
+    TableNotFoundError,
+    Transaction,
+    TransactionClosedError,
+)
+
+from .fetching import Fetched, Fetcher
+from .groups import Group, MovedError
+from .reading import OpenFeed
+
+__all__ = ["Batch", "Consumer"]
+
+_log = logging.getLogger("structable.datasets")
+
+Body = TypeVar("Body")
+Handler = Callable[[Session, Sequence[Message[Body]]], object]
+
+
+class Batch(Generic[Body]):
+    """Messages that a consumer has; false if there are none. `Consumer.poll` makes it.
+
+    Attributes
+    ----------
+    messages : sequence of Message
+        The messages, in their order.
+    """
+
+    def __init__(self, group: Group[Body], fetched: Fetched[Body] | None) -> None:
+        self.messages: Sequence[Message[Body]] = [] if fetched is None else fetched.messages
+        self._group = group
+        self._fetched = fetched
+
+    def __bool__(self) -> bool:
+        return bool(self.messages)
+
+    def __repr__(self) -> str:
+        return f"<{len(self.messages):,} messages for the {self._group.lease}>"
+
+    def commit(self, tx: Transaction | None = None) -> None:
+        """Move the group behind the batch: in a transaction of its own, or together with the writes of the caller's.
+
+        In the caller's transaction the effects of the messages happen exactly once, otherwise at least once. An empty
+        batch moves nothing.
+
+        Raises
+        ------
+        LeaseLostError
+            If another member has taken over, the group was moved, or the batch was committed before.
+        """
+        if tx is None:
+            self._group.run(self._move)
+        else:
+            self._move(self._group.context(tx))
+
+    def retry(self, error: BaseException | str) -> None:
+        """Have the messages again later, one at a time; the one that fails too often goes to the dead letters.
+
+        Raises
+        ------
+        LeaseLostError
+            As `commit` does.
+        """
+        one = self._fetched
+        try:
+            if one is not None:
+                self._group.fail(one.begin, one.end, one.items, error, alone=one.alone)
+        except MovedError:
+            raise LeaseLostError(self._group.lease) from None
+
+    def _move(self, context: Context) -> None:
+        if self._fetched is not None:
+            try:
+                row = self._group.mine(context, self._fetched.begin)
+            except MovedError:
+                raise LeaseLostError(self._group.lease) from None
+            self._group.move(context, row, self._fetched.end)
+
+
+class Consumer(Generic[Body]):
+    """A member of a group: `system.consumer(topic, group=...)` makes it. A context manager, for one thread at a time.
+
+    One member of a group is active; the others stand by, and one of them takes over when it leaves, or when its beats
+    stood still for the ttl while this process watched.
+    """
+
+    def __init__(self, feed: OpenFeed, group: Group[Body], *, skips_lost: bool) -> None:
+        self._feed = feed
+        self._group = group
+        self._fetcher = Fetcher(feed, group, skips_lost=skips_lost)
+        self._polling = Polling(feed.storage)
+        self._listener: Listener | None = None
+        self._closed = threading.Event()
+
+    def process(self, handle: Handler[Body], limit: int = 100, wait: float = 30.0) -> int:
+        """Have messages handled, in one transaction with the group's move, and return how many they were.
+
+        `handle(s, messages)` is called with the session of the transaction: what it writes by `s` happens exactly once.
+        The transaction is retried after conflicts, so effects outside of it may happen twice. If the handler raises, or
+        what it wrote cannot be committed, nothing of it is written, the failure is recorded, and the error raised.
+
+        Parameters
+        ----------
+        handle : callable
+            The handler.
+        limit : int
+            At most so many messages, from 1; over feeds that number no changes whole commits, and at least one.
+        wait : float
+            For how many seconds messages are awaited; 0 looks once.
+
+        Returns
+        -------
+        int
+            The number of messages; 0 if none came in time, or another member is active.
+
+        Raises
+        ------
+        LeaseLostError
+            If another member has taken over; the next call stands by.
+        MessagesLostError
+            If messages expired before they were read; the next call goes on with the earliest.
+        RecordShapeError
+            If the next message does not fit the topic's type; it fails as if its handler had raised.
+        NotFoundError
+            If the topic was deleted.
+        Exception
+            What the handler raised.
+        """
+        deadline = _deadline(limit, wait)
+        while True:
+            fetched = self._fetched(limit, deadline)
+            if fetched is None:
+                return 0
+            try:
+                self._handle(fetched, handle)
+            except MovedError:
+                continue  # by a seek, or by a commit of these messages whose outcome was unknown
+            return len(fetched.messages)
+
+    def poll(self, limit: int = 100, wait: float = 30.0) -> Batch[Body]:
+        """Return the next messages; they stay the next ones until the batch is committed.
+
+        Parameters
+        ----------
+        limit, wait
+            As `process` has them.
+
+        Raises
+        ------
+        LeaseLostError, MessagesLostError, RecordShapeError, NotFoundError
+            As `process` does.
+        """
+        deadline = _deadline(limit, wait)
+        self._fetcher.row = None
+        return Batch(self._group, self._fetched(limit, deadline))
+
+    def close(self) -> None:
+        """Leave the group, so that another member takes over at once; idempotent."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._fetcher.close()
+        if self._listener is not None:
+            self._listener.close()
+        try:
+            self._group.release()
+        except StorageUnavailableError:
+            _log.warning("the %s could not be released; it ends by its ttl", self._group.lease, exc_info=True)
+
+    def stop_beating(self) -> None:
+        """End the thread that beats; the group is not left."""
+        self._group.stop_beating()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<consumer {self._group.member!r} of the {self._group.lease}>"
+
+    def _handle(self, fetched: Fetched[Body], handle: Handler[Body]) -> None:
+        def body(context: Context) -> Subscription:
+            row = self._group.mine(context, fetched.begin)
+            handle(Session(context), fetched.messages)
+            # Not before the handler: some stores would lock the row until it ends, for a takeover, too.
+            return self._group.move(context, row, fetched.end)
+
+        try:
+            self._fetcher.row = self._group.run(body)
+        except (MovedError, CommitOutcomeUnknownError, StorageUnavailableError):
+            raise  # the row tells what happened
+        except (Exception, SystemExit) as error:
+            if isinstance(error, LeaseLostError) and error.lease == self._group.lease:
+                self._group.stand_by()
+            else:
+                self._record(fetched, error)
+            raise
+
+    def _record(self, fetched: Fetched[Body], error: BaseException) -> None:
+        """Record a failure; its error, which is raised then, says more than one of this."""
+        try:
+            Batch(self._group, fetched).retry(error)
+        except Exception:
+            _log.warning("the failure of a message could not be recorded by the %s", self._group.lease, exc_info=True)
+
+    def _fetched(self, limit: int, deadline: float) -> Fetched[Body] | None:
+        """Return the next messages, as soon as there are any, or None in the end."""
+        if self._closed.is_set():
+            raise TransactionClosedError(f"the consumer of the {self._group.lease} is closed")
+        self._polling.found()
+        while True:
+            try:
+                found = self._fetcher.fetch(limit)
+            except LeaseLostError:
+                self._group.stand_by()
+                raise
+            except TableNotFoundError as error:
+                raise NotFoundError(error.table, (self._group.source.subject,)) from None
+            if not isinstance(found, float):
+                return found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            if found < math.inf:  # what is committed meanwhile changes nothing
+                self._polling.wait(self._closed, min(left, found))
+            elif self._listener is None:
+                self._listener = self._feed.listen()  # what was committed before wakes nobody: look again
+            else:
+                self._polling.wait(self._listener, left)
+
+
+def _deadline(limit: int, wait: float) -> float:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise ValueError(f"limit is {limit!r}; it must be an integer from 1")
+    if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < math.inf:
+        raise ValueError(f"wait is {wait!r}; it must be a number of seconds, 0 or more, and finite")
+    return time.monotonic() + wait

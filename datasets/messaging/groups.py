@@ -1,0 +1,328 @@
+"""`Group`: the row of a group, as its active member reads and writes it; what a message's failure makes of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from structable.datasets.coordination.beating import Beating, member_name
+from structable.datasets.coordination.watch import Watch
+from structable.datasets.errors import LeaseLostError, NotFoundError
+from structable.datasets.system.context import Context
+from structable.datasets.system.job_moves import error_text
+from structable.datasets.system.messages import Source
+from structable.datasets.tables.messaging import (
+    DEAD_LETTERS,
+    GROUP_BEATS,
+    SUBSCRIPTIONS,
+    DeadLetterRow,
+    GroupBeat,
+    Subscription,
+)
+from structable.spi import FeedPosition, Storage, Transaction
+
+from .reading import Numbered, Place
+
+__all__ = ["Group", "MovedError", "moved"]
+
+Body = TypeVar("Body")
+Result = TypeVar("Result")
+
+_LONGEST_DELAY = 300
+_MOST_DOUBLINGS = 9
+"""After which the delay is the longest: a power of many attempts passes every number."""
+
+
+class MovedError(Exception):
+    """The group is no longer where it was read: it has to be read again."""
+
+
+class Group(Generic[Body]):
+    """A group and one member of it; each call without a context is a transaction of its own.
+
+    What the active member writes is checked by the group's row, which only it, a takeover and a seek write: its owner
+    and its epoch must be the member's, and the row is written. Beats are rows of their own.
+
+    Parameters
+    ----------
+    storage : Storage
+        The store.
+    contexts : callable
+        Returns the datasets' context of a transaction.
+    source : Source
+        What the group reads.
+    name : str
+        The group.
+    max_attempts, ttl : int
+        Of this member.
+    watch : Watch
+        What this process saw of the beats of groups.
+    now : callable
+        Returns the time.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        contexts: Callable[[Transaction], Context],
+        source: Source[Body],
+        name: str,
+        *,
+        max_attempts: int,
+        ttl: int,
+        watch: Watch,
+        now: Callable[[], dt.datetime],
+    ) -> None:
+        self.source = source
+        self.name = name
+        self.member = member_name()
+        self.lease = f"group {name!r} of {source.subject!r}"
+        self.context = contexts
+        self.now = now
+        self.epoch: int | None = None
+        """That of this member's takeover; None while it stands by."""
+        self.took_over = False
+        """Whether the member before this one stopped without leaving, and may have had messages out."""
+        self._storage = storage
+        self._key = (source.subject, name)
+        self._max_attempts = max_attempts
+        self._ttl = ttl
+        self._watch = watch
+        self._beating: Beating | None = None
+        self._counted: Place | None = None
+        """Where an attempt was counted whose message is still out."""
+
+    def run(self, body: Callable[[Context], Result]) -> Result:
+        """Run a body in transactions, until one commits."""
+        return self._storage.run(lambda tx: body(self.context(tx)))
+
+    # Membership
+
+    def ensure(self, start: str, position: Callable[[], FeedPosition]) -> None:
+        """Make the group if it is seen for the first time; it begins at a position."""
+
+        def make(context: Context) -> None:
+            rows = context.records(SUBSCRIPTIONS)
+            if rows.get(*self._key) is None:
+                topic, group = self._key
+                made = Subscription(
+                    topic=topic,
+                    group=group,
+                    position=str(position()),
+                    start=start,
+                    max_attempts=self._max_attempts,
+                    created=context.now(),
+                )
+                rows.put(made)
+
+        self.run(make)
+
+    def acquire(self) -> Subscription | None:
+        """Become the active member, and return the row, if there is none or its beat stood still; else None.
+
+        What a member that died had out is delayed.
+        """
+        now = self._watch.monotonic()
+
+        def take(context: Context) -> tuple[Subscription, bool] | None:
+            row, beats = self._row(context), context.records(GROUP_BEATS)
+            found = beats.get(*self._key) if row.owner is not None else None
+            beat = 0 if found is None else found.beat
+            if row.owner is not None and not self._watch.expired(self._key, row.epoch, beat, self._ttl, now):
+                return None
+            after = msgspec.structs.replace(
+                row, owner=self.member, epoch=row.epoch + 1, max_attempts=self._max_attempts
+            )
+            if row.owner is not None:
+                # Also written, though it stays the same: a beat that commits meanwhile conflicts with this transaction.
+                beats.put(found or GroupBeat(topic=row.topic, group=row.group, beat=0))
+                retry_at = context.now() + _delay(row.attempts)
+                retry_at = retry_at if row.retry_at is None else max(retry_at, row.retry_at)
+                after = msgspec.structs.replace(after, retry_at=retry_at, error=f"the member {row.owner!r} stopped")
+            context.records(SUBSCRIPTIONS).put(after)
+            return after, row.owner is not None
+
+        taken = self.run(take)
+        if taken is None:
+            return None
+        self._watch.forget(self._key)
+        row, self.took_over = taken
+        self.epoch = row.epoch
+        self._beating = Beating(self.lease, self._beat, self._ttl / 3)
+        return row
+
+    def _beat(self) -> None:
+        """Tell those who watch that this member is alive; it never conflicts with what the member handles."""
+
+        def count(context: Context) -> None:
+            row, beats = self.mine(context), context.records(GROUP_BEATS)
+            found = beats.get(*self._key)
+            beats.put(GroupBeat(topic=row.topic, group=row.group, beat=1 if found is None else found.beat + 1))
+
+        self.run(count)
+
+    def stand_by(self) -> None:
+        """Be no longer the active member."""
+        self.stop_beating()
+        self.epoch = self._counted = None
+
+    def stop_beating(self) -> None:
+        """End the thread that beats."""
+        if self._beating is not None:
+            self._beating.stop()
+
+    def release(self) -> None:
+        """Let others take over at once; nothing if this member is not the active one."""
+
+        def leave(context: Context) -> None:
+            row = self.mine(context)
+            # The attempt of a message that is out, and was neither handled nor failed, does not count.
+            attempts = row.attempts - (self._counted == Place.of(row))
+            context.records(SUBSCRIPTIONS).put(msgspec.structs.replace(row, owner=None, attempts=max(0, attempts)))
+
+        try:
+            if self.epoch is not None:
+                self.run(leave)
+        except (LeaseLostError, NotFoundError):
+            pass  # another member has the group, or it is gone with its topic
+        finally:
+            self.stand_by()
+
+    # The row
+
+    def mine(self, context: Context, at: Place | None = None) -> Subscription:
+        """Return the row, if this member is the active one, and the group at this place.
+
+        Raises
+        ------
+        LeaseLostError
+            If another member has taken over.
+        MovedError
+            If the group is elsewhere.
+        """
+        row = self._row(context)
+        if row.epoch != self.epoch or row.owner != self.member:
+            raise LeaseLostError(self.lease)
+        if at is not None and Place.of(row) != at:
+            raise MovedError
+        return row
+
+    def move(self, context: Context, row: Subscription, to: Place) -> Subscription:
+        """Write and return the row of a group whose messages up to a place are handled, or given up."""
+        after = moved(row, to)
+        context.records(SUBSCRIPTIONS).put(after)
+        return after
+
+    def pass_over(self, at: Place, to: Place) -> None:
+        """Move to a place behind messages that the group does not handle."""
+        self._change(at, lambda _, row: moved(row, to))
+
+    def restart(self, at: Place, to: Place) -> None:
+        """Move to a place behind messages that are lost."""
+        self._change(at, lambda _, row: msgspec.structs.replace(moved(row, to), isolate=None))
+
+    def isolate(self, at: Place, until: str) -> None:
+        """Have messages handled one at a time until an id is passed."""
+        self._change(at, lambda _, row: msgspec.structs.replace(row, isolate=until))
+
+    def count(self, at: Place, attempts: int) -> None:
+        """Count an attempt before its message is out, alone: so it counts even if the process dies."""
+        if self._counted != at or attempts == 0:
+            self._change(at, lambda _, row: msgspec.structs.replace(row, attempts=row.attempts + 1))
+            self._counted = at
+
+    def fail(
+        self, at: Place, end: Place, items: Sequence[Numbered], error: BaseException | str, *, alone: bool
+    ) -> None:
+        """Delay messages that failed, and isolate them; after the last attempt of one that was alone, give it up.
+
+        Parameters
+        ----------
+        at, end : Place
+            Those before and behind the messages.
+        items : sequence of Numbered
+            The messages.
+        error : BaseException or str
+            Why they failed.
+        alone : bool
+            Whether they are what is handled at a time: one message, or one commit where no message has a number.
+        """
+        counted, text = self._counted == at, error_text(error)
+
+        def fail(context: Context, row: Subscription) -> Subscription:
+            attempts = max(1, row.attempts + (not counted))
+            if alone and attempts >= row.max_attempts:
+                self._bury(context, items, attempts, text)
+                return moved(row, end)
+            return msgspec.structs.replace(
+                row,
+                attempts=attempts,
+                retry_at=context.now() + _delay(attempts),
+                error=text,
+                isolate=row.isolate or items[-1].id,
+            )
+
+        self._change(at, fail)
+        self._counted = None
+
+    def give_up(self, at: Place, end: Place, items: Sequence[Numbered]) -> None:
+        """Put messages whose last attempt ended with the member's death among the dead letters."""
+
+        def give_up(context: Context, row: Subscription) -> Subscription:
+            self._bury(context, items, row.attempts, row.error)
+            return moved(row, end)
+
+        self._change(at, give_up)
+
+    def _bury(self, context: Context, items: Sequence[Numbered], attempts: int, error: str | None) -> None:
+        topic, group = self._key
+        letters = []
+        for item in items:
+            key, body, headers = self.source.stored(item.change)
+            letter = DeadLetterRow(
+                topic=topic,
+                group=group,
+                version=item.version,
+                number=item.number,
+                key=key,
+                body=body,
+                headers=headers,
+                attempts=attempts,
+                error=error,
+                died=context.now(),
+            )
+            letters.append(letter)
+        context.records(DEAD_LETTERS).put_many(letters)
+
+    def _change(self, at: Place, change: Callable[[Context, Subscription], Subscription]) -> None:
+        def write(context: Context) -> None:
+            context.records(SUBSCRIPTIONS).put(change(context, self.mine(context, at)))
+
+        self.run(write)
+
+    def _row(self, context: Context) -> Subscription:
+        rows = context.records(SUBSCRIPTIONS)
+        row = rows.get(*self._key)
+        if row is None:
+            raise NotFoundError(rows.table.specification.name, self._key)
+        return row
+
+
+def moved(row: Subscription, to: Place) -> Subscription:
+    """Return the row of a group that has nothing more to do with the messages before a place."""
+    return msgspec.structs.replace(
+        row,
+        position=str(to.position),
+        number=to.number,
+        isolate=None if row.isolate is None or to.passed(row.isolate) else row.isolate,
+        attempts=0,
+        retry_at=None,
+        error=None,
+    )
+
+
+def _delay(attempts: int) -> dt.timedelta:
+    return dt.timedelta(seconds=min(_LONGEST_DELAY, 2 ** min(attempts, _MOST_DOUBLINGS)))

@@ -1,0 +1,186 @@
+"""`Place` and `Reading`: where a group is in a feed, and the changes behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from structable.datasets.errors import NotFoundError
+from structable.datasets.system.messages import Source, message_id, parse_id
+from structable.datasets.tables.messaging import Subscription
+from structable.spi import Change, ChangeFeed, FeedPosition, Listener, Storage, TableNotFoundError
+from structable.spi.rules.signals import feed_channel
+from structable.spi.table_options import ChangelogProducer
+
+__all__ = ["Numbered", "OpenFeed", "Place", "Reading"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place between two messages: behind all commits up to the position, or inside the commit at it.
+
+    Parameters
+    ----------
+    position : FeedPosition
+        The position.
+    number : int or None
+        The number of the last message before the place, of the commit at the position; None if all of it is.
+    """
+
+    position: FeedPosition
+    number: int | None = None
+
+    @classmethod
+    def of(cls, row: Subscription) -> Self:
+        """Return the place of a group."""
+        return cls(FeedPosition.parse(row.position), row.number)
+
+    def behind(self, item: Numbered) -> Place:
+        """Return the place behind a message of the same feed, which is not the last one of its commit."""
+        return Place(FeedPosition(self.position.feed, item.version), item.number)
+
+    def passed(self, id: str) -> bool:
+        """Return whether the message of an id is before this place."""
+        version, number = parse_id(id)
+        if version == self.position.version:
+            return self.number is None or number <= self.number
+        return version < self.position.version
+
+
+class Numbered(NamedTuple):
+    """A change, and the version and the number that make its id."""
+
+    version: int
+    number: int
+    change: Change
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return message_id(self.version, self.number)
+
+
+class Reading:
+    """The changes behind a place, which are taken in batches; `at` is the place behind the last batch.
+
+    Parameters
+    ----------
+    feed : ChangeFeed
+        The feed.
+    at : Place
+        The place.
+    whole : bool
+        Whether a batch ends with a commit: the feed numbers no changes, and they are counted from there.
+
+    Raises
+    ------
+    ChangesLostError
+        Also from `take`, if changes behind the place were dropped.
+    """
+
+    def __init__(self, feed: ChangeFeed, at: Place, *, whole: bool) -> None:
+        self.at = at
+        self._whole = whole
+        self._changes = feed.read(at.position, after=at.number)
+        self._numbered = _numbered(self._changes)
+        self._following: Numbered | None = None
+        self._next = self._unit()
+
+    def take(self, limit: int) -> list[Numbered]:
+        """Return the next changes, at most `limit`; of a feed without numbers as whole commits, and at least one."""
+        taken: list[Numbered] = []
+        while self._next and (not taken or len(taken) + len(self._next) <= limit):
+            taken += self._next
+            self._next = self._unit()
+        if taken:
+            last = taken[-1]
+            inside = bool(self._next) and self._next[0].version == last.version
+            behind = self.at.behind(last)
+            self.at = behind if inside else Place(behind.position)
+        return taken
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left to take."""
+        return not self._next
+
+    def close(self) -> None:
+        """Free what the feed holds for it."""
+        self._changes.close()
+
+    def _unit(self) -> list[Numbered]:
+        """Return the next change, or the changes of the next commit; an empty list at the end."""
+        first = self._following or next(self._numbered, None)
+        self._following = None
+        if first is None:
+            return []
+        unit = [first]
+        while self._whole:
+            self._following = next(self._numbered, None)
+            if self._following is None or self._following.version != first.version:
+                break
+            unit.append(self._following)
+        return unit
+
+
+def _numbered(changes: Iterator[Change]) -> Iterator[Numbered]:
+    version, place = -1, 0
+    for change in changes:
+        assert change.version is not None
+        place = place + 1 if change.version == version else 0
+        version = change.version
+        yield Numbered(version, place if change.number is None else change.number, change)
+
+
+class OpenFeed:
+    """The feed that a consumer reads, with what its table says of it.
+
+    Parameters
+    ----------
+    storage : Storage
+        The store.
+    table : str
+        The table's name.
+
+    Raises
+    ------
+    TableNotFoundError
+        If there is no such table.
+    UnsupportedOperationError
+        If it has no feed.
+    """
+
+    def __init__(self, storage: Storage, table: str) -> None:
+        options = storage.admin.get_specification(table).table_options
+        self.storage = storage
+        self.table = table
+        self.changes = storage.changes(table)
+        self.retention = options.time_retained
+        self.whole_commits = options.changelog_producer is not ChangelogProducer.INPUT
+        self.changes.earliest()  # raises if there is no feed
+
+    @classmethod
+    def of(cls, storage: Storage, topic: Source[Any], prefix: str) -> Self:
+        """Return the feed of a topic.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such topic.
+        UnsupportedOperationError
+            If its table has no feed.
+        """
+        table = topic.table(prefix)
+        try:
+            return cls(storage, table)
+        except TableNotFoundError:
+            raise NotFoundError(table, (topic.subject,)) from None
+
+    def reading(self, at: Place) -> Reading:
+        """Read behind a place."""
+        return Reading(self.changes, at, whole=self.whole_commits)
+
+    def listen(self) -> Listener:
+        """Listen for commits."""
+        return self.storage.listen([feed_channel(self.table)])

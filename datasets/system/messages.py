@@ -1,0 +1,337 @@
+"""`Topic`, `Feed` and `Message`: what is published, and how the rows of logs and feeds become messages."""
+
+from __future__ import annotations
+
+import builtins
+import datetime as dt
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Generic, TypeVar, cast
+
+import msgspec
+
+from structable.datasets.errors import NotFoundError, RecordShapeError, RecordTypeError
+from structable.datasets.identifiers import check_name
+from structable.datasets.records import Record
+from structable.datasets.records.documents import Document
+from structable.spi import (
+    Change,
+    Field,
+    FieldSizeLimitError,
+    RowKind,
+    TableNotFoundError,
+    TableSpecification,
+    Value,
+)
+from structable.spi.showing import shown
+
+from .context import Context
+
+__all__ = ["REDRIVEN", "TOPIC_TABLES", "Feed", "Message", "Source", "Topic", "message_id", "parse_id", "publish"]
+
+Body = TypeVar("Body")
+
+MAX_BODY_SIZE = 1 << 20
+REDRIVEN = "structable-redriven"
+"""The header of a message that was published anew for one group, which it names."""
+TOPIC_TABLES = "topic_"
+"""What the names of the topics' tables begin with, after the prefix of the datasets."""
+
+_RESERVED = "structable-"
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
+_LONGEST_NAME = 37
+_USUAL_PREFIX = 4
+_ID = re.compile(r"(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,9})\Z")
+_WEEK = dt.timedelta(days=7)
+_MILLISECOND = dt.timedelta(milliseconds=1)
+
+
+def message_id(version: int, number: int) -> str:
+    """Return the id of the message of this number in the commit of this version."""
+    return f"{version}.{number}"
+
+
+def parse_id(text: str) -> tuple[int, int]:
+    """Return the version and the number of an id.
+
+    Raises
+    ------
+    ValueError
+        If the text is none.
+    """
+    match = _ID.match(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"{shown(text)} is no id of a message: VERSION.NUMBER")
+    return int(match[1]), int(match[2])
+
+
+@dataclass(frozen=True, slots=True)
+class Message(Generic[Body]):
+    """A message of a topic, or a change of a table.
+
+    Parameters
+    ----------
+    topic : str
+        The topic's name; of a change, the table's.
+    id : str
+        `VERSION.NUMBER`: the commit's version, and the number of the message in it. Messages are ordered by both.
+    key : str or None
+        What the publisher gave.
+    body : Body
+        The record or the bytes that were published; of a change, the `Change`.
+    headers : mapping of str to str
+        What the publisher gave.
+    published : datetime
+        The publisher's time; of a change, that of its commit.
+    """
+
+    topic: str
+    id: str
+    key: str | None
+    body: Body
+    headers: Mapping[str, str]
+    published: dt.datetime
+
+
+class Source(ABC, Generic[Body]):
+    """What groups read: a topic, or the feed of a table."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def subject(self) -> str:
+        """What the rows of its groups call it."""
+
+    @abstractmethod
+    def table(self, prefix: str) -> str:
+        """Return the name of the table whose feed it is, where the datasets' tables have this prefix."""
+
+    @abstractmethod
+    def message(self, id: str, change: Change) -> Message[Body]:
+        """Return the message of a change.
+
+        Raises
+        ------
+        RecordShapeError
+            If it does not fit the topic's type.
+        """
+
+    @abstractmethod
+    def time(self, change: Change) -> dt.datetime:
+        """Return when a change was published."""
+
+    @abstractmethod
+    def stored(self, change: Change) -> tuple[str | None, bytes, dict[str, str] | None]:
+        """Return key, body and headers as a dead letter keeps them."""
+
+    @abstractmethod
+    def body(self, stored: bytes) -> object:
+        """Return the body of a dead letter; bytes that fit no type as they are."""
+
+
+@dataclass(frozen=True)
+class Topic(Source[Body]):
+    """A topic: messages in the order of their commits, kept for a time.
+
+    Parameters
+    ----------
+    name : str
+        1 to 37 of a-z, 0-9 and -, not - first; fewer by what the prefix of the datasets' tables is longer than 4.
+    type : type
+        That of the bodies: a subclass of `Record`, kept as a JSON document, or bytes.
+    retention : timedelta
+        How long messages are kept, whatever groups have read.
+
+    Raises
+    ------
+    ValueError
+        If the name or the retention is out of its range.
+    RecordTypeError
+        If the type is another one.
+    """
+
+    name: str
+    type: builtins.type[Body]
+    retention: dt.timedelta = field(default=_WEEK, kw_only=True)
+    _document: Document | None = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.match(self.name) or len(self.name) > _LONGEST_NAME:
+            raise ValueError(f"topic {shown(self.name)}: allowed are 1 to {_LONGEST_NAME} of a-z, 0-9, -, not - first")
+        if not isinstance(self.retention, dt.timedelta) or self.retention < _MILLISECOND:
+            raise ValueError(f"retention is {shown(self.retention)}; it must be a timedelta of at least a millisecond")
+        if self.type is not bytes:
+            if not (isinstance(self.type, type) and issubclass(self.type, Record)):
+                raise RecordTypeError(f"{shown(self.type)} is no type of messages: a subclass of Record, or bytes")
+            object.__setattr__(self, "_document", Document(self.name, "body", self.type))
+
+    @property
+    def subject(self) -> str:
+        return self.name
+
+    def table(self, prefix: str) -> str:
+        most = _LONGEST_NAME - max(0, len(prefix) - _USUAL_PREFIX)
+        if len(self.name) > most:
+            raise ValueError(f"topic {self.name!r}: with the prefix {prefix!r}, a name has at most {most} characters")
+        return f"{prefix}{TOPIC_TABLES}{self.name.replace('-', '_')}"
+
+    def specification(self, prefix: str) -> TableSpecification:
+        """Return that of the topic's table."""
+        fields = [Field.string("key"), Field.bytes("body"), Field.string("headers"), Field.timestamp("published")]
+        options = {
+            "write-mode": "log",
+            "changelog.time-retained": f"{self.retention // _MILLISECOND} ms",
+        }
+        return TableSpecification(self.table(prefix), fields, options=options)
+
+    def encoded(self, body: Body) -> bytes:
+        """Return a body as it is stored.
+
+        Raises
+        ------
+        RecordTypeError, DocumentError
+            If it is not of the topic's type.
+        """
+        if not isinstance(body, self.type):
+            raise RecordTypeError(f"{shown(body)} is not a {self.type.__name__}, as the topic {self.name!r} has them")
+        return cast("bytes", body) if self._document is None else self._document.encode(body).encode()
+
+    def message(self, id: str, change: Change) -> Message[Body]:
+        row = change.row
+        key, stored, headers = row["key"], row["body"], row["headers"]
+        try:
+            assert isinstance(stored, bytes)
+            body = stored if self._document is None else self._document.decode(stored.decode())
+        except (ValueError, TypeError, RecursionError) as error:
+            reason = f"message {id} does not fit: {error}"
+            raise RecordShapeError(f"topic {self.name}", (id,), "body", reason) from None
+        return Message(self.name, id, cast("str | None", key), body, _headers(headers), self.time(change))
+
+    def time(self, change: Change) -> dt.datetime:
+        return cast("dt.datetime", change.row["published"])
+
+    def stored(self, change: Change) -> tuple[str | None, bytes, dict[str, str] | None]:
+        row = change.row
+        return cast("str | None", row["key"]), cast("bytes", row["body"]), _headers(row["headers"]) or None
+
+    def body(self, stored: bytes) -> object:
+        if self._document is None:
+            return stored
+        try:
+            found: object = self._document.decode(stored.decode())
+        except (ValueError, TypeError, RecursionError):
+            return stored
+        return found
+
+
+@dataclass(frozen=True)
+class Feed(Source[Change]):
+    """The change feed of any table, which groups read as a topic; the bodies of its messages are `Change`s.
+
+    Parameters
+    ----------
+    name : str
+        The table's whole name.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        check_name(self.subject, "feed")
+
+    @property
+    def subject(self) -> str:
+        return f"feed/{self.name}"
+
+    def table(self, prefix: str) -> str:
+        return self.name
+
+    def message(self, id: str, change: Change) -> Message[Change]:
+        return Message(self.name, id, None, change, {}, self.time(change))
+
+    def time(self, change: Change) -> dt.datetime:
+        assert change.timestamp is not None
+        return change.timestamp
+
+    def stored(self, change: Change) -> tuple[str | None, bytes, dict[str, str] | None]:
+        row = {name: _plain(value) for name, value in change.row.items()}
+        document = {
+            "kind": str(change.kind),
+            "row": row,
+            "version": change.version,
+            "timestamp": _plain(change.timestamp),
+        }
+        return None, msgspec.msgpack.encode(document), None
+
+    def body(self, stored: bytes) -> Change:
+        document = msgspec.msgpack.decode(stored)
+        row = {name: _value(value) for name, value in document["row"].items()}
+        at = cast("dt.datetime", _value(document["timestamp"]))
+        return Change(RowKind(document["kind"]), row, version=document["version"], timestamp=at)
+
+
+_OF_TEXT = {"Decimal": Decimal, "datetime": dt.datetime.fromisoformat, "date": dt.date.fromisoformat}
+
+
+def _plain(value: Value) -> object:
+    """Return a value of a row as MessagePack has it: others as a list of their type and a text."""
+    return value if value is None or isinstance(value, bool | int | float | str | bytes) else _typed(value)
+
+
+def _typed(value: object) -> list[str]:
+    if isinstance(value, Decimal):
+        return ["Decimal", str(value)]
+    assert isinstance(value, dt.date)
+    return ["datetime" if isinstance(value, dt.datetime) else "date", value.isoformat()]
+
+
+def _value(plain: object) -> Value:
+    if isinstance(plain, list):
+        kind, text = plain
+        return cast("Value", _OF_TEXT[kind](text))
+    return cast("Value", plain)
+
+
+def _headers(stored: Value) -> dict[str, str]:
+    return {} if stored is None else cast("dict[str, str]", msgspec.json.decode(cast("str", stored)))
+
+
+def publish(
+    context: Context, topic: Topic[Body], body: Body, key: str | None, headers: Mapping[str, str] | None
+) -> None:
+    """Insert a message into a topic's log.
+
+    Raises
+    ------
+    NotFoundError
+        If there is no such topic; the transaction goes on.
+    RecordTypeError, DocumentError
+        If the body is not of the topic's type, or the headers are not texts.
+    FieldSizeLimitError
+        If the body has more than 1 MiB.
+    ValueError
+        If the name of a header begins with "structable-".
+    """
+    for name in headers or ():
+        if isinstance(name, str) and name.startswith(_RESERVED):
+            raise ValueError(f"header {name!r}: names that begin with {_RESERVED!r} are structable's")
+    insert(context, topic, key, topic.encoded(body), headers)
+
+
+def insert(
+    context: Context, topic: Topic[Body], key: str | None, body: bytes, headers: Mapping[str, str] | None
+) -> None:
+    """Insert a message whose body is encoded."""
+    name = topic.table(context.prefix)
+    if len(body) > MAX_BODY_SIZE:
+        raise FieldSizeLimitError(name, "body", len(body), MAX_BODY_SIZE)
+    text = Document(name, "headers", dict[str, str]).encode(dict(headers)) if headers else None
+    row = {"key": key, "body": body, "headers": text, "published": context.now()}
+    try:
+        context.tx.table(name).insert(row)
+    except TableNotFoundError:
+        raise NotFoundError(name, (topic.name,)) from None

@@ -1,0 +1,86 @@
+"""The tables of messaging: the groups of each topic, the beats of their members, and messages that were given up."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+from structable.datasets.records import Int, Json, Record, RecordTable
+
+__all__ = ["DEAD_LETTERS", "GROUP_BEATS", "SUBSCRIPTIONS", "TABLES", "DeadLetterRow", "GroupBeat", "Subscription"]
+
+
+class Subscription(Record):
+    """A group of a topic: its position in the feed, its active member, and what it failed at.
+
+    Parameters
+    ----------
+    topic, group : str
+        The key; the topic of a group over the feed of a table is "feed/" and the table's name.
+    position : str
+        The text of a `FeedPosition`: everything before it was handled, and of the commit at it what `number` says.
+    number : int or None
+        The number of the last change handled of the commit at the position; None if it was handled whole.
+    isolate : str or None
+        The id of the last message of a batch that failed: until it is passed, messages are handled one at a time.
+    start : str
+        Where the group began, "first" or "end".
+    max_attempts : int
+        How often a message may fail until it is given up; of the member that took over last.
+    owner : str or None
+        The active member; None if it has left.
+    epoch : int
+        Grows with each takeover: what a former member writes is refused.
+    attempts : int
+        How often the message at the position has failed.
+    retry_at : datetime or None
+        The earliest time of the next attempt.
+    error : str or None
+        The last error at the position.
+    created : datetime
+        When the group was first seen.
+    """
+
+    topic: str
+    group: str
+    position: str
+    number: Annotated[int, Int] | None = None
+    isolate: str | None = None
+    start: str
+    max_attempts: Annotated[int, Int]
+    owner: str | None = None
+    epoch: int = 0
+    attempts: Annotated[int, Int] = 0
+    retry_at: dt.datetime | None = None
+    error: str | None = None
+    created: dt.datetime
+
+
+class GroupBeat(Record):
+    """How often the members of a group said that they are alive: a row of its own, which handling does not write."""
+
+    topic: str
+    group: str
+    beat: int
+
+
+class DeadLetterRow(Record):
+    """A message that a group has given up, as it is stored."""
+
+    topic: str
+    group: str
+    version: int
+    number: Annotated[int, Int]
+    key: str | None = None
+    body: bytes
+    headers: Annotated[dict[str, str], Json] | None = None
+    attempts: Annotated[int, Int]
+    error: str | None = None
+    died: dt.datetime
+
+
+SUBSCRIPTIONS = RecordTable(Subscription, "subscriptions", key=("topic", "group"))
+GROUP_BEATS = RecordTable(GroupBeat, "group_beats", key=("topic", "group"))
+DEAD_LETTERS = RecordTable(DeadLetterRow, "dead_letters", key=("topic", "group", "version", "number"))
+
+TABLES = (SUBSCRIPTIONS, GROUP_BEATS, DEAD_LETTERS)

@@ -1,0 +1,571 @@
+"""Topics and groups: what is published is handled once, by one member at a time, and what fails is isolated."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from structable.datasets import (
+    Consumer,
+    Feed,
+    JobState,
+    LeaseLostError,
+    Message,
+    MessagesLostError,
+    NotFoundError,
+    Record,
+    RecordShapeError,
+    RecordTypeError,
+    Session,
+    SystemData,
+    Topic,
+)
+from structable.spi import (
+    Field,
+    FieldSizeLimitError,
+    RowKind,
+    Storage,
+    TableSpecification,
+    TransactionConflictError,
+    UnsupportedOperationError,
+)
+from tests.datasets.conftest import Begin
+from tests.datasets.support.clock import Clock
+from tests.datasets.support.ticks import Ticks
+
+
+class Event(Record):
+    what: str
+    number: int = 0
+
+
+EVENTS = Topic("events", Event)
+RAW = Topic("events", bytes)
+TTL = 1000
+"""So long that no beat of the thread comes in a test; time passes on the test's clock."""
+
+
+@pytest.fixture
+def events(shared_store: Storage, system: SystemData, clock: Clock, ticks: Ticks) -> Iterator[SystemData]:
+    """Return the datasets with both clocks the test's, and a topic."""
+    with SystemData.open(shared_store, clock=clock, monotonic=ticks) as events:
+        events.topics.create(EVENTS)
+        yield events
+
+
+def publish(system: SystemData, *texts: str, **options: object) -> None:
+    """Publish messages in one transaction."""
+    system.run(lambda s: [s.publish(EVENTS, Event(what=text), **options) for text in texts])  # type: ignore[arg-type,func-returns-value]
+
+
+def joined(system: SystemData, group: str = "g", **options: object) -> Consumer[Event]:
+    return system.consumer(EVENTS, group=group, **{"ttl": TTL, **options})  # type: ignore[arg-type]
+
+
+def whats(messages: Sequence[Message[Event]]) -> list[str]:
+    return [message.body.what for message in messages]
+
+
+def noted(system: SystemData) -> str | None:
+    return system.run(lambda s: s.external_positions.get("t", "s"))
+
+
+def note(s: Session, messages: Sequence[Message[Event]]) -> None:
+    """Keep all that was ever handled, as one text."""
+    before = s.external_positions.get("t", "s") or ""
+    s.external_positions.put("t", "s", before + "".join(whats(messages)))
+
+
+def refuse(s: Session, messages: Sequence[Message[Event]]) -> None:
+    note(s, messages)
+    raise ValueError("broken")
+
+
+def handled(consumer: Consumer[Event], limit: int = 100) -> list[str]:
+    """Return what is handled now, without waiting."""
+    found: list[str] = []
+
+    def keep(s: Session, messages: Sequence[Message[Event]]) -> None:
+        found[:] = whats(messages)
+
+    count = consumer.process(keep, limit, wait=0)
+    assert count == len(found)
+    return found
+
+
+class TestPublish:
+    def test_message_is_there_if_the_transaction_commits(self, events: SystemData, begin: Begin, clock: Clock) -> None:
+        with begin() as s:
+            s.publish(EVENTS, Event(what="rolled back"))
+            s.tx.rollback()
+        with begin() as s:
+            s.publish(EVENTS, Event(what="a", number=1), key="k", headers={"h": "ü"})
+            s.publish(EVENTS, Event(what="b"))
+        with joined(events) as consumer:
+            one, two = consumer.poll(wait=0).messages
+        assert (one.topic, one.key, one.body, one.headers) == ("events", "k", Event(what="a", number=1), {"h": "ü"})
+        assert (two.key, two.body, two.headers, two.published) == (None, Event(what="b"), {}, clock.time)
+        assert one.id.split(".")[0] == two.id.split(".")[0]
+        assert [one.id.split(".")[1], two.id.split(".")[1]] == ["0", "1"]
+
+    def test_publishers_do_not_conflict(self, events: SystemData, begin: Begin) -> None:
+        with begin() as s:
+            s.publish(EVENTS, Event(what="a"))
+            publish(events, "b")
+        with joined(events) as consumer:
+            assert handled(consumer) == ["b", "a"]
+
+    def test_what_is_refused(self, events: SystemData, begin: Begin) -> None:
+        """The transaction goes on."""
+        with begin() as s:
+            with pytest.raises(NotFoundError, match="absent"):
+                s.publish(Topic("absent", bytes), b"x")
+            with pytest.raises(RecordTypeError, match="Event"):
+                s.publish(EVENTS, {"what": "a"})  # type: ignore[misc] # a dict is no Event
+            with pytest.raises(FieldSizeLimitError) as caught:
+                s.publish(RAW, b"x" * (2**20 + 1))
+            assert (caught.value.field, caught.value.limit) == ("body", 2**20)
+            with pytest.raises(ValueError, match="structable-"):
+                s.publish(RAW, b"", headers={"structable-redriven": "g"})
+            s.publish(RAW, b"x" * 2**20)
+        assert events.topics.status(RAW).groups == []
+        with events.consumer(RAW, group="g") as consumer:
+            assert [len(message.body) for message in consumer.poll(wait=0).messages] == [2**20]
+
+    @pytest.mark.parametrize("name", ["", "-a", "A", "a_b", "a" * 38, "ä"])
+    def test_names_of_topics(self, name: str) -> None:
+        with pytest.raises(ValueError, match="topic"):
+            Topic(name, bytes)
+
+    def test_longer_prefixes_leave_shorter_names(self, shared_store: Storage) -> None:
+        system = SystemData(shared_store, prefix="longer_")
+        with pytest.raises(ValueError, match="at most 34"):
+            system.topics.create(Topic("a" * 35, bytes))
+
+    @pytest.mark.parametrize("kind", [str, dict, int | None])
+    def test_types_of_topics(self, kind: type) -> None:
+        with pytest.raises(RecordTypeError, match="Record, or bytes"):
+            Topic("a", kind)
+
+    @pytest.mark.parametrize("retention", [dt.timedelta(0), 7])
+    def test_retention(self, retention: dt.timedelta) -> None:
+        with pytest.raises(ValueError, match="retention"):
+            Topic("a", bytes, retention=retention)
+
+
+class TestHandling:
+    def test_effects_and_position_commit_together(self, events: SystemData) -> None:
+        publish(events, *"abc")
+        with joined(events) as consumer:
+            assert consumer.process(note, limit=2, wait=0) == 2
+            assert consumer.process(note, limit=2, wait=0) == 1
+            assert consumer.process(note, wait=0) == 0
+        assert noted(events) == "abc"
+
+    def test_uncommitted_batches_come_again(self, events: SystemData, begin: Begin) -> None:
+        publish(events, *"ab")
+        with joined(events) as consumer:
+            assert whats(consumer.poll(1, wait=0).messages) == ["a"]
+            batch = consumer.poll(1, wait=0)
+            assert whats(batch.messages) == ["a"]
+            batch.commit()
+            with pytest.raises(LeaseLostError):
+                batch.commit()
+            batch = consumer.poll(wait=0)
+            with begin() as s:
+                note(s, batch.messages)
+                batch.commit(s.tx)
+                s.tx.rollback()
+            batch = consumer.poll(wait=0)
+            assert whats(batch.messages) == ["b"]
+            with begin() as s:
+                note(s, batch.messages)
+                batch.commit(s.tx)
+            assert not consumer.poll(wait=0)
+        assert noted(events) == "b"
+
+    def test_each_group_has_every_message_from_its_start_on(self, events: SystemData) -> None:
+        publish(events, "a")
+        with joined(events, "first") as first, joined(events, "end", start="end") as end:
+            publish(events, "b")
+            assert (handled(first), handled(end)) == (["a", "b"], ["b"])
+        with joined(events, "first", start="end") as again:
+            publish(events, "c")
+            assert handled(again) == ["c"]
+
+    def test_arguments_out_of_their_range(self, events: SystemData) -> None:
+        wrong = [{"group": ""}, {"start": "now"}, {"max_attempts": 0}, {"on_lost": "ignore"}, {"ttl": 0}, {"ttl": 1.5}]
+        for arguments in wrong:
+            with pytest.raises(ValueError, match=f"{next(iter(arguments))}.* must"):
+                joined(events, **arguments)  # type: ignore[arg-type]
+
+    def test_limits_and_waits_out_of_their_range(self, events: SystemData) -> None:
+        with joined(events) as consumer:
+            for limit, wait in ((0, 0), (True, 0), (1, -1), (1, float("inf"))):
+                with pytest.raises(ValueError, match="must be"):
+                    consumer.poll(limit, wait)
+
+    def test_waiting_member_is_woken(self, events: SystemData) -> None:
+        with joined(events) as consumer:
+            assert not consumer.poll(wait=0.2)
+            publish(events, "a")
+            assert whats(consumer.poll(wait=30).messages) == ["a"]
+
+    def test_deleted_topic(self, events: SystemData) -> None:
+        with pytest.raises(NotFoundError):
+            events.consumer(Topic("absent", bytes), group="g")
+        publish(events, "a")
+        with joined(events) as consumer:
+            assert handled(consumer) == ["a"]
+            events.topics.delete(EVENTS)
+            with pytest.raises(NotFoundError):
+                consumer.poll(wait=0)
+        events.topics.delete(EVENTS)
+        events.topics.create(EVENTS)
+        assert events.topics.status(EVENTS).groups == []
+
+
+class TestMembers:
+    def test_others_stand_by_until_the_active_one_leaves(self, events: SystemData) -> None:
+        publish(events, *"abc")
+        with joined(events) as one, joined(events) as two:
+            assert (handled(one, 1), handled(two, 1)) == (["a"], [])
+            one.close()
+            one.close()
+            assert handled(two, 1) == ["b"]
+
+    @pytest.mark.parametrize("act", ["process", "commit", "retry"])
+    def test_deposed_member_commits_nothing(self, events: SystemData, ticks: Ticks, clock: Clock, act: str) -> None:
+        publish(events, *"ab")
+        with joined(events) as one, joined(events) as two:
+            batch = one.poll(1, wait=0)
+            assert handled(two) == []
+            ticks.tick(TTL - 1)
+            assert handled(two) == []
+            ticks.tick(1)
+            assert handled(two) == []  # delayed: the message may have killed the member
+            clock.tick(1)
+            assert handled(two, 1) == ["a"]
+            acts = {"process": lambda: one.process(note, wait=0), "commit": batch.commit}
+            with pytest.raises(LeaseLostError, match="group 'g' of 'events'"):
+                acts.get(act, lambda: batch.retry("x"))()
+            assert noted(events) is None
+            assert handled(two) == ["b"]
+            if act == "process":
+                assert handled(one) == []  # stands by
+
+    def test_takeover_while_a_handler_runs(self, events: SystemData, ticks: Ticks, clock: Clock) -> None:
+        publish(events, "a")
+
+        def slow(s: Session, messages: Sequence[Message[Event]]) -> None:
+            note(s, messages)
+            assert handled(two) == []
+            ticks.tick(TTL)
+            assert handled(two) == []
+            clock.tick(1)
+            assert handled(two) == ["a"]
+
+        with joined(events) as one, joined(events) as two, pytest.raises(LeaseLostError):
+            one.process(slow, wait=0)
+        assert noted(events) is None
+
+    def test_beat_does_not_conflict_with_a_handler_and_prevents_a_takeover(
+        self, events: SystemData, ticks: Ticks
+    ) -> None:
+        publish(events, "a")
+
+        def slow(s: Session, messages: Sequence[Message[Event]]) -> None:
+            note(s, messages)
+            assert handled(two) == []
+            one._group._beat()
+            ticks.tick(TTL)
+            assert handled(two) == []
+
+        with joined(events) as one, joined(events) as two:
+            assert one.process(slow, wait=0) == 1
+        assert noted(events) == "a"
+
+
+class TestFailure:
+    def test_failed_messages_come_again_alone_and_delayed(self, events: SystemData, clock: Clock) -> None:
+        publish(events, *"abcd")
+        with joined(events) as consumer:
+            with pytest.raises(ValueError, match="broken"):
+                consumer.process(refuse, limit=3, wait=0)
+            assert noted(events) is None
+            (group,) = events.topics.status(EVENTS).groups
+            assert (group.group, group.lag, group.attempts, group.error) == ("g", 4, 1, "ValueError: broken")
+            clock.tick(1.999)
+            assert handled(consumer) == []
+            clock.tick(0.001)
+            assert [handled(consumer) for _ in range(4)] == [["a"], ["b"], ["c"], ["d"]]
+
+    def test_poisonous_message_goes_to_the_dead_letters(self, events: SystemData, clock: Clock) -> None:
+        publish(events, *"abc", key="k")
+
+        def handle(s: Session, messages: Sequence[Message[Event]]) -> None:
+            if "b" in whats(messages):
+                raise SystemExit("of b")
+            note(s, messages)
+
+        with joined(events, max_attempts=3) as consumer, joined(events, "other") as other:
+            for _ in range(7):
+                with contextlib.suppress(SystemExit):
+                    consumer.process(handle, wait=0)
+                clock.tick(300)
+            assert noted(events) == "ac"
+            (dead,) = events.topics.dead(EVENTS, "g")
+            assert (dead.key, dead.body, dead.attempts, dead.error) == ("k", Event(what="b"), 3, "SystemExit: of b")
+            assert (events.topics.dead(EVENTS, "other"), handled(other)) == ([], ["a", "b", "c"])
+
+            with pytest.raises(NotFoundError):
+                events.topics.redrive(EVENTS, "g", ["1.1"])
+            with pytest.raises(ValueError, match="VERSION"):
+                events.topics.redrive(EVENTS, "g", ["x"])
+            assert events.topics.redrive(EVENTS, "g", [dead.id]) == 1
+            publish(events, "d")
+            assert events.topics.dead(EVENTS, "g") == []
+            batch = consumer.poll(wait=0)
+            assert whats(batch.messages) == ["b", "d"]
+            assert [message.headers for message in batch.messages] == [{"structable-redriven": "g"}, {}]
+            assert batch.messages[0].key == "k"
+            assert handled(other) == ["d"]
+
+    def test_retry_gives_a_batch_back(self, events: SystemData, clock: Clock) -> None:
+        publish(events, *"ab")
+        with joined(events, max_attempts=2) as consumer:
+            consumer.poll(wait=0).retry("later")
+            clock.tick(2)
+            batch = consumer.poll(wait=0)
+            assert whats(batch.messages) == ["a"]
+            batch.retry("never")
+            assert [(dead.body, dead.error) for dead in events.topics.dead(EVENTS, "g")] == [(Event(what="a"), "never")]
+            assert handled(consumer) == ["b"]
+        assert events.topics.purge(EVENTS, "g") == 1
+        assert events.topics.dead(EVENTS, "g") == []
+
+    def test_death_of_a_member_counts_only_for_a_message_that_was_out_alone(
+        self, events: SystemData, ticks: Ticks, clock: Clock
+    ) -> None:
+        publish(events, *"ab")
+
+        def dies(limit: int = 100) -> list[str]:
+            """Return what a member has out that then dies."""
+            consumer = joined(events, max_attempts=2)
+            consumer.poll(wait=0)
+            ticks.tick(TTL)
+            consumer.poll(wait=0)
+            clock.tick(300)
+            batch = consumer.poll(limit, wait=0)
+            consumer.stop_beating()
+            return whats(batch.messages)
+
+        assert [dies(), dies()] == [["a", "b"], ["a"]]
+        (group,) = events.topics.status(EVENTS).groups
+        assert group.attempts == 1
+        assert [dies(), dies()] == [["a"], ["b"]]
+        (dead,) = events.topics.dead(EVENTS, "g")
+        assert (dead.body, dead.attempts) == (Event(what="a"), 2)
+        assert str(dead.error).endswith("stopped")
+
+    def test_leaving_with_a_message_out_is_no_attempt(self, events: SystemData, clock: Clock) -> None:
+        publish(events, *"ab")
+        with joined(events) as consumer:
+            consumer.poll(wait=0).retry("x")
+            clock.tick(2)
+            assert whats(consumer.poll(wait=0).messages) == ["a"]
+        assert [group.attempts for group in events.topics.status(EVENTS).groups] == [1]
+
+    def test_message_of_another_shape_is_poisonous(self, events: SystemData, clock: Clock) -> None:
+        publish(events, "a")
+        events.run(lambda s: s.publish(RAW, b'{"what": 1}'))
+        publish(events, "b")
+        with joined(events, max_attempts=2) as consumer:
+            assert handled(consumer) == ["a"]
+            for _ in range(2):
+                with pytest.raises(RecordShapeError, match="what"):
+                    consumer.process(note, wait=0)
+                clock.tick(2)
+            assert handled(consumer) == ["b"]
+        (dead,) = events.topics.dead(EVENTS, "g")
+        assert (dead.body, dead.attempts) == (b'{"what": 1}', 2)
+
+
+class TestSeek:
+    def test_places(self, events: SystemData) -> None:
+        publish(events, *"ab")
+        publish(events, "c")
+        with joined(events) as consumer:
+            ids = [message.id for message in consumer.poll(wait=0).messages]
+            assert handled(consumer) == ["a", "b", "c"]
+
+            def seek(place: str | dt.datetime) -> list[str]:
+                events.topics.seek(EVENTS, "g", place)
+                return handled(consumer)
+
+            assert [seek(place) for place in ("first", "end", *ids)] == [
+                ["a", "b", "c"],
+                [],
+                ["b", "c"],
+                ["c"],
+                [],
+            ]
+            assert seek(dt.datetime(2000, 1, 1, tzinfo=dt.UTC)) == ["a", "b", "c"]
+            assert seek(dt.datetime(2200, 1, 1, tzinfo=dt.UTC)) == []
+            for place in ("x", "1", dt.datetime(2000, 1, 1)):
+                with pytest.raises(ValueError, match=r"must be|VERSION"):
+                    seek(place)
+            with pytest.raises(NotFoundError):
+                events.topics.seek(EVENTS, "absent", "first")
+            with pytest.raises(MessagesLostError):
+                seek(f"{10**18}.0")
+
+    def test_batch_from_before_is_not_committed(self, events: SystemData, clock: Clock) -> None:
+        publish(events, *"ab")
+        with joined(events) as consumer:
+            assert handled(consumer, 1) == ["a"]
+            batch = consumer.poll(wait=0)
+            batch.retry("x")
+            events.topics.seek(EVENTS, "g", "first")
+            with pytest.raises(LeaseLostError):
+                batch.commit()
+            assert handled(consumer) == ["a", "b"]
+
+    def test_seek_while_a_handler_runs(self, events: SystemData) -> None:
+        publish(events, *"ab")
+        seen: list[list[str]] = []
+
+        def handle(s: Session, messages: Sequence[Message[Event]]) -> None:
+            seen.append(whats(messages))
+            note(s, messages)
+            if len(seen) == 1:
+                events.topics.seek(EVENTS, "g", "end")
+
+        with joined(events) as consumer:
+            assert handled(consumer, 1) == ["a"]
+            assert consumer.process(handle, wait=0) == 0
+        assert (seen, noted(events)) == ([["b"]], None)
+
+
+class TestRetention:
+    def test_lost_messages_are_an_error_once(self, events: SystemData, shared_store: Storage) -> None:
+        publish(events, *"ab")
+        with joined(events) as consumer, joined(events, "skips", on_lost="skip") as skips:
+            assert (handled(consumer, 1), handled(skips, 1)) == (["a"], ["a"])
+        feed = shared_store.changes("sys_topic_events")
+        feed.expire(feed.latest())
+        publish(events, "c")
+        with joined(events) as consumer, joined(events, "skips", on_lost="skip") as skips:
+            (group, _) = events.topics.status(EVENTS).groups
+            assert group.lag == 1
+            with pytest.raises(MessagesLostError) as caught:
+                consumer.poll(wait=0)
+            assert caught.value.earliest == feed.earliest()
+            assert (handled(consumer), handled(skips)) == (["c"], ["c"])
+
+    def test_idle_topic_loses_nothing(self, events: SystemData, shared_store: Storage, clock: Clock) -> None:
+        publish(events, "a")
+        with joined(events) as consumer:
+            assert handled(consumer) == ["a"]
+            events.topics.create(Topic("other", bytes))
+            events.run(lambda s: s.publish(Topic("other", bytes), b""))
+            feed = shared_store.changes("sys_topic_events")
+            latest = feed.latest()
+            clock.tick(dt.timedelta(days=0.7).total_seconds())
+            assert handled(consumer) == []
+            assert feed.expire(latest) == latest
+            publish(events, "b")
+            assert handled(consumer) == ["b"]
+
+    def test_another_retention_changes_the_topic(self, events: SystemData, shared_store: Storage) -> None:
+        publish(events, "a")
+        events.topics.create(Topic("events", Event, retention=dt.timedelta(hours=1)))
+        options = shared_store.admin.get_specification("sys_topic_events").table_options
+        assert options.time_retained == 3600
+        with joined(events) as consumer:
+            assert handled(consumer) == ["a"]
+
+    def test_feed_that_began_anew(self, events: SystemData, shared_store: Storage) -> None:
+        publish(events, "a")
+        with joined(events) as consumer:
+            shared_store.changes("sys_topic_events").restart()
+            publish(events, "b")
+            with pytest.raises(MessagesLostError):
+                consumer.process(note, wait=0)
+            assert handled(consumer) == ["b"]
+
+
+class TestFeeds:
+    @pytest.fixture(params=["lookup", "full-compaction", "input"])
+    def table(self, request: pytest.FixtureRequest, shared_store: Storage, events: SystemData) -> Iterator[str]:
+        options = {"changelog-producer": request.param}
+        if request.param == "full-compaction":
+            options["changelog-producer.compaction-interval"] = "1 ms"
+        fields = [Field.long("id"), Field.string("state"), Field.decimal("cost", 10, 2), Field.date("day")]
+        shared_store.admin.create(TableSpecification("feed_of", fields, primary_key=["id"], options=options))
+        yield request.param
+        shared_store.admin.drop("feed_of")
+
+    def test_groups_read_the_changes_of_any_table(
+        self, events: SystemData, shared_store: Storage, table: str, clock: Clock
+    ) -> None:
+        rows = shared_store.table("feed_of")
+        with events.consumer(Feed("feed_of"), group="g", max_attempts=2, ttl=TTL) as consumer:
+            rows.upsert_many([{"id": 1, "state": "a", "day": dt.date(2026, 1, 1)}, {"id": 2, "state": "b"}])
+            shared_store.changes("feed_of").latest()  # a mark, under full-compaction
+            batch = consumer.poll(1, wait=0)
+            whole = table != "input"
+            assert len(batch.messages) == (2 if whole else 1)
+            again = consumer.poll(1, wait=0)
+            assert [message.id for message in again.messages] == [message.id for message in batch.messages]
+            one = batch.messages[0]
+            assert (one.topic, one.key, one.headers, one.body.row["id"]) == ("feed_of", None, {}, 1)
+            assert one.body.kind is (RowKind.INSERT if whole else RowKind.UPDATE_AFTER)
+            batch.retry("x")
+            clock.tick(2)
+            consumer.poll(wait=0).retry("y")
+            dead = events.topics.dead(Feed("feed_of"), "g")
+            assert dead[0].body.row == dict(one.body.row)  # type: ignore[attr-defined]
+            assert len(dead) == len(batch.messages)
+            with pytest.raises(UnsupportedOperationError, match="anew"):
+                events.topics.redrive(Feed("feed_of"), "g")
+            assert events.topics.purge(Feed("feed_of"), "g") == len(dead)
+            rest = consumer.poll(wait=0)
+            assert len(rest.messages) == 2 - len(dead)
+            (group,) = events.topics.status(Feed("feed_of")).groups
+            assert (group.group, group.lag) == ("g", 2 - len(dead))
+
+    def test_table_without_a_feed(self, events: SystemData) -> None:
+        with pytest.raises(UnsupportedOperationError):
+            events.consumer(Feed("sys_leases"), group="g")
+        with pytest.raises(NotFoundError):
+            events.consumer(Feed("absent"), group="g")
+
+
+def test_forwarded_messages_become_jobs_exactly_once(events: SystemData) -> None:
+    publish(events, *"ab", key="k")
+    assert events.forward(EVENTS, "g", "q") == 2
+    assert events.forward(EVENTS, "g", "q") == 0
+    jobs = events.run(lambda s: s.jobs.page("q", JobState.READY)).items
+    found = sorted(jobs, key=lambda job: job.id)
+    bodies: list[object] = [job.args["body"] for job in found]  # type: ignore[index]
+    assert sorted(map(repr, bodies)) == ["{'number': 0, 'what': 'a'}", "{'number': 0, 'what': 'b'}"]
+    assert {job.args["key"] for job in found} == {"k"}  # type: ignore[index]
+
+
+def test_conflicting_handler_is_run_again(events: SystemData) -> None:
+    publish(events, "a")
+    runs: list[int] = []
+
+    def handle(s: Session, messages: Sequence[Message[Event]]) -> None:
+        note(s, messages)
+        runs.append(1)
+        if len(runs) == 1:
+            raise TransactionConflictError("once")
+
+    with joined(events) as consumer:
+        assert consumer.process(handle, wait=0) == 1
+    assert (len(runs), noted(events)) == (2, "a")
