@@ -73,7 +73,8 @@ def _delays(url: str, scale: Scale) -> list[list[float]]:
                 ours.send(number)
                 assert listener.wait(_LONGEST)
                 woken = time.monotonic()
-                return max(0.0, woken - ours.recv()) * 1e6
+                committed: float = ours.recv()
+                return max(0.0, woken - committed) * 1e6
 
             samples = max(scale.samples // 100, 10)
             delay(-1)
