@@ -26,9 +26,9 @@ from structable.spi import (
 )
 from structable.spi.arrow import rows_to_batches
 
+from .support.binaries import find_binaries
 from .support.fixtures import StartServer
 from .support.proxy import Cut, Proxy, statement
-from .support.binaries import find_binaries
 from .support.server import Server
 from .support.shared import Schema
 
