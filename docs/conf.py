@@ -10,10 +10,10 @@ from importlib import import_module
 from importlib.metadata import version as installed_version
 from typing import TYPE_CHECKING
 
+from pygments.lexers.special import TextLexer
+
 if TYPE_CHECKING:
-    from docutils.nodes import Element, TextElement
     from sphinx.application import Sphinx
-    from sphinx.environment import BuildEnvironment
 
 PACKAGES = [
     "structable.spi",
@@ -48,33 +48,21 @@ autodoc_typehints_format = "short"
 napoleon_google_docstring = False
 napoleon_use_ivar = True
 
-_PUBLIC: dict[str, str] = {}
-"""Full names of exports in the modules that define them, and in their public packages."""
-
 
 def setup(app: Sphinx) -> None:
-    """Import the public packages, and connect the two hooks below."""
+    """Show autodoc the names that a package imports on first use, and read its docstrings by the hook below."""
     for name in PACKAGES:
         package = import_module(name)
         for export in package.__all__:
-            found = getattr(package, export)
-            vars(package).setdefault(export, found)  # autodoc does not see what is imported on first use
-            module = getattr(found, "__module__", None)
-            if module is not None:
-                _PUBLIC.setdefault(f"{module}.{export}", f"{name}.{export}")
+            vars(package).setdefault(export, getattr(package, export))
+    app.add_lexer("mermaid", TextLexer)  # shown as text
     app.connect("autodoc-process-docstring", markdown_backticks)
-    app.connect("missing-reference", public_name)
 
 
 def markdown_backticks(app: Sphinx, what: str, name: str, found: object, options: object, lines: list[str]) -> None:
     """Let a letter follow a name in backticks, as in the plural of a class, which reStructuredText does not take."""
-    lines[:] = [re.sub(r"(?<!`)(`[^`]+`)(?=\w)", r"\1\\ ", line) for line in lines]
+    lines[:] = [re.sub(r"(`[^`]+`)(\w?)", _apart, line) for line in lines]
 
 
-def public_name(app: Sphinx, env: BuildEnvironment, node: Element, content: TextElement) -> Element | None:
-    """Resolve the name of a class in the module that defines it, as annotations have it, to its public name."""
-    public = _PUBLIC.get(node.get("reftarget", ""))
-    if public is None or node.get("refdomain") != "py":
-        return None
-    domain = env.get_domain("py")
-    return domain.resolve_xref(env, node["refdoc"], app.builder, node["reftype"], public, node, content)
+def _apart(found: re.Match[str]) -> str:
+    return rf"{found[1]}\ {found[2]}" if found[2] else found[1]

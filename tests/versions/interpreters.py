@@ -19,7 +19,7 @@ _PINS = ROOT / "constraints.txt"
 
 
 def interpreter(version: str) -> Path:
-    """Return the program of a version of the artifact `org.bytedeco:cpython`, such as 3.13.2-1.5.12."""
+    """Return the program of a version of the artifact `org.bytedeco:cpython`, such as 3.13.5-1.5.12."""
     pins = hashlib.sha256(_PINS.read_bytes()).hexdigest()[:12]
     folder = filled_once(cache() / f"python-{version}-{pins}", lambda unfinished: _fill(unfinished, version))
     return _program(folder)

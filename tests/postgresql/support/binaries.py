@@ -1,6 +1,6 @@
 """PostgreSQL's server binaries on this machine: the newest installed ones, or those of a version that Maven fetches.
 
-STRUCTABLE_TEST_POSTGRESQL_VERSION=14.20.0 names a version of the artifact.
+STRUCTABLE_TEST_POSTGRESQL_VERSION=14.24.0 names a version of the artifact.
 """
 
 from __future__ import annotations
