@@ -52,6 +52,7 @@ NO_CHANGES: dict[str, Callable[[], Any]] = {
     "a wrong value in a retract": lambda: [("-U", {"id": 9, "n": "1"})],
 }
 
+
 class RowKindRules(MergeCase):
     """Rows that come with what happened to them."""
 
