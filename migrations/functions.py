@@ -13,7 +13,7 @@ from .errors import MigrationError
 __all__ = ["function_named", "object_named"]
 
 
-def object_named(name: str, folder: Path) -> object:
+def object_named(name: str, folder: Path) -> Any:  # noqa: ANN401 - whatever it is
     """Return what "module:name" names, of a module beside a folder of revisions before others of its name.
 
     Raises
@@ -22,8 +22,7 @@ def object_named(name: str, folder: Path) -> object:
         If there is none.
     """
     module, attribute = named_module(name, '"module:name"', str(folder.resolve().parent))
-    found: object = getattr(module, attribute)
-    return found
+    return getattr(module, attribute)
 
 
 # Any: what the function takes and returns is its operation's matter.
@@ -41,4 +40,4 @@ def function_named(name: str, folder: Path) -> Callable[..., Any]:
         raise MigrationError(f"the function {name!r} of a revision cannot be imported: {error}") from error
     if not callable(found):
         raise MigrationError(f"{name!r}, which a revision names as a function, is none")
-    return found
+    return found  # type: ignore[no-any-return]

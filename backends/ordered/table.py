@@ -154,7 +154,7 @@ class TypedOrderedTable(OrderedTable):
         self.records: list[NewRecord] = []
 
     def upsert(self, row: Mapping[str, Value]) -> None:
-        if self.binding.feeds_input or self.binding.keyless or not self.transaction.writable:
+        if not self.binding.merges_alone or not self.transaction.writable:
             StructuredTable.upsert(self, row)
         elif (pair := self.writer.upserted(self, row)) is not None:
             self.write_raw(*pair)

@@ -51,10 +51,13 @@ class BlindWriter(RowWriter):
         binding = table.binding
         assert binding.operands is not None, "the merges of the table commute"
         raw_key, operand = binding.operands.encode_added(row) or _operand(binding, row)
-        if raw_key in table.writes or raw_key in table.increments:
+        increments = table.increments
+        if raw_key in table.writes or raw_key in increments:
             pairs, _ = _merged_blindly(table, [(raw_key, operand)])
             return pairs[0] if pairs else None
-        table.note_steps({raw_key: (Operand(binding.raw_schema, operand),)})
+        if not increments:
+            table.snapshot.pin()
+        increments[raw_key] = (Operand(binding.raw_schema, operand),)
         return None
 
     def merged(self, table: TableOverlay, writes: RowWrites) -> Written:

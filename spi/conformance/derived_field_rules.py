@@ -39,7 +39,7 @@ class DerivedFieldRules(FieldRuleCase, WritingCase):
     def test_writes_that_name_the_source_compute_it(
         self, migrating: Storage, open_writing: OpenWriting, ready: bool
     ) -> None:
-        """Calls and jobs that name the source compute the field, others leave it; so do those of renamed fields."""
+        """Calls and jobs that name the source compute the field, others leave it; a renamed field follows its twin."""
         writing = open_writing(EVENTS, replace(NUMBER, ready=ready), replace(RENAMED, ready=ready))
         table = writing.table
         writing("upsert", {"id": 1, "body": FIVE, "remark": "x"})

@@ -97,6 +97,8 @@ class TableBinding:
         """Whether a merge of all fields needs no row before it."""
         self.has_type = self.keyless or self.merges or self.feeds_input
         """Whether the table is another one than a plain `OrderedTable`."""
+        self.merges_alone = self.merges and not self.feeds_input
+        """Whether an upsert is one merge, of which nothing else is kept."""
         self.bare = not schema.maintained and schema.feed is None
         """Whether a commit adds nothing to the rows that are written."""
         self.feed_beginning: tuple[int, int] | None = None
