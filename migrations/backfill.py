@@ -60,7 +60,7 @@ class Backfill:
         if self._scope.mapper is not None:
             for _ in self._scope.mapper(filler, waiting):
                 pass
-        elif self._scope.throttle.threads == 1:
+        elif min(self._scope.throttle.threads, len(waiting)) == 1:
             for number in waiting:
                 filler(number)
         else:

@@ -126,7 +126,7 @@ def up(
         bool, typer.Option("--dry-run", help="Show the plan, transform up to 1,000 rows of each table, and roll back.")
     ] = False,
     rows_per_second: Rate = None,
-    threads: Threads = 1,
+    threads: Threads = 2,
     max_conflicts: Conflicts = 100,
     folder: FolderPath = _FOLDER,
     form: Form = Format.TEXT,
@@ -149,7 +149,7 @@ def up(
 def resume(
     url: Url,
     rows_per_second: Rate = None,
-    threads: Threads = 1,
+    threads: Threads = 2,
     max_conflicts: Conflicts = 100,
     folder: FolderPath = _FOLDER,
     form: Form = Format.TEXT,
