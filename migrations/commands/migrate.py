@@ -95,7 +95,8 @@ def new(
             with _connected(url, create=False, read_only=True) as storage:
                 found = _found(storage, target, revisions)
             written = revisions.write(slug, script_of(slug, found)) if found else None
-    text = "nothing differs" if written is None else f"{written} is written; read it before it is run"
+    todo = "read it before it is run" if auto else "its operations are for you to write"
+    text = "nothing differs" if written is None else f"{written} is written; {todo}"
     _print(form, {"file": None if written is None else str(written)}, text)
 
 
@@ -131,9 +132,9 @@ def up(
     folder: FolderPath = _FOLDER,
     form: Form = Format.TEXT,
 ) -> None:
-    """Take the store to a revision. Ctrl-C pauses it."""
+    """Take the store to a revision, a new store too. Ctrl-C pauses it."""
     throttle = _throttle(rows_per_second, threads, max_conflicts)
-    with _answered(), _connected(url, create=False) as storage:
+    with _answered(), _connected(url, create=not dry_run) as storage:
         migrator = Migrator(storage, folder)
         if dry_run:
             planned, lines = migrator.plan(to), migrator.rehearse(to)

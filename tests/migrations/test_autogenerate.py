@@ -131,7 +131,7 @@ def test_what_is_derived_in_another_way_is_refused(store: Storage, scripts: Scri
     before = TableSpecification("t", fields, ["k"], rules=[Derived("n", "doc", JsonField(("n",), "long"), ready=True)])
     generated(store, [before], folder)
     other = before.evolve(rules=[Derived("n", "doc", JsonField(("m",), "long"), ready=True)])
-    with pytest.raises(RevisionError, match="'n' is .* and cannot become"):
+    with pytest.raises(RevisionError, match=r"'n' is .* and cannot become"):
         found(store, [other], folder)
     assert not found(store, [before.evolve(rules=[])], folder)
 

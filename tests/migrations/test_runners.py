@@ -241,7 +241,7 @@ def test_progress_is_told_where_a_field_is_missed(
         patch.setattr(batches, "do_batch", one_part)
         with pytest.raises(MigrationError, match="enough"):
             Migrator(store, scripts.path).up()
-    with pytest.raises(InvalidFieldError, match="'n'.* is being filled, 33 %, and has no order"):
+    with pytest.raises(InvalidFieldError, match=r"'n'.* is being filled, 33 %, and has no order"):
         store.table("runs").scan(order_by="n")
     with store.transaction() as tx:
         table = tx.table("runs")
