@@ -113,7 +113,7 @@ class JsonField:
                 return _NULL
             bound = self._bound
             if bound:
-                return Computed(found) if found.__class__ is int and -bound <= found < bound else _FAILED  # type: ignore[operator, arg-type]  # an int
+                return Computed(found) if found.__class__ is int and -bound <= found < bound else _FAILED
             made = _field(self.type)
             result = check_value("", made, _of_type(found, made.type))
         except (ValueError, LookupError, ArithmeticError):
@@ -256,7 +256,7 @@ def _document(text: Value, *, exact: bool) -> object:
     if text[:1] == "{":  # nearly always; `decode` looks for white space around it, which takes as long as all else
         found, end = decoder.raw_decode(text)
         if end == len(text):
-            return found  # type: ignore[no-any-return]
+            return found
     return decoder.decode(text)
 
 
