@@ -24,6 +24,7 @@ from .operations import (
     Operation,
     RenameField,
     WidenField,
+    function_text,
 )
 
 __all__ = ["Differences", "differences", "specifications_named"]
@@ -215,8 +216,8 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
         elif rule is not None and replace(rule, ready=True) != replace(present[one.name], ready=True):
             kept = present[one.name]
             raise RevisionError(
-                f"table {name!r}: {one.name!r} is {kept.function!r} of {kept.source!r} and cannot become "
-                f"{rule.function!r} of {rule.source!r}; add a field of another name"
+                f"table {name!r}: {one.name!r} is {function_text(kept.function)} of {kept.source!r} and cannot become "
+                f"{function_text(rule.function)} of {rule.source!r}; add a field of another name"
             )
     found.up += [AddIndex(name, one) for one in wanted.indexes if one not in before.indexes]
     gone = [one for one in before.fields if one.name not in wanted]

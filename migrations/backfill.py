@@ -60,7 +60,7 @@ class Backfill:
         if self._scope.mapper is not None:
             for _ in self._scope.mapper(filler, waiting):
                 pass
-        elif self._scope.throttle.threads == 1:
+        elif min(self._scope.throttle.threads, len(waiting)) == 1:
             for number in waiting:
                 filler(number)
         else:
@@ -94,9 +94,11 @@ class Backfill:
         try:
             spec = self._storage.admin.get_specification(fill.table)
         except TableNotFoundError:
-            raise MigrationError(f"table {fill.table!r}, which revision {revision} changes, does not exist") from None
+            raise MigrationError(
+                f"table {fill.table!r}, which revision {revision} changes, does not exist; create it before"
+            ) from None
         if spec.keyless:
-            raise MigrationError(f"table {fill.table!r} has no primary key, by which its rows are changed one by one")
+            raise MigrationError(f"table {fill.table!r} has no primary key, by which rows are filled; make a new table")
         parts = cut(self._storage, spec)
         now = self._scope.clocks.clock()
         tasks = [

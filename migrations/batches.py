@@ -112,6 +112,7 @@ def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch,
     spec = table.specification
     part = range_of_texts(spec, task.begin, task.end, task.cursor)
     names, change = spec.primary_key, fill.change
+    large: list[int] | None = None
     seen = failed = size = 0
     changes: list[dict[str, Value]] = []
     last: tuple[Value, ...] | None = None
@@ -125,8 +126,14 @@ def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch,
             seen += 1
             failed += unfit
             if changed is not None:
-                changes.append({**dict(zip(names, last, strict=True)), **changed})
-            for value in row.astuple():
+                whole: dict[str, Value] = dict(zip(names, last, strict=True))
+                whole.update(changed)
+                changes.append(whole)
+            if large is None:
+                large = [place for place, name in enumerate(row) if not spec.field(name).type.width]
+            values = row.astuple()
+            for place in large:
+                value = values[place]
                 if isinstance(value, str | bytes):
                     size += len(value)
             if size > MOST_BYTES:

@@ -57,7 +57,8 @@ class RevisionChangedError(MigrationError):
     def __init__(self, revision: int, file: str) -> None:
         super().__init__(
             f"{file} records other operations than revision {revision} of the store, which began with them; restore "
-            "the script, and put the change in a new revision"
+            "the script and put the change in a new revision, or first undo this one by "
+            f"'structable migrate down {revision - 1}'"
         )
         self.revision = revision
         self.file = file
@@ -177,7 +178,8 @@ class VerificationError(MigrationError):
         self.count = count
         self.samples = tuple(samples)
         super().__init__(
-            f"table {table!r}, field {field!r}: {count:,} rows differ from the rule: {'; '.join(self.samples)}"
+            f"table {table!r}, field {field!r}: {count:,} rows differ from the rule: {'; '.join(self.samples)}; "
+            "write the sources of these rows again, and resume"
         )
 
 

@@ -270,7 +270,10 @@ class Migrator:
                     )
                 if state is State.PAUSED and not resume:
                     assert row is not None
-                    raise MigrationError(f"revision {number} is paused: {row.error}; mend that, and resume")
+                    raise MigrationError(
+                        f"revision {number} is paused: {row.error}; mend that, and resume; or undo "
+                        f"it by 'structable migrate down {number - 1}', and correct its script"
+                    )
                 if state is State.PENDING:
                     one = next((one for one in revisions if one.number == number), None)
                     if one is None:

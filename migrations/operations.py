@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar, TypeAlias
 
-from structable.spi import Field, TableSpecification, Value, specification_from_document, specification_to_document
+from structable.spi import (
+    Cast,
+    Field,
+    FieldType,
+    JsonField,
+    TableSpecification,
+    Value,
+    specification_from_document,
+    specification_to_document,
+)
 from structable.spi.documents import field_from_document, field_to_document
 from structable.spi.field_functions import FieldFunction, function_from_document, function_to_document
 from structable.spi.literals import value_from_json, value_to_json
@@ -31,8 +40,23 @@ __all__ = [
     "Rewrite",
     "Run",
     "WidenField",
+    "function_text",
     "name_of",
 ]
+
+
+def function_text(function: FieldFunction) -> str:
+    """Return a function as scripts make it, without `op.`."""
+    match function:
+        case JsonField(path, kind):
+            return f"json_field({path!r}, {_type(kind)!r}{', strict=True' if function.strict else ''})"
+        case Cast(kind):
+            return f"cast({_type(kind)!r})"
+    return "lower()"
+
+
+def _type(kind: FieldType | str) -> str:
+    return kind.value if isinstance(kind, FieldType) else kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +98,7 @@ class AddField:
     def __str__(self) -> str:
         how = ""
         if self.derive is not None:
-            how = f" = {self.derive!r} of {self.source}"
+            how = f" = {function_text(self.derive)} of {self.source}"
         elif self.default is not None:
             how = f", {self.default!r} in the rows that exist"
         return f"add field {self.table}.{self.field}{how}"

@@ -72,7 +72,9 @@ class SchemaCalls:
         """
         found = self.find(table)
         if found is None:
-            raise MigrationError(f"table {table!r}, which revision {self._revision} changes, does not exist")
+            raise MigrationError(
+                f"table {table!r}, which revision {self._revision} changes, does not exist; create it before"
+            )
         return found
 
     def create(self, spec: TableSpecification) -> None:
@@ -90,7 +92,8 @@ class SchemaCalls:
             self.create(spec.evolve(fields=[*spec.fields, field]))
         elif (found := spec.field(field.name)) != field and not widens(field, found):
             raise MigrationError(
-                f"table {table!r} has a field {found}, which revision {self._revision} adds as {field}"
+                f"table {table!r} has a field {found}, which revision {self._revision} adds as {field}; give it "
+                "another name"
             )
 
     def widen_field(self, table: str, field: Field) -> None:
@@ -153,7 +156,8 @@ class SchemaCalls:
             self._set_rules(spec, [*spec.rules, rule])
         elif _unready(present) != _unready(rule):
             raise MigrationError(
-                f"table {table!r} has the rule {present!r}, where revision {self._revision} has {rule!r}"
+                f"table {table!r} has the rule {present!r}, where revision {self._revision} has {rule!r}; add a field "
+                "of another name"
             )
 
     def add_name(self, table: str, old: str, new: str) -> None:

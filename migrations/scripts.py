@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from structable.spi import Cast, Field, FieldType, JsonField, TableSpecification
-from structable.spi.field_functions import FieldFunction
+from structable.spi import Field, FieldType, TableSpecification
 
 from .autogenerate import Differences
 from .operations import (
@@ -14,10 +13,13 @@ from .operations import (
     Operation,
     RenameField,
     WidenField,
+    function_text,
     name_of,
 )
 
 __all__ = ["script_of"]
+
+_HINT = "    # op.create_table, op.add_field, op.add_index, op.rename_field, ...: docs/migrations.md lists them"
 
 
 def script_of(slug: str, found: Differences) -> str:
@@ -27,7 +29,8 @@ def script_of(slug: str, found: Differences) -> str:
     lines += [
         f"    # {_call(one)}  # if it is meant: in place of its add_field and its drop_field" for one in found.renames
     ]
-    lines += [f"    {_call(one)}" for one in found.up] or ["    pass"]
+    lines += [f"    {_call(one)}" for one in found.up] if found else [_HINT]
+    lines += [] if found.up else ["    pass"]
     if found.contract:
         lines += ["", "", "def contract(op):"]
         lines += [f"    {_call(one)}" for one in found.contract]
@@ -39,7 +42,7 @@ def _call(operation: Operation) -> str:
         case CreateTable(specification):
             return f"op.create_table({_table(specification)})"
         case AddField(table, field, derive, source) if derive is not None:
-            return f"op.add_field({table!r}, {_field(field)}, derive={_function(derive)}, source={source!r})"
+            return f"op.add_field({table!r}, {_field(field)}, derive=op.{function_text(derive)}, source={source!r})"
         case AddField(table, field):
             return f"op.add_field({table!r}, {_field(field)})"
         case WidenField(table, field):
@@ -66,17 +69,3 @@ def _field(field: Field) -> str:
     if field.type is FieldType.DECIMAL:
         return f"op.decimal({field.name!r}, {field.precision}, {field.scale})"
     return f"op.{field.type.value}({field.name!r})"
-
-
-def _function(function: FieldFunction) -> str:
-    match function:
-        case JsonField(path, kind):
-            strict = ", strict=True" if function.strict else ""
-            return f"op.json_field({path!r}, {_type(kind)!r}{strict})"
-        case Cast(kind):
-            return f"op.cast({_type(kind)!r})"
-    return "op.lower()"
-
-
-def _type(kind: FieldType | str) -> str:
-    return kind.value if isinstance(kind, FieldType) else kind

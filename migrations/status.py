@@ -53,6 +53,8 @@ class RevisionStatus:
         Its runner, and what stopped it.
     started, finished : datetime or None
         When it began, and when it became READY or DONE.
+    contracts : bool
+        Whether its contract takes anything away.
     """
 
     number: int
@@ -70,6 +72,7 @@ class RevisionStatus:
     error: str | None = None
     started: dt.datetime | None = None
     finished: dt.datetime | None = None
+    contracts: bool = False
 
     @property
     def share(self) -> float | None:
@@ -149,6 +152,7 @@ def status_of(history: History, row: RevisionRow) -> RevisionStatus:
         row.error,
         row.started,
         row.finished,
+        bool(row.operations.contracts),
     )
 
 

@@ -130,7 +130,7 @@ def check_reversible(number: int, operations: Operations) -> None:
         if isinstance(operation, Rewrite | Run) and not operations.reversible:
             raise IrreversibleError(
                 f"revision {number} cannot be reverted: '{operation}' has no inverse but what the script's function "
-                "down(op) says, and it has none"
+                "down(op) said when it began, and there was none; write a revision that undoes it"
             )
 
 

@@ -24,13 +24,13 @@ class Throttle:
     rows_per_second : float or None
         The most rows a second, in each process that fills.
     threads : int
-        The parts that are filled at a time, in this process.
+        The parts that are filled at a time, in this process: while the store works for one, the next is computed.
     max_conflicts : int
         After so many conflicts of a batch in a row, with pauses between them, the revision pauses.
     """
 
     rows_per_second: float | None = None
-    threads: int = 1
+    threads: int = 2
     max_conflicts: int = 100
 
     def __post_init__(self) -> None:

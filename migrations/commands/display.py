@@ -23,7 +23,8 @@ def status_lines(statuses: Sequence[RevisionStatus]) -> Iterator[str]:
 def _details(one: RevisionStatus) -> Iterator[str]:
     if one.finished is not None and one.state in (State.READY, State.DONE):
         yield f"{one.finished:%Y-%m-%d}"
-        yield "contracted" if one.state is State.DONE else "ready"
+        if one.state is State.READY or one.contracts:
+            yield "contracted" if one.state is State.DONE else "ready"
     rows = list(_rows(one))
     if rows:
         yield ", ".join(rows)

@@ -95,7 +95,8 @@ def new(
             with _connected(url, create=False, read_only=True) as storage:
                 found = _found(storage, target, revisions)
             written = revisions.write(slug, script_of(slug, found)) if found else None
-    text = "nothing differs" if written is None else f"{written} is written; read it before it is run"
+    todo = "read it before it is run" if auto else "its operations are for you to write"
+    text = "nothing differs" if written is None else f"{written} is written; {todo}"
     _print(form, {"file": None if written is None else str(written)}, text)
 
 
@@ -126,14 +127,14 @@ def up(
         bool, typer.Option("--dry-run", help="Show the plan, transform up to 1,000 rows of each table, and roll back.")
     ] = False,
     rows_per_second: Rate = None,
-    threads: Threads = 1,
+    threads: Threads = 2,
     max_conflicts: Conflicts = 100,
     folder: FolderPath = _FOLDER,
     form: Form = Format.TEXT,
 ) -> None:
-    """Take the store to a revision. Ctrl-C pauses it."""
+    """Take the store to a revision, a new store too. Ctrl-C pauses it."""
     throttle = _throttle(rows_per_second, threads, max_conflicts)
-    with _answered(), _connected(url, create=False) as storage:
+    with _answered(), _connected(url, create=not dry_run) as storage:
         migrator = Migrator(storage, folder)
         if dry_run:
             planned, lines = migrator.plan(to), migrator.rehearse(to)
@@ -149,7 +150,7 @@ def up(
 def resume(
     url: Url,
     rows_per_second: Rate = None,
-    threads: Threads = 1,
+    threads: Threads = 2,
     max_conflicts: Conflicts = 100,
     folder: FolderPath = _FOLDER,
     form: Form = Format.TEXT,

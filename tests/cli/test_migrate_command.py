@@ -38,14 +38,15 @@ def test_from_init_to_contract(structable: Command, url: str, tmp_path: Path) ->
     assert structable("migrate", "init", *where).out == f"folder {folder} is made\n"
     assert structable("migrate", "init", *where).out == f"folder {folder} is there already\n"
     made = structable("migrate", "new", "run_number", *where)
-    assert made.out == f"{folder}/0001_run_number.py is written; read it before it is run\n"
+    assert made.out == f"{folder}/0001_run_number.py is written; its operations are for you to write\n"
     script = folder / "0001_run_number.py"
-    assert script.read_text() == '"""Run number."""\n\n\ndef up(op):\n    pass\n'
+    assert script.read_text().startswith('"""Run number."""\n\n\ndef up(op):\n    # op.create_table, ')
+    assert script.read_text().endswith("\n    pass\n")
     script.write_text(f'"""Number."""\ndef up(op):\n    {FILL}\n    op.drop_field("runs", "attempts")\n')
     planned = structable("migrate", "plan", url, *where)
     assert planned.out.splitlines() == [
         "0001 run_number: Number.",
-        "  add field runs.n long = JsonField(path=('n',), type=<FieldType.LONG: 'long'>, strict=False) of payload "
+        "  add field runs.n long = json_field(('n',), 'long') of payload "
         "(about 40 rows; waits for open transactions of the table, shortly)",
         "  contract: drop field runs.attempts",
     ]

@@ -23,6 +23,13 @@ from tests.conformance.test_memory import TestMemory as MemoryRules
 class TestFillingMemory(MemoryRules):
     """No rule is ready: reads are of the stored fields of which the hidden ones are computed."""
 
+    # Hidden fields take space, are named in lists of differences, and let reads name columns.
+    test_too_large_a_transaction_is_refused = None  # type: ignore[assignment]
+    test_row_that_is_too_large_in_between = None  # type: ignore[assignment]
+    test_rows_staged_under_other_rules_are_refused = None  # type: ignore[assignment]
+    test_every_difference_is_listed = None  # type: ignore[assignment]
+    test_images_after_a_schema_change = None  # type: ignore[assignment]
+
     max_examples = 5
     max_steps = 20
     stress_rounds = 20

@@ -31,6 +31,7 @@ from structable.migrations.history import History
 from structable.migrations.lease import RunnerLease
 from structable.migrations.parts import Part
 from structable.migrations.schema_calls import Report, SchemaCalls
+from structable.migrations.throttle import Pace
 from structable.spi import (
     InvalidFieldError,
     Row,
@@ -216,7 +217,7 @@ def test_every_row_counts_against_the_rate(store: Storage, migrator: Migrator, m
     """The last batch of a part, too; and no batch has more rows than the rate allows in 50 milliseconds."""
     spent: list[int] = []
     monkeypatch.setattr(backfill, "cut", lambda *given: THIRDS)
-    monkeypatch.setattr(part_filler.Pace, "spend", lambda self, rows, ended: spent.append(rows))
+    monkeypatch.setattr(Pace, "spend", lambda self, rows, ended: spent.append(rows))
     migrator.up(throttle=Throttle(rows_per_second=600))
     assert sum(spent) == 200
     assert max(spent) == 30

@@ -232,9 +232,15 @@ class RulingAdmin(TableAdmin):
 
     def _with_hidden(self, spec: TableSpecification, found: TableSpecification) -> TableSpecification:
         """Return a specification with the rules that a table has, and the twin as wide as its field."""
-        twins = [rule.old for rule in found.rules if isinstance(rule, Renamed) and rule.new == TWIN]
-        fields = [*spec.fields, *(replace(spec.field(name), name=TWIN) for name in twins if name in spec)]
-        fields += [field for field in found.fields if field.name == LOWER and spec.rules]
+        twins = {rule.new: rule.old for rule in found.rules if isinstance(rule, Renamed)}
+        hidden_fields = [field for field in found.fields if field.name in HIDDEN]
+        fields = [
+            *spec.fields,
+            *(
+                replace(spec.field(twins[field.name]), name=field.name) if twins.get(field.name) in spec else field
+                for field in hidden_fields
+            ),
+        ]
         hidden = [rule for rule in found.rules if is_hidden(rule)] if spec.rules else []
         return spec.evolve(fields=fields, rules=[*spec.rules, *hidden])
 
@@ -322,7 +328,10 @@ def planned(request: PlanScan, admin: TableAdmin) -> PlanScan:
     """Return the plan of the columns that are seen."""
     if request.columns is not None or request.aggregate is not None:
         return request
-    return request._replace(columns=columns_seen(admin.get_specification(request.table)))
+    try:
+        return request._replace(columns=columns_seen(admin.get_specification(request.table)))
+    except TableNotFoundError:
+        return request  # a snapshot may have it, and another error then
 
 
 class RuledSnapshot(SharedSnapshot):

@@ -51,6 +51,7 @@ class Program:
             while not self._ended.is_set():
                 self._write()
                 self.written += 1
+                self._ended.wait(0.001)  # or the fill of many rows would hardly get the interpreter
         except BaseException as error:
             self.error = error
 
