@@ -1,7 +1,7 @@
 r"""The dialect of a CSV file: its delimiter, its quote and its escape.
 
-An escape stands before a quote, or another escape, inside quotes, as Spark and MySQL write it; before all else it is
-itself. In a file without quotes it stands before any character that would end a cell or a line, and begins the names of
+An escape stands before a quote, another escape or a line feed inside quotes, as Spark and MySQL write it; before all
+else it is itself. In a file without quotes it stands before any character that would end a cell or a line, and begins the names of
 others, such as `\t`, as MySQL and PostgreSQL write them.
 """
 
@@ -32,6 +32,7 @@ class CsvDialect:
         cell, mark, before = (re.escape(one) for one in (self._delimiter, self._quote, self._escape))
         self._begin, self._end = rb"(?:(?<=[" + cell + rb"\n])|\A)", rb"(?=[" + cell + rb"\r\n]|\Z)"
         self._escaped = re.compile(before + rb"(.)", re.DOTALL)
+        self._special = re.compile(before + rb"(.)|\r(?!\n)", re.DOTALL)
         inner = rb"[^%s%s]|%s%s" % (mark, before, mark, mark)
         if self.escape:
             inner += rb"|%s." % before
@@ -77,7 +78,7 @@ class CsvDialect:
                 return "a quote is not closed"
             if self._stray_quote.search(skeleton):
                 return "a quote stands inside a cell; such a cell is quoted, and the quote doubled"
-        if _STRAY_RETURN.search(skeleton):
+        if (self._quote or not self._escape) and _STRAY_RETURN.search(skeleton):
             return "a carriage return stands alone; such a cell is quoted, and lines end in a line feed"
         return ""
 
@@ -152,21 +153,22 @@ class CsvDialect:
 
     def prepared(self, chunk: bytes, nulls: Sequence[str]) -> bytes:
         """Return whole rows as Arrow reads them with `parse_options`."""
-        if not self._escape or self._escape not in chunk:
+        if not self._escape or (self._escape not in chunk and b"\r" not in chunk):
             return chunk
         if self._quote:
             return self._quoted.sub(lambda cell: self._doubled(cell[0]), chunk)
         for null in nulls:
             if self.escape in null:
                 chunk = re.sub(self._begin + re.escape(null.encode()) + self._end, lambda _: _NULL, chunk)
-        return self._escaped.sub(lambda one: self._escape + _NAMED.get(one[1], one[1]), chunk)
+        # Arrow would end a row at a carriage return.
+        return self._special.sub(lambda one: self._escape + _NAMED.get(one[1] or b"\r", one[1] or b"\r"), chunk)
 
     def _doubled(self, cell: bytes) -> bytes:
         if self._escape not in cell:
             return cell
         mark, before = self._quote, self._escape
         plain = self._escaped.sub(
-            lambda one: mark * 2 if one[1] == mark else before if one[1] == before else one[0], cell[1:-1]
+            lambda one: mark * 2 if one[1] == mark else one[1] if one[1] in (before, b"\n") else one[0], cell[1:-1]
         )
         return mark + plain + mark
 

@@ -65,6 +65,10 @@ def inferred(
     return Inferred(TableSpecification(table, fields, primary_key, options=options), note)
 
 
+_NOT_FINITE = "a string for no finite number"
+_NOT_FINITE_TEXTS = {sign + word for word in ("nan", "inf", "infinity") for sign in ("", "-", "+")}
+
+
 class _AnyColumns:
     """Columns before any is known: all have fields."""
 
@@ -173,7 +177,7 @@ class _JsonGuess:
             case decimal.Decimal() | float():
                 kind = "a number"
             case str():
-                kind = "a string"
+                kind = _NOT_FINITE if value.lower() in _NOT_FINITE_TEXTS else "a string"
                 self._texts.append(value)
                 if len(self._texts) >= BATCH_ROWS:
                     self._see_texts()
@@ -187,6 +191,9 @@ class _JsonGuess:
 
     def field(self) -> Field:
         kinds = set(self._lines)
+        if _NOT_FINITE in kinds:  # as Spark writes it; a string among strings
+            kinds.discard(_NOT_FINITE)
+            kinds.add("a number" if kinds and kinds <= {"a whole number", "a number"} else "a string")
         if nested := kinds & {"an array", "an object"}:
             kind = min(nested)
             raise CastError(

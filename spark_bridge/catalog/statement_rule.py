@@ -72,7 +72,7 @@ public final class CatalogStatements extends Rule {
         String streamed = isDefinedAt(node) ? name(node) : null;
         if (streamed == null) return otherwise.apply(node);
         CatalogCommand.refuse("a table of a catalog is no stream: the changes of " + streamed
-            + " are read by spark.readStream.format(\"structable\") with url, table and readChangeFeed");
+            + " are read by spark.readStream.format(\\"structable\\") with url, table and readChangeFeed");
       }
       String shown = isDefinedAt(node) ? target((TreeNode) node) : null;
       if (shown == null) return otherwise.apply(node);
