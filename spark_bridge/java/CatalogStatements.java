@@ -1,21 +1,3 @@
-"""The analyzer rule that sees UPDATE, MERGE and INSERT OVERWRITE as they are written, before Spark resolves them.
-
-Spark leaves out of these queries, without a word, what a statement assigns to the hidden column, and the columns that
-WITH SCHEMA EVOLUTION would add: both are refused. Where the source of a MERGE names the hidden column, Spark would use
-the source before it is resolved, so that the rule has it resolved. Where INSERT OVERWRITE would replace partitions,
-Spark's own error does not name the setting by which it would.
-"""
-
-from __future__ import annotations
-
-from structable.spark_bridge.row_changes import BEFORE
-
-__all__ = ["JAVA", "RULE_CLASS"]
-
-RULE_CLASS = "structable.CatalogStatements"
-JAVA = """
-package structable;
-
 import org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
@@ -39,6 +21,14 @@ import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.AbstractPartialFunction;
 
+/**
+ * Sees UPDATE, MERGE and INSERT OVERWRITE as they are written, before Spark resolves them.
+ *
+ * Spark leaves out of these queries, without a word, what a statement assigns to the hidden column, and the columns
+ * that WITH SCHEMA EVOLUTION would add: both are refused. Where the source of a MERGE names the hidden column, Spark
+ * would use the source before it is resolved, so that the rule has it resolved. Where INSERT OVERWRITE would replace
+ * partitions, Spark's own error does not name the setting by which it would.
+ */
 public final class CatalogStatements extends Rule {
   private static final String HIDDEN = "@BEFORE@";
   private static final String OVERWRITES = "spark.sql.sources.partitionOverwriteMode";
@@ -158,4 +148,3 @@ public final class CatalogStatements extends Rule {
     }
   }
 }
-""".replace("@BEFORE@", BEFORE)
