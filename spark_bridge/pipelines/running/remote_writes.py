@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-from pyspark.serializers import CloudPickleSerializer
+from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
@@ -61,7 +61,7 @@ class RemoteWrite:
         else:
             plan = plan_rows("replace", order, unordered=options.unordered, deletes=options.deletes)
         self._sending = plan(self._spec, schema, streaming=streaming)
-        CloudPickleSerializer().dumps(self._calls())  # refuses now what no task could be given
+        cloudpickle.dumps(self._calls())  # type: ignore[no-untyped-call]  # refused now, not in the first task
 
     def _calls(self) -> _Calls:
         return _Calls(self._name, self._table, self._spec, self._options)

@@ -225,4 +225,4 @@ def test_a_new_checkpoint_reads_a_stream_between_stages_from_its_own_begin(
     storage.admin.create(COPY.evolve(name="cut_other"))
     streams.checkpoint = streams.checkpoint.with_name("last")
     with pytest.raises(PlanError, match="is there and is no table between stages"):
-        streams.run(declared(found, "other"))
+        streams.run(declared(broken, "other"))
