@@ -39,11 +39,12 @@ bench: venv java ## measure each speed promise against its raw floor
 	@tools/hbase
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-lint: venv ## style, types, and the arrows between the folders
+lint: venv java ## style, types, the arrows between the folders, and whether the Java compiles
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	tools/types
 	tools/arrows
+	$(BIN)/python tools/compile_java.py
 
 docs: venv ## the documentation site in build/site, with warnings and broken links as errors
 	$(BIN)/sphinx-build -W --keep-going -q -c docs . build/site

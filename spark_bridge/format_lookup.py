@@ -1,19 +1,22 @@
 """Where Spark looks up the format, and how every thread of the driver finds it.
 
 Spark looks up a data source in Python in the active session, and `df.write.save()` has none in a thread other than the
-one that built the session. Spark then looks for a class `structable.DefaultSource`, as for every format. The class
-defined here takes the data source from the default session.
+one that built the session. Spark then looks for a class `structable.DefaultSource`, as for every format. That of
+`java/DefaultSource.java` takes the data source from the default session.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+
+from .optimizer_rules import java_source
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway, JavaObject
@@ -22,12 +25,7 @@ __all__ = ["class_loader", "define_classes", "format_hidden", "let_threads_find_
 
 _log = logging.getLogger("structable.spark")
 
-_CLASS = "structable.DefaultSource"
-_JAVA = """
-package structable;
-
-public class DefaultSource extends org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2 {}
-"""
+_CLASS = "DefaultSource"
 
 
 @contextmanager
@@ -68,25 +66,26 @@ def let_threads_find_the_format(spark: SparkSession) -> None:
     warning in the log says so.
     """
     try:
-        define_classes(spark, _CLASS, _JAVA)
+        define_classes(spark, _CLASS)
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
         reason = str(error).strip().splitlines()[0]
         _log.warning("writes of the format structable will fail in threads without an active session: %s", reason)
 
 
-def define_classes(spark: SparkSession, name: str, java: str) -> None:
-    """Add a class, and those nested in it, to the application's class loader, in which Spark looks up names of classes.
+def define_classes(spark: SparkSession, name: str, values: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Add a class of the folder `java`, and those nested in it, to the package `structable` of the application.
 
-    Does nothing if it is there. Janino, which Spark brings for its code generation, compiles its source `java`; it
-    knows no generics and no lambdas. Py4JError or TypeError if Janino, Spark or Java refuses it.
+    Spark looks up names of classes in the class loader of the application. Does nothing if the class is there. Janino,
+    which Spark brings for its code generation, compiles the source; it knows no generics and no lambdas. Each `@NAME@`
+    in it is replaced by its value. Py4JError or TypeError if Janino, Spark or Java refuses it.
     """
     gateway, loader = _gateway(spark), class_loader(spark)
-    if _is_known(gateway, name):
+    if _is_known(gateway, f"structable.{name}"):
         return
     compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
     compiler.setTargetVersion(8)  # static methods of interfaces
-    compiler.cook(java)
+    compiler.cook("package structable;\n" + java_source((name,), values))
     codes = compiler.getBytecodes()
     define = _definer(gateway)
     for made in sorted(codes.keySet().toArray()):  # a nested class after its outer one
@@ -112,7 +111,7 @@ def _definer(gateway: JavaGateway) -> JavaObject:
     return method
 
 
-def _is_known(gateway: JavaGateway, name: str = _CLASS) -> bool:
+def _is_known(gateway: JavaGateway, name: str = f"structable.{_CLASS}") -> bool:
     """Tell whether this thread finds a class; an exception from Java takes many messages, so Spark is asked first."""
     try:
         return bool(gateway.jvm.org.apache.spark.util.Utils.classIsLoadable(name))

@@ -15,40 +15,39 @@ from structable.spark_bridge.optimizer_rules import (
     inject_pre_cbo_rule,
     inject_rule,
     instance_of,
-    java_source,
     reason_of,
 )
+from structable.spark_bridge.row_changes import BEFORE, CHANGES_OPTION, ORIGINAL
 from structable.spark_bridge.scan_isolation import COORDINATOR_CLASS
+from structable.spi import WriteMode
 
-from . import (
-    catalog_class,
-    change_rule,
-    command_class,
-    keyed_table_class,
-    read_rule,
-    staging_class,
-    statement_rule,
-    table_class,
-)
 from .commands import CatalogCommands
+from .requests import REQUEST
 
 __all__ = ["offer_catalog"]
 
-_COORDINATOR_CLASS = f"structable.{COORDINATOR_CLASS}"
-_CLASSES = {
-    _COORDINATOR_CLASS: "package structable;\n" + java_source((COORDINATOR_CLASS,), {}),
-    "structable.CatalogCommand": command_class.JAVA,
-    "structable.StructableConditions": "package structable;\n" + java_source(("StructableConditions",), {}),
-    "structable.CatalogTable": table_class.JAVA,
-    "structable.KeyedTable": keyed_table_class.KEYED_JAVA,
-    "structable.ChangedTable": keyed_table_class.CHANGED_JAVA,
-    "structable.StagedCatalogTable": staging_class.JAVA,
-    "structable.Catalog": catalog_class.JAVA,
-    read_rule.RULE_CLASS: read_rule.JAVA,
-    change_rule.RULE_CLASS: change_rule.JAVA,
-    statement_rule.RULE_CLASS: statement_rule.JAVA,
-}
+_CLASSES = (
+    COORDINATOR_CLASS,
+    "CatalogCommand",
+    "StructableConditions",
+    "CatalogTable",
+    "KeyedTable",
+    "ChangedTable",
+    "StagedCatalogTable",
+    "Catalog",
+    "CatalogReads",
+    "CatalogChanges",
+    "CatalogStatements",
+)
 """Each may name those before it."""
+_VALUES = {
+    "REQUEST": REQUEST,
+    "BEFORE": BEFORE,
+    "CHANGES": CHANGES_OPTION,
+    "ORIGINAL": ORIGINAL,
+    "INSERT": WriteMode.INSERT,
+}
+_READS, _CHANGES, _STATEMENTS = (f"structable.{name}" for name in _CLASSES[-3:])
 
 
 def offer_catalog(spark: SparkSession, coordinator: Coordinator) -> None:
@@ -58,16 +57,16 @@ def offer_catalog(spark: SparkSession, coordinator: Coordinator) -> None:
     """
     coordinator.operations["run_catalog_command"] = CatalogCommands(coordinator.stores).run
     try:
-        for name, java in _CLASSES.items():
-            define_classes(spark, name, java)
+        for name in _CLASSES:
+            define_classes(spark, name, _VALUES)
         loader = class_loader(spark)  # that of the other classes, which the rules name
-        instance_of(spark, _COORDINATOR_CLASS, loader).listensAt(*coordinator.driver_address)
-        for rule, inject in ((read_rule.RULE_CLASS, inject_rule), (change_rule.RULE_CLASS, inject_pre_cbo_rule)):
+        instance_of(spark, f"structable.{COORDINATOR_CLASS}", loader).listensAt(*coordinator.driver_address)
+        for rule, inject in ((_READS, inject_rule), (_CHANGES, inject_pre_cbo_rule)):
             if not has_rule(spark, rule):
                 inject(spark, rule, loader)
                 if not has_rule(spark, rule):
                     raise TypeError("its optimizer takes no further rules")
-        inject_early_rule(spark, statement_rule.RULE_CLASS, loader)
+        inject_early_rule(spark, _STATEMENTS, loader)
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
         warnings.warn(
             f"Spark {spark.version} takes no catalog of structable ({reason_of(error)}): spark.sql.catalog.NAME "

@@ -109,7 +109,8 @@ def check(reach: Reach, default: int | None, cap: int | None, registered: Iterab
             "or give the write order_by= or unordered=True"
         )
         problems.append(Problem((), (), text, (names[order_fault.write],)))
-    problems += (Problem((), (), text, (names[number],)) for number, text in _graph_faults(reach, computable))
+    faults = (*_graph_faults(reach, computable), *_result_faults(reach))
+    problems += (Problem((), (), text, (names[number],)) for number, text in faults)
     notes = list(_notes(reach, linked))
     return Checked(
         reach,
@@ -191,6 +192,29 @@ def _graph_faults(reach: Reach, computable: set[str]) -> Iterator[tuple[int, str
                 number,
                 f"intermediate {name}: the partitioner {node.partitioner!r} is not registered; give partitioner="
                 f"Partitioner({node.partitioner!r}, expression)",
+            )
+
+
+def _result_faults(reach: Reach) -> Iterator[tuple[int, str]]:
+    nodes, names = reach.graph.nodes, reach.graph.names
+    joins: dict[tuple[str, str], int] = {}
+    for number, node in nodes.items():
+        if not isinstance(node, ForeignKeyTable):
+            continue
+        first = joins.setdefault((node.ref.url, node.ref.name), number)
+        if first != number:
+            yield (
+                number,
+                f"foreign-key join {names[number]}: its result, table {node.ref.name!r}, is also that of "
+                f"{names[first]}: give it one of its own",
+            )
+    for number in reach.writers:
+        table = nodes[number]
+        if isinstance(table, StoreTable) and (join := joins.get((table.ref.url, table.ref.name))) is not None:
+            yield (
+                number,
+                f"table {names[number]} is the result of foreign-key join {names[join]}, and only the join writes to "
+                "it: send to another table",
             )
 
 

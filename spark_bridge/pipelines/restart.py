@@ -71,15 +71,11 @@ def _stage_differences(old: Facts, new: Facts) -> Iterator[str]:
 
 def _state_places(stage: Facts) -> list[str]:
     """Return the stream-stream joins in the order in which Spark numbers their state, once for each output above."""
-    steps = {step["name"]: step for step in stage["front"]}
-
-    def joins(name: str) -> Iterator[str]:
-        for stream in steps[name]["inputs"]:
-            yield from joins(stream)
-        if steps[name]["kind"] == StepKind.STREAM_JOIN:
-            yield name
-
-    return [join for output in stage["outputs"] for join in joins(output)]
+    joins: dict[str, list[str]] = {}
+    for step in stage["front"]:
+        own = [step["name"]] if step["kind"] == StepKind.STREAM_JOIN else []
+        joins[step["name"]] = [join for stream in step["inputs"] for join in joins[stream]] + own
+    return [join for output in stage["outputs"] for join in joins[output]]
 
 
 def _front_differences(stage: str, old: Iterable[Facts], new: Iterable[Facts]) -> Iterator[str]:

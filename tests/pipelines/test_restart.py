@@ -149,3 +149,14 @@ def test_state_whose_place_in_the_query_changes() -> None:
     before = chain(read_twice=False).plan().to_json()
     [found] = differences(before, chain(read_twice=True).plan())
     assert found == "stage A: its order of joins by what its steps read was (J, K), and is (J, J, K)"
+
+
+def test_streams_that_pass_many_steps() -> None:
+    p = Pipeline("long")
+    a, b = (p.source(name, load, key="id", partitions=2, order="at") for name in "AB")
+    for _ in range(1_500):
+        a = a.filter("x > 0")
+    window = JoinWindow("at", "seen", "1 hour", "1 minute", "1 minute", "1 minute")
+    a.join(b, ["id"], window=window, name="J").sink("O", write)
+    plan = p.plan()
+    assert list(differences(plan.to_json(), plan)) == []

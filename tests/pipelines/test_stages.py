@@ -217,6 +217,20 @@ def test_foreign_key_join_needs_a_send() -> None:
         pipeline.plan()
 
 
+def test_only_one_join_writes_a_result() -> None:
+    pipeline = Pipeline("app")
+    left, right = (pipeline.table(name, TableRef(STORE, name)) for name in ("orders", "products"))
+    for name in "JK":
+        pipeline.foreign_key_join(name, left, right, {"product": "id"}, result=TableRef(STORE, "joined"))
+    orders = pipeline.source("O", load, order="at")
+    orders.send_to(left, name="W")
+    orders.send_to(pipeline.table("alias", TableRef(STORE, "joined")), name="V")
+    assert [(problem.nodes, problem.text.partition(":")[0]) for problem in pipeline.plan(strict=False).problems] == [
+        (("K",), "foreign-key join K"),
+        (("alias",), "table alias is the result of foreign-key join J, and only the join writes to it"),
+    ]
+
+
 def test_a_feed_comes_after_the_stage_that_writes_its_table() -> None:
     pipeline = Pipeline("app")
     first, second = TableRef(STORE, "first"), TableRef(STORE, "second")

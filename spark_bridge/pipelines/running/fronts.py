@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -16,6 +17,9 @@ from structable.spark_bridge.table_ref import TableRef
 from structable.spi.changes import FEED_COLUMNS
 
 __all__ = ["Front", "loaded", "read_options"]
+
+_STATE = re.compile(r"^\W*(?:Join|Aggregate|Deduplicate|GlobalLimit|Sort|Flat|Transform)", re.MULTILINE)
+"""The nodes of a streaming plan that have state, and some that have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,13 @@ class Front:
 
     frame: DataFrame
     schemas: Mapping[str, StructType]
+
+    @property
+    def stateful(self) -> bool:
+        """Whether Spark keeps state for it: of a join of streams, or of a source that deduplicates, for example."""
+        if not self.frame.isStreaming:
+            return False
+        return _STATE.search(self.frame._jdf.queryExecution().analyzed().toString()) is not None
 
     @classmethod
     def of(cls, stage: Stage, frames: Mapping[str, DataFrame]) -> Front:
@@ -59,8 +70,10 @@ class Front:
         }
 
 
-def loaded(step: Step, spark: SparkSession, *, streaming: bool) -> DataFrame:
+def loaded(step: Step, spark: SparkSession, *, streaming: bool, feeds: Mapping[str, str]) -> DataFrame:
     """Return the DataFrame of a source, which is a streaming one or not.
+
+    `feeds` has the position after which each table between two stages is read.
 
     Raises
     ------
@@ -83,7 +96,7 @@ def loaded(step: Step, spark: SparkSession, *, streaming: bool) -> DataFrame:
     reader = spark.readStream.format("structable").options(**read_options(node.ref)).option("readChangeFeed", "true")
     if not node.between:
         return reader.load()
-    return reader.option("startingVersion", "earliest").load().drop(*FEED_COLUMNS)
+    return reader.option("startingVersion", feeds[node.ref.name]).load().drop(*FEED_COLUMNS)
 
 
 def read_options(ref: TableRef) -> dict[str, str]:

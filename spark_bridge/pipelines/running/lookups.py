@@ -47,6 +47,8 @@ class Tables:
 
     planned: Planned
     spark: SparkSession
+    feeds: dict[str, str]
+    """The position after which each table between two stages is read."""
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     open: ExitStack = field(default_factory=ExitStack)
     """What the driver has open until the run ends."""

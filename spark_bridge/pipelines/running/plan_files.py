@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any, cast
 
 from pyspark.sql import SparkSession
@@ -33,15 +35,21 @@ class PlanFile:
         self._path = self._jvm.org.apache.hadoop.fs.Path(checkpoint, _NAME)
         self._files = self._path.getFileSystem(self._settings)
 
-    def check(self, plan: Plan) -> None:
-        """Raise PlanChangedError, with every difference, if a plan cannot go on from the checkpoints."""
-        before = self._read()
-        if before is not None:
-            check_restart(before, plan)
+    def check(self, plan: Plan) -> dict[str, str]:
+        """Raise PlanChangedError, with every difference, if a plan cannot go on from the checkpoints.
 
-    def keep(self, plan: Plan) -> None:
-        """Write a plan, all of it or none."""
-        text = plan.to_json()
+        Returns where the feed of each table between two stages begins; nothing if there is no plan yet.
+        """
+        before = self._read()
+        if before is None:
+            return {}
+        check_restart(before, plan)
+        feeds: dict[str, str] = json.loads(before).get("feeds", {})
+        return feeds
+
+    def keep(self, plan: Plan, feeds: Mapping[str, str]) -> None:
+        """Write a plan and where its feeds begin, all of it or none."""
+        text = json.dumps({**json.loads(plan.to_json()), "feeds": feeds}, indent=2, sort_keys=True)
         if text == self._read():
             return
         made = self._jvm.org.apache.hadoop.fs.Path(self._folder, f".{_NAME}.new")

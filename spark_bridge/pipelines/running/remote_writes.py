@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
@@ -60,6 +61,10 @@ class RemoteWrite:
         else:
             plan = plan_rows("replace", order, unordered=options.unordered, deletes=options.deletes)
         self._sending = plan(self._spec, schema, streaming=streaming)
+        cloudpickle.dumps(self._calls())  # type: ignore[no-untyped-call]  # refused now, not in the first task
+
+    def _calls(self) -> _Calls:
+        return _Calls(self._name, self._table, self._spec, self._options)
 
     def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary:
         sending, options = self._sending, self._options
@@ -72,9 +77,8 @@ class RemoteWrite:
             beside[_DEFAULT] = named(options.default)
         order = () if options.unordered else self._order or (RowOrder.POSITION,)
         arrangement = Arrangement(sending.arrangement.fields, beside, by_key=True, order=order)
-        calls = _Calls(self._name, self._table, self._spec, options)
         schema = "rows bigint, missing bigint, error binary"
-        told = arrangement.apply(self._spec, frame).mapInArrow(calls, schema).collect()
+        told = arrangement.apply(self._spec, frame).mapInArrow(self._calls(), schema).collect()
         for row in told:
             if row["error"] is not None:
                 raise pickle.loads(row["error"])

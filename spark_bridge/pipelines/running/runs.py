@@ -68,7 +68,7 @@ def run_batch(planned: Plan, spark: SparkSession, run_id: str | None = None) -> 
     for stage in planned.stages:
         for step in stage.steps:
             batch.job(step, "table", WriteMode.UPSERT, "fail")  # ValueError for a run_id that no job can have
-    stages = prepared(planned, spark, streaming=False)
+    stages = prepared(planned, spark, streaming=False, feeds={})
     between: dict[TableRef, DataFrame] = {}
     try:
         for run in stages:
@@ -86,10 +86,10 @@ def _prepared(planned: Plan, spark: SparkSession, checkpoint: str) -> list[Stage
     require_streaming()
     register(spark)
     file = PlanFile(spark, checkpoint)
-    file.check(planned)
-    stages = prepared(planned, spark, streaming=True)
+    feeds = file.check(planned)
+    stages = prepared(planned, spark, streaming=True, feeds=feeds)
     try:
-        file.keep(planned)
+        file.keep(planned, feeds)
     except BaseException:
         _close(stages)
         raise

@@ -13,7 +13,18 @@ from pyspark.sql.types import StructType
 
 from structable.spark_bridge.errors import carried_error
 from structable.spark_bridge.micro_batches import MicroBatch
-from structable.spark_bridge.pipelines.graph import Changes, Intermediate, Map, PartitionBy, Source, StepKind
+from structable.spark_bridge.pipelines.graph import (
+    Changes,
+    Intermediate,
+    Map,
+    Merge,
+    PartitionBy,
+    Send,
+    SideInput,
+    Sink,
+    Source,
+    StepKind,
+)
 from structable.spark_bridge.pipelines.planned import Numbered, Planned, Problem, Stage, Step
 from structable.spark_bridge.table_ref import TableRef
 from structable.spi import PlanError, RecordNotFoundError
@@ -29,15 +40,17 @@ __all__ = ["StageRun", "prepared", "record"]
 _LOADS = (StepKind.SOURCE, StepKind.CHANGES)
 
 
-def prepared(planned: Planned, spark: SparkSession, *, streaming: bool) -> list[StageRun]:
+def prepared(planned: Planned, spark: SparkSession, *, streaming: bool, feeds: dict[str, str]) -> list[StageRun]:
     """Build all stages of a pipeline and check them against their tables; nothing is read or written.
+
+    `feeds` has the position after which each table between two stages is read, and gets those that it lacks.
 
     Raises
     ------
     PlanError
         With every problem.
     """
-    check = _Check(planned, spark, streaming)
+    check = _Check(planned, spark, streaming, feeds)
     stages = [check.stage(stage) for stage in planned.stages]
     if check.problems:
         check.tables.open.close()
@@ -50,6 +63,7 @@ class _Check:
     planned: Planned
     spark: SparkSession
     streaming: bool
+    feeds: dict[str, str]
     tables: Tables = field(init=False)
     problems: list[Problem] = field(default_factory=list)
     cause: Exception | None = None
@@ -57,7 +71,7 @@ class _Check:
     """The schemas of streams between stages."""
 
     def __post_init__(self) -> None:
-        self.tables = Tables(self.planned, self.spark)
+        self.tables = Tables(self.planned, self.spark, self.feeds)
 
     def stage(self, stage: Stage) -> StageRun | None:
         """Return a stage; None if it has problems."""
@@ -86,7 +100,8 @@ class _Check:
                 self._stream(stage, step, frames, kept)
         if front is None or len(self.problems) > before:
             return None
-        return StageRun(self.planned, stage, self.spark, front, self.tables, writes)
+        read_ahead = front.stateful and not _reads_every_row(stage)
+        return StageRun(self.planned, stage, self.spark, front, self.tables, writes, read_ahead)
 
     def _stream(self, stage: Stage, step: Step, frames: dict[str, DataFrame], kept: dict[str, frozenset[str]]) -> None:
         node = step.node
@@ -96,7 +111,7 @@ class _Check:
                     frames[step.name] = self.spark.createDataFrame([], self.between[node.ref])
                 return
             with self._finding(stage, step):
-                frames[step.name] = loaded(step, self.spark, streaming=self.streaming)
+                frames[step.name] = loaded(step, self.spark, streaming=self.streaming, feeds=self.feeds)
                 wanted = (*(node.key or ()), *(node.order or ())) if isinstance(node, Source) else ()
                 kept[step.name] = frozenset(wanted)
                 _require(frames[step.name], wanted, "the source lacks the columns of its key or order")
@@ -153,6 +168,20 @@ def _require(frame: DataFrame, names: tuple[str, ...] | list[str], what: str) ->
         raise ValueError(f"{what}: {', '.join(lacking)}")
 
 
+def _reads_every_row(stage: Stage) -> bool:
+    """Whether a step reads all rows that the front gives, as a job does also if it was committed before."""
+    whole = set(stage.outputs)
+    for step in stage.steps:
+        match step.node:
+            case _ if whole.isdisjoint(step.inputs):
+                pass
+            case Send() | SideInput() | Intermediate() | Sink(write=Mapping()):
+                return True
+            case Merge() | PartitionBy():
+                whole.add(step.name)
+    return False
+
+
 @dataclass(slots=True)
 class StageRun:
     """A stage whose steps were checked.
@@ -171,6 +200,9 @@ class StageRun:
         How its steps read tables.
     writes : mapping of str to Write
         Its writes, by the names of their steps.
+    read_ahead : bool
+        Whether the rows of a micro-batch are read ahead of its steps, which may read none or some of them: the state of
+        a query ends for good if a micro-batch leaves it unread.
     error : BaseException or None
         Why its last micro-batch failed, as it was raised here: Spark passes on the text alone.
     """
@@ -181,6 +213,7 @@ class StageRun:
     front: Front
     tables: Tables
     writes: Mapping[str, Write]
+    read_ahead: bool
     error: BaseException | None = None
 
     @property
@@ -204,7 +237,7 @@ class StageRun:
             if isinstance(step.node, Changes):
                 frames[step.name] = between[step.node.ref]
             elif step.kind in _LOADS:
-                frames[step.name] = loaded(step, self.spark, streaming=False)
+                frames[step.name] = loaded(step, self.spark, streaming=False, feeds={})
             else:
                 inputs = [frames[name] for name in step.inputs]
                 frames[step.name] = derived(step, inputs, self.planned.partitioners)
@@ -213,10 +246,9 @@ class StageRun:
     def run(self, rows: DataFrame, batch: Numbered, between: dict[TableRef, DataFrame] | None = None) -> None:
         """Run the steps on the rows of the front; `between` takes the streams to later stages of a batch run."""
         with _Scope() as scope:
-            stateful = between is None and self.stage.partitions is not None
-            frames = self.front.streams(scope.persisted(rows) if self.stage.cached or stateful else rows)
-            if stateful:
-                rows.count()  # Spark's state must move on, also where all writes were committed before
+            frames = self.front.streams(scope.persisted(rows) if self.stage.cached or self.read_ahead else rows)
+            if self.read_ahead:
+                rows.count()
             for step in self.stage.steps:
                 inputs = [frames[name] for name in step.inputs]
                 if step.writes:

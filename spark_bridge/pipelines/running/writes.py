@@ -121,6 +121,14 @@ class _Between(_ToTable):
         empty = self._tables.spark.createDataFrame([], schema)
         options = {"write-mode": "append-only", "changelog-producer": "input"}
         self._spec = create_table(empty, self._ref, options=options, if_exists="ignore")
+        if not all(self._spec.options.get(name) == value for name, value in options.items()):
+            raise ValueError(
+                f"table {self._ref.name!r}, which this stream would be written to, is there and is no table between "
+                "stages: give the stream another name="
+            )
+        if self._ref.name not in self._tables.feeds:
+            with self._ref.store.connect() as storage:
+                self._tables.feeds[self._ref.name] = str(storage.changes(self._ref.name).latest())
         super().check(schema, streaming=streaming)
 
 

@@ -8,7 +8,7 @@ import pytest
 from structable.spi import Storage, connect
 from tests.postgresql.support.shared import Schema
 from tests.spark.pipelines.support import pipeline_driver
-from tests.spark.pipelines.support.pipeline_driver import ASKED, ORDERS, PRODUCTS, PROFILES, VIEWS
+from tests.spark.pipelines.support.pipeline_driver import ASKED, MET, ORDERS, PRODUCTS, PROFILES, VIEWS
 from tests.spark.test_killed_streams import application
 
 pytestmark = [pytest.mark.xdist_group("spark-applications"), pytest.mark.slow]
@@ -20,6 +20,8 @@ ARRIVALS: list[dict[str, list[dict[str, object]]]] = [
         "asked": [{"n": 1, "place": 1}, {"n": 2, "place": 2}],
         "ordered": [{"id": 1, "product": "a"}, {"id": 2, "product": "b"}],
         "priced": [{"product": "a", "title": "Apple"}],
+        "shown": [{"ad": ad, "at": "2024-01-01T10:00:00Z", "place": 1} for ad in "xy"],
+        "clicked": [{"ad": "x", "clicked": "2024-01-01T10:01:00Z"}],
     },
     {
         "changed": [{"id": "c", "name": "Cid"}],
@@ -27,9 +29,11 @@ ARRIVALS: list[dict[str, list[dict[str, object]]]] = [
         "asked": [{"n": 2, "place": 3}, {"n": 3, "place": 4}],
         "ordered": [{"id": 3, "product": "a"}],
         "priced": [{"product": "a", "title": "Apples"}, {"product": "b", "title": "Bread"}],
+        "shown": [{"ad": "z", "at": "2024-01-01T10:00:00Z", "place": 2}],
+        "clicked": [{"ad": ad, "clicked": "2024-01-01T10:02:00Z"} for ad in "yz"],
     },
 ]
-TABLES = ["asked", "orders", "products", "profiles", "titled", "views"]
+TABLES = ["asked", "met", "orders", "products", "profiles", "titled", "views"]
 
 
 def arrive(folder: Path, number: int) -> None:
@@ -54,7 +58,7 @@ def test_each_write_takes_effect_once_whenever_the_driver_is_killed(tmp_path: Pa
         return [tuple(row.values()) for row in storage.table(table).scan()]
 
     with connect(urls["leveldb"]) as local, connect(urls["postgresql"]) as server:
-        for storage, specs in ((local, (VIEWS, ORDERS)), (server, (PROFILES, ASKED, PRODUCTS))):
+        for storage, specs in ((local, (VIEWS, ORDERS, MET)), (server, (PROFILES, ASKED, PRODUCTS))):
             for spec in specs:
                 storage.admin.create(spec)
         arrive(tmp_path, 0)
@@ -77,5 +81,6 @@ def test_each_write_takes_effect_once_whenever_the_driver_is_killed(tmp_path: Pa
             ("+U", 1, "Apples"),
             ("-U", 1, "Apple"),
         ]
+        assert rows(local, "met") == [("x", 1), ("y", 1), ("z", 2)]
     sunk = [json.loads(file.read_text()) for file in sorted((tmp_path / "sink").iterdir())]
     assert sunk == [[[1, 1, "Anna"], [2, 2, None]], [[2, 3, "Cid"], [3, 4, "Bob"]]]

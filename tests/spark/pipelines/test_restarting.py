@@ -1,12 +1,13 @@
 """Pipelines that start again on their checkpoints, after changes that a restart allows and errors that stop them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from structable.spark_bridge import TableRef
-from structable.spark_bridge.pipelines import JoinWindow, Pipeline
+from structable.spark_bridge.pipelines import JoinWindow, Pipeline, PlanError
 from structable.spi import Field, Storage, StructableError, TableNotFoundError, TableSpecification
 from structable.spi.access import Cache, RateLimit, Retry
 from tests.spark.pipelines.support.collected import Collected
@@ -144,27 +145,84 @@ def test_error_of_a_function_stops_the_run_with_its_text(streams: Streams) -> No
     assert any("in sink 'nowhere' of stage" in note for note in caught.value.__notes__)
 
 
-def test_state_moves_on_where_a_repeated_micro_batch_writes_nothing(
-    streams: Streams, storage: Storage, url: str
-) -> None:
-    storage.admin.create(TableSpecification("met", [Field.string("ad"), Field.int("place")], ["ad", "place"]))
+def test_state_moves_on_whatever_the_steps_read(streams: Streams, storage: Storage, url: str) -> None:
+    """Of new micro-batches and repeated ones, whose writes were committed: all, the first rows, or none."""
+    fields = [Field.string("ad"), Field.timestamp("at"), Field.int("place"), Field.timestamp("clicked")]
+    for name in ("whole", "first"):
+        storage.admin.create(TableSpecification(name, fields, ["ad"]))
     shown = streams.of("shown", "ad string, at timestamp, place int")
     clicked = streams.of("clicked", "ad string, clicked timestamp")
+    unread, once, reads = Collected(), Collected(), False
+
+    def if_read(found: Collected) -> Callable[[DataFrame, int], None]:
+        return lambda frame, batch: found(frame, batch) if reads else None
+
     pipeline = Pipeline("ads")
-    left = pipeline.source("shown", lambda spark: shown.stream(), key="ad", partitions=2)
-    right = pipeline.source("clicked", lambda spark: clicked.stream(), key="ad", partitions=2)
     window = JoinWindow("at", "clicked", "0 seconds", "10 minutes", "1 hour", "1 hour")
-    both = left.join(right, "ad", window=window).map(lambda frame: frame.select("ad", "place"))
-    both.send_to(pipeline.table("met", TableRef(url, "met")), unordered=True)
+    both = {}
+    for name in ("whole", "first", "unread"):
+        left = pipeline.source(f"shown_{name}", lambda spark: shown.stream(), key="ad", partitions=2)
+        right = pipeline.source(f"clicked_{name}", lambda spark: clicked.stream(), key="ad", partitions=2)
+        both[name] = left.join(right, "ad", window=window, name=name)
+    both["whole"].send_to(pipeline.table("all", TableRef(url, "whole")), unordered=True)
+    first = both["first"].map(lambda frame: frame.limit(1))
+    first.send_to(pipeline.table("some", TableRef(url, "first")), unordered=True)
+    both["unread"].sink("read", if_read(unread))
+
+    def distinct(spark: SparkSession) -> DataFrame:
+        return clicked.stream().withWatermark("clicked", "1 hour").dropDuplicatesWithinWatermark(["ad"])
+
+    pipeline.source("distinct", distinct).sink("once", if_read(once))
     shown.add(*({"ad": ad, "at": "2024-01-01T10:00:00Z", "place": 1} for ad in "xy"))
     clicked.add({"ad": "x", "clicked": "2024-01-01T10:01:00Z"})
     streams.run(pipeline)
-    [stage] = pipeline.plan().stages
-    commits = [
-        int(path.name) for path in (streams.checkpoint / stage.name / "commits").iterdir() if path.name.isdigit()
-    ]
-    for number in sorted(commits, reverse=True):
-        streams.forget(stage.name, number)
-    clicked.add({"ad": "y", "clicked": "2024-01-01T10:02:00Z"})
+    for stage in pipeline.plan().stages:
+        commits = (streams.checkpoint / stage.name / "commits").iterdir()
+        streams.forget(stage.name, max(int(path.name) for path in commits if path.name.isdigit()))
+    clicked.add({"ad": "x", "clicked": "2024-01-01T10:02:00Z"}, {"ad": "y", "clicked": "2024-01-01T10:02:00Z"})
     streams.run(pipeline)
-    assert [row.astuple() for row in storage.table("met").scan()] == [("x", 1), ("y", 1)]
+    reads = True
+    clicked.add({"ad": "y", "clicked": "2024-01-01T10:03:00Z"}, {"ad": "z", "clicked": "2024-01-01T10:02:00Z"})
+    streams.run(pipeline)
+    assert [row["ad"] for row in storage.table("whole").scan()] == ["x", "y"]
+    assert [row["ad"] for row in storage.table("first").scan()] == ["x", "y"]
+    assert [row[0] for row in unread.rows] == ["y"]
+    assert [row[0] for row in once.rows] == ["z"]
+
+
+def test_a_new_checkpoint_reads_a_stream_between_stages_from_its_own_begin(
+    streams: Streams, storage: Storage, url: str
+) -> None:
+    storage.admin.create(PROFILES)
+    storage.table("profiles").insert_many([{"id": "a", "name": "Ann"}, {"id": "b", "name": "Bob"}])
+    shown, clicked = (
+        streams.of("shown", "id string, at timestamp"),
+        streams.of("clicked", "id string, clicked timestamp"),
+    )
+
+    def declared(sink: Callable[[DataFrame, int], None], name: str = "named") -> Pipeline:
+        pipeline = Pipeline("cut")
+        views = pipeline.source("shown", lambda spark: shown.stream(), key="id", partitions=2)
+        clicks = pipeline.source("clicked", lambda spark: clicked.stream(), key="id", partitions=2)
+        window = JoinWindow("at", "clicked", "0 seconds", "10 minutes", "1 hour", "1 hour")
+        named = views.join_table(pipeline.table("profiles", TableRef(url, "profiles")), "id", name=name)
+        named.join(clicks, "id", window=window).map(lambda frame: frame.select("id", "name")).sink("found", sink)
+        return pipeline
+
+    def broken(frame: DataFrame, batch: int) -> None:
+        raise ValueError("not today")
+
+    for name in "ab":
+        shown.add({"id": name, "at": "2024-01-01T10:00:00Z"})
+        clicked.add({"id": name, "clicked": "2024-01-01T10:01:00Z"})
+    for number in range(2):
+        found = Collected()
+        streams.checkpoint = streams.checkpoint.with_name(f"checkpoint {number}")
+        with pytest.raises(ValueError, match="not today"):
+            streams.run(declared(broken))
+        streams.run(declared(found))
+        assert sorted(found.rows, key=str) == [("a", "Ann"), ("b", "Bob")]
+    storage.admin.create(COPY.evolve(name="cut_other"))
+    streams.checkpoint = streams.checkpoint.with_name("last")
+    with pytest.raises(PlanError, match="is there and is no table between stages"):
+        streams.run(declared(broken, "other"))

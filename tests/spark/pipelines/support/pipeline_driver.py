@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from structable.spark_bridge import TableRef, write_jobs
 from structable.spark_bridge.joins.failpoints import failpoints
-from structable.spark_bridge.pipelines import Pipeline
+from structable.spark_bridge.pipelines import JoinWindow, Pipeline
 from structable.spi import CommitResult, Field, StagedWrite, Storage, TableSpecification, WriteJob
 
 SCHEMAS = {
@@ -28,6 +28,8 @@ SCHEMAS = {
     "asked": "n bigint, place int",
     "ordered": "id bigint, product string",
     "priced": "product string, title string",
+    "shown": "ad string, at timestamp, place int",
+    "clicked": "ad string, clicked timestamp",
 }
 PROFILES = TableSpecification("profiles", [Field.string("id"), Field.string("name")], ["id"])
 VIEWS = TableSpecification("views", [Field.long("n"), Field.string("id"), Field.string("name")], ["n"])
@@ -35,6 +37,7 @@ ASKED = TableSpecification("asked", [Field.long("n"), Field.int("place"), Field.
 FED = {"changelog-producer": "lookup"}
 ORDERS = TableSpecification("orders", [Field.long("id"), Field.string("product")], ["id"], ["product"], FED)
 PRODUCTS = TableSpecification("products", [Field.string("product"), Field.string("title")], ["product"], options=FED)
+MET = TableSpecification("met", [Field.string("ad"), Field.int("place")], ["ad", "place"])
 
 
 def kill_after(commits: int) -> None:
@@ -59,7 +62,7 @@ def kill_after(commits: int) -> None:
 def declared(settings: dict[str, Any]) -> Pipeline:
     """Return the pipeline: changed -> profiles; viewed with profiles -> views; asked with views -> asked, and files.
 
-    And ordered -> orders, priced -> products, both joined in titled.
+    And ordered -> orders, priced -> products, both joined in titled; shown with clicked -> met.
     """
     folder = Path(settings["folder"])
 
@@ -88,6 +91,13 @@ def declared(settings: dict[str, Any]) -> Pipeline:
     pipeline.foreign_key_join("titled", orders, products, ["product"], select=select, result=result)
     pipeline.source("ordered", load("ordered")).send_to(orders, name="order")
     pipeline.source("priced", load("priced")).send_to(products, name="price")
+
+    met = pipeline.table("met", TableRef(settings["leveldb"], "met"))
+    shown = pipeline.source("shown", load("shown"), key="ad", partitions=2)
+    clicked = pipeline.source("clicked", load("clicked"), key="ad", partitions=2)
+    window = JoinWindow("at", "clicked", "0 seconds", "10 minutes", "1 hour", "1 hour")
+    answered = shown.join(clicked, "ad", window=window).map(lambda frame: frame.select("ad", "place"))
+    answered.send_to(met, unordered=True, name="meet")
     return pipeline
 
 

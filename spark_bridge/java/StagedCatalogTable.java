@@ -1,12 +1,3 @@
-"""The class `structable.StagedCatalogTable`: a table that a statement makes or replaces with rows of a query."""
-
-from __future__ import annotations
-
-__all__ = ["JAVA"]
-
-JAVA = """
-package structable;
-
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Map;
@@ -22,8 +13,12 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-// An existing table is overwritten as it is, by one write job, and never dropped. A new one is made just before its
-// rows are written, when the options of the write are known.
+/**
+ * A table that a statement makes or replaces with rows of a query.
+ *
+ * An existing table is overwritten as it is, by one write job, and never dropped. A new one is made just before its
+ * rows are written, when the options of the write are known.
+ */
 public final class StagedCatalogTable implements StagedTable, SupportsWrite {
   private final String catalog;
   private final Map options;
@@ -93,4 +88,3 @@ public final class StagedCatalogTable implements StagedTable, SupportsWrite {
     }
   }
 }
-"""

@@ -1,21 +1,3 @@
-"""The analyzer rule that sees UPDATE, MERGE and INSERT OVERWRITE as they are written, before Spark resolves them.
-
-Spark leaves out of these queries, without a word, what a statement assigns to the hidden column, and the columns that
-WITH SCHEMA EVOLUTION would add: both are refused. Where the source of a MERGE names the hidden column, Spark would use
-the source before it is resolved, so that the rule has it resolved. Where INSERT OVERWRITE would replace partitions,
-Spark's own error does not name the setting by which it would. That of a stream of a table names no way to read one.
-"""
-
-from __future__ import annotations
-
-from structable.spark_bridge.row_changes import BEFORE
-
-__all__ = ["JAVA", "RULE_CLASS"]
-
-RULE_CLASS = "structable.CatalogStatements"
-JAVA = """
-package structable;
-
 import org.apache.spark.sql.catalyst.analysis.PlanWithUnresolvedIdentifier;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
@@ -39,6 +21,15 @@ import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.AbstractPartialFunction;
 
+/**
+ * Sees UPDATE, MERGE and INSERT OVERWRITE as they are written, before Spark resolves them.
+ *
+ * Spark leaves out of these queries, without a word, what a statement assigns to the hidden column, and the columns
+ * that WITH SCHEMA EVOLUTION would add: both are refused. Where the source of a MERGE names the hidden column, Spark
+ * would use the source before it is resolved, so that the rule has it resolved. Where INSERT OVERWRITE would replace
+ * partitions, Spark's own error does not name the setting by which it would. That of a stream of a table names no way to
+ * read one.
+ */
 public final class CatalogStatements extends Rule {
   private static final String HIDDEN = "@BEFORE@";
   private static final String OVERWRITES = "spark.sql.sources.partitionOverwriteMode";
@@ -72,7 +63,7 @@ public final class CatalogStatements extends Rule {
         String streamed = isDefinedAt(node) ? name(node) : null;
         if (streamed == null) return otherwise.apply(node);
         CatalogCommand.refuse("a table of a catalog is no stream: the changes of " + streamed
-            + " are read by spark.readStream.format(\\"structable\\") with url, table and readChangeFeed");
+            + " are read by spark.readStream.format(\"structable\") with url, table and readChangeFeed");
       }
       String shown = isDefinedAt(node) ? target((TreeNode) node) : null;
       if (shown == null) return otherwise.apply(node);
@@ -168,4 +159,3 @@ public final class CatalogStatements extends Rule {
     }
   }
 }
-""".replace("@BEFORE@", BEFORE)

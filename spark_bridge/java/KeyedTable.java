@@ -1,18 +1,3 @@
-"""The classes `structable.KeyedTable` and `structable.ChangedTable`: tables whose rows statements may change.
-
-Spark rewrites UPDATE, MERGE, and a DELETE whose condition the store does not evaluate, to a query of changed rows: its
-interface of row-level operations. `change_rule` writes that query as `structable.spark_bridge.row_changes` describes.
-"""
-
-from __future__ import annotations
-
-from structable.spark_bridge.row_changes import BEFORE
-
-__all__ = ["CHANGED_JAVA", "KEYED_JAVA"]
-
-KEYED_JAVA = """
-package structable;
-
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -34,6 +19,12 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
+/**
+ * A table whose rows statements may change.
+ *
+ * Spark rewrites UPDATE, MERGE, and a DELETE whose condition the store does not evaluate, to a query of changed rows:
+ * its interface of row-level operations. CatalogChanges writes that query as `row_changes.py` describes.
+ */
 public final class KeyedTable extends CatalogTable implements SupportsRowLevelOperations, SupportsMetadataColumns {
   public static CatalogTable of(String catalog, Map options, String table, StructType answer) {
     return CatalogCommand.told(answer).contains("key")
@@ -105,40 +96,3 @@ public final class KeyedTable extends CatalogTable implements SupportsRowLevelOp
     }
   }
 }
-""".replace("@BEFORE@", BEFORE)
-
-CHANGED_JAVA = """
-package structable;
-
-import java.util.HashMap;
-import java.util.HashSet;
-import java.util.Map;
-import java.util.Set;
-import org.apache.spark.sql.connector.catalog.TableCapability;
-import org.apache.spark.sql.util.CaseInsensitiveStringMap;
-
-// A table as the target of a statement that Spark has rewritten, which is written with an option more.
-public final class ChangedTable extends CatalogTable {
-  private final String option;
-  private final String value;
-
-  public ChangedTable(CatalogTable table, String option, String value) {
-    super(table.catalog, table.options, table.table, table.answer);
-    this.option = option;
-    this.value = value;
-  }
-
-  // Changed rows have other columns than the table, and are checked in Python.
-  public Set capabilities() {
-    Set all = new HashSet(super.capabilities());
-    all.add(TableCapability.ACCEPT_ANY_SCHEMA);
-    return all;
-  }
-
-  CaseInsensitiveStringMap writeOptions(CaseInsensitiveStringMap given) {
-    Map all = new HashMap(super.writeOptions(given));
-    all.put(option, value);
-    return new CaseInsensitiveStringMap(all);
-  }
-}
-"""

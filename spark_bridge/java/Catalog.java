@@ -1,12 +1,3 @@
-"""The class `structable.Catalog`, which `spark.sql.catalog.NAME` names: one store, whose tables have no namespaces."""
-
-from __future__ import annotations
-
-__all__ = ["JAVA"]
-
-JAVA = """
-package structable;
-
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
@@ -26,6 +17,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
+/** What `spark.sql.catalog.NAME` names: one store, whose tables have no namespaces. */
 public final class Catalog implements StagingTableCatalog {
   private String name;
   private Map options;
@@ -62,7 +54,7 @@ public final class Catalog implements StagingTableCatalog {
   private Table refuseEarlier(Identifier ident) throws NoSuchTableException {
     String shown = loadTable(ident).name();
     CatalogCommand.refuse("there is no VERSION AS OF or TIMESTAMP AS OF: " + shown + " keeps its newest rows only; "
-        + "what changed in a table with a change feed is read by format(\\"structable\\") with the option "
+        + "what changed in a table with a change feed is read by format(\"structable\") with the option "
         + "readChangeFeed");
     return null;
   }
@@ -170,4 +162,3 @@ public final class Catalog implements StagingTableCatalog {
         + ", INSERT INTO it the rows of " + from.name() + ", and drop that");
   }
 }
-"""

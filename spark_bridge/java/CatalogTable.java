@@ -1,12 +1,3 @@
-"""The class `structable.CatalogTable`: a table of a catalog, which reads and writes as the format does."""
-
-from __future__ import annotations
-
-__all__ = ["JAVA"]
-
-JAVA = """
-package structable;
-
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.EnumSet;
@@ -29,6 +20,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
+/** A table of a catalog, which reads and writes as the format does. */
 public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDeleteV2 {
   final String catalog;
   final Map options;
@@ -110,7 +102,7 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
     for (int i = 0; i < refused.length; i++) {
       if (given.containsKey(refused[i])) {
         CatalogCommand.refuse("the option " + refused[i] + " is not for tables of a catalog, and " + name()
-            + " is one; a table is " + verb + " with it by format(\\"structable\\")");
+            + " is one; a table is " + verb + " with it by format(\"structable\")");
       }
     }
   }
@@ -125,7 +117,7 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
   public boolean canDeleteWhere(Predicate[] predicates) {
     if (!storeDecides(predicates)) {
       CatalogCommand.refuse("the store cannot evaluate the whole condition, and nothing was deleted from " + name()
-          + ", whose rows have no key: take out those that a query finds, by df.write.format(\\"structable\\") with "
+          + ", whose rows have no key: take out those that a query finds, by df.write.format(\"structable\") with "
           + "the option mode of value changes, if its write-mode is change-log");
     }
     return true;
@@ -186,4 +178,3 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
     public StructType schema() { return info.schema(); }
   }
 }
-"""

@@ -1,20 +1,3 @@
-"""The optimizer rule that writes the changed rows of UPDATE, MERGE and DELETE by one write job.
-
-Spark would have a class of the store's write them on executors. The rule appends them to the table instead, with the
-columns that say what each row does, and the data source in Python makes patches of them: `row_changes`. It runs once,
-after Spark has given a DELETE whose condition the store evaluates back to the table, and before writes are built.
-"""
-
-from __future__ import annotations
-
-from structable.spark_bridge.row_changes import CHANGES_OPTION, ORIGINAL
-
-__all__ = ["JAVA", "RULE_CLASS"]
-
-RULE_CLASS = "structable.CatalogChanges"
-JAVA = """
-package structable;
-
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.HashSet;
@@ -32,6 +15,13 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import scala.collection.Iterator;
 import scala.runtime.AbstractFunction1;
 
+/**
+ * Writes the changed rows of UPDATE, MERGE and DELETE by one write job.
+ *
+ * Spark would have a class of the store's write them on executors. The rule appends them to the table instead, with the
+ * columns that say what each row does, and the data source in Python makes patches of them. It runs once, after Spark
+ * has given a DELETE whose condition the store evaluates back to the table, and before writes are built.
+ */
 public final class CatalogChanges extends Rule {
   public static final class Builder extends AbstractFunction1 {
     public Object apply(Object session) { return new CatalogChanges(); }
@@ -80,4 +70,3 @@ public final class CatalogChanges extends Rule {
     return plan;
   }
 }
-""".replace("@CHANGES@", CHANGES_OPTION).replace("@ORIGINAL@", ORIGINAL)

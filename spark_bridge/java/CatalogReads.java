@@ -1,21 +1,3 @@
-"""The optimizer rule that makes tables of a catalog those of the format, before `scan_isolation` sees them.
-
-Thus a scan of a catalog's table is one of `format("structable")`. The same rule refuses UPDATE and MERGE of a table
-without a key, or of a view, and says what to do instead, and lets a MERGE that only inserts rows refuse keys that
-exist.
-"""
-
-from __future__ import annotations
-
-from structable.spark_bridge.row_changes import BEFORE
-from structable.spi import WriteMode
-
-__all__ = ["JAVA", "RULE_CLASS"]
-
-RULE_CLASS = "structable.CatalogReads"
-JAVA = """
-package structable;
-
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -46,6 +28,13 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 import scala.runtime.AbstractPartialFunction;
 
+/**
+ * Makes tables of a catalog those of the format, before the rule that isolates scans sees them.
+ *
+ * Thus a scan of a catalog's table is one of `format("structable")`. The same rule refuses UPDATE and MERGE of a table
+ * without a key, or of a view, and says what to do instead, and lets a MERGE that only inserts rows refuse keys that
+ * exist.
+ */
 public final class CatalogReads extends Rule {
   public static final class Builder extends AbstractFunction1 {
     public Object apply(Object session) { return new CatalogReads(); }
@@ -70,7 +59,7 @@ public final class CatalogReads extends Rule {
     CatalogCommand.refuse(tableOf(target) instanceof KeyedTable || statement.equals("DELETE")
         ? "there is no " + statement + " of a view" + written + "name the table itself"
         : "there is no " + statement + " of a table without a primary key" + written + "INSERT INTO adds rows, and a "
-        + "table of write-mode change-log takes rows out by df.write.format(\\"structable\\") with the option mode of "
+        + "table of write-mode change-log takes rows out by df.write.format(\"structable\") with the option mode of "
         + "value changes");
   }
 
@@ -185,4 +174,3 @@ public final class CatalogReads extends Rule {
     }
   }
 }
-""".replace("@BEFORE@", BEFORE).replace("@INSERT@", WriteMode.INSERT)

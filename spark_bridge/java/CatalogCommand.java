@@ -1,14 +1,3 @@
-"""The class `structable.CatalogCommand`: a request of the JVM, which the coordinator or the data source answers."""
-
-from __future__ import annotations
-
-from .requests import REQUEST
-
-__all__ = ["JAVA"]
-
-JAVA = """
-package structable;
-
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.spark.QueryContext;
@@ -22,6 +11,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
 import scala.util.Failure;
 
+/** A request of the JVM, which the coordinator or the data source answers. */
 public final class CatalogCommand {
   private final Map options;
   private final MetadataBuilder request = new MetadataBuilder();
@@ -88,4 +78,3 @@ public final class CatalogCommand {
   // Throws it, undeclared as Scala's exceptions are.
   public static void raise(Throwable error) { new Failure(error).get(); }
 }
-""".replace("@REQUEST@", REQUEST)
