@@ -68,7 +68,7 @@ class GroupsMachine(SessionMachine[Model]):
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage, Model())
         self.system.topics.create(TEXTS)
-        self.members = [self._joined(2), self._joined(3)]
+        self.members = [self._joined(1), self._joined(3)]
         # What the process has seen of beats: epoch, beat, and since when.
         self.seen: tuple[int, int, float] | None = None
         self.published = 0
@@ -274,6 +274,8 @@ class GroupsMachine(SessionMachine[Model]):
             model.move(end)
             return
         model.retry_at, model.error = self.clock.time + _delay(model.attempts), True
+        if len(indexes) > 1:
+            model.attempts = min(model.attempts, self._max_attempts - 1)
         if model.isolate is None:
             model.isolate = indexes[-1]
 

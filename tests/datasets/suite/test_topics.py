@@ -350,6 +350,13 @@ class TestFailure:
         assert events.topics.purge(EVENTS, "g") == 1
         assert events.topics.dead(EVENTS, "g") == []
 
+    def test_good_message_of_a_failed_batch_is_not_given_up(self, events: SystemData, clock: Clock) -> None:
+        publish(events, *"ab")
+        with joined(events, max_attempts=1) as consumer:
+            consumer.poll(wait=0).retry("x")
+            clock.tick(2)
+            assert [handled(consumer), handled(consumer)] == [["a"], ["b"]]
+
     def test_death_of_a_member_counts_only_for_a_message_that_was_out_alone(
         self, events: SystemData, ticks: Ticks, clock: Clock
     ) -> None:
