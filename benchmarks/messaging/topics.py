@@ -11,7 +11,7 @@ from time import perf_counter
 from benchmarks.measuring import Contender, Measurement, Scale, compare
 from benchmarks.postgresql.database import Connection, Database
 from structable.datasets import Record, Session, SystemData, Topic
-from structable.spi import Field, Storage, TableSpecification
+from structable.spi import Field, Storage, TableSpecification, Value
 
 __all__ = ["AREA", "EVENTS", "Event", "measure_end_to_end", "measure_publish", "prepared"]
 
@@ -73,7 +73,12 @@ def measure_publish(storage: Storage, store: str, scale: Scale, goals: tuple[flo
                 with system.transaction() as s:
                     write(s)
                     body = json.dumps({"order": 1, "to": "ada@example.org"})
-                    row = {"id": uuid.uuid4().hex, "topic": "events", "body": body, "published": s._context.now()}
+                    row: dict[str, Value] = {
+                        "id": uuid.uuid4().hex,
+                        "topic": "events",
+                        "body": body,
+                        "published": s._context.now(),
+                    }
                     s.tx.table("outbox").upsert(row)
             return (perf_counter() - begun) / samples
 

@@ -19,7 +19,7 @@ from structable.datasets.messaging.tailing import tail as tail_of
 from structable.datasets.system.messages import TOPIC_TABLES, Source, parse_id
 from structable.spi.plain_values import is_aware
 
-from .arguments import Form, Format, Place, Prefix, connected, placed
+from .arguments import Form, Format, Place, Prefix, Url, connected, placed
 
 __all__ = ["app"]
 
@@ -42,9 +42,8 @@ def topic() -> None:
 
 
 @app.command("list")
-def list_topics(url: Place, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
+def list_topics(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """List the topics."""
-    (url,) = placed(url)
     with _opened(url, prefix, write=False) as system:
         beginning = prefix + TOPIC_TABLES
         tables = [name for name in sorted(system.storage.admin.list()) if name.startswith(beginning)]
@@ -98,7 +97,8 @@ def tail(
     """Print messages, one a line, as they are committed; no group moves."""
     url, name = placed(url, name)
     source, place = _source(name), _place(since)
-    with _opened(url, prefix, write=False) as system:
+    # A read-only storage of LevelDB may be a copy, in which nothing comes.
+    with _opened(url, prefix, write=follow) as system:
         messages = tail_of(system.storage, source, prefix, place, follow=follow)
         for count, message in enumerate(messages, 1):
             document = {**document_of(message), "body": _shown(message.body)}

@@ -259,7 +259,8 @@ class Group(Generic[Body]):
                 return moved(row, end)
             return msgspec.structs.replace(
                 row,
-                attempts=attempts,
+                # Of several messages the first is not given up before it was alone, even if it may fail only once.
+                attempts=attempts if alone else min(attempts, row.max_attempts - 1),
                 retry_at=context.now() + _delay(attempts),
                 error=text,
                 isolate=row.isolate or items[-1].id,

@@ -279,7 +279,9 @@ class Topics:
     ) -> int:
         """Delete dead letters, in transactions in which something else is done with them."""
         if ids is None:
-            keys = [(topic.subject, group, row.version, row.number) for row in self._letters(topic, group)]
+            keys: list[tuple[object, ...]] = [
+                (topic.subject, group, row.version, row.number) for row in self._letters(topic, group)
+            ]
         else:
             keys = [(topic.subject, group, *parse_id(one)) for one in dict.fromkeys(ids)]
         done = 0

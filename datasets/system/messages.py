@@ -6,7 +6,7 @@ import builtins
 import datetime as dt
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Generic, TypeVar, cast
@@ -205,7 +205,7 @@ class Topic(Source[Body]):
         key, stored, headers = row["key"], row["body"], row["headers"]
         try:
             assert isinstance(stored, bytes)
-            body = stored if self._document is None else self._document.decode(stored.decode())
+            body = cast("Body", stored if self._document is None else self._document.decode(stored.decode()))
         except (ValueError, TypeError, RecursionError) as error:
             reason = f"message {id} does not fit: {error}"
             raise RecordShapeError(f"topic {self.name}", (id,), "body", reason) from None
@@ -274,7 +274,11 @@ class Feed(Source[Change]):
         return Change(RowKind(document["kind"]), row, version=document["version"], timestamp=at)
 
 
-_OF_TEXT = {"Decimal": Decimal, "datetime": dt.datetime.fromisoformat, "date": dt.date.fromisoformat}
+_OF_TEXT: dict[str, Callable[[str], object]] = {
+    "Decimal": Decimal,
+    "datetime": dt.datetime.fromisoformat,
+    "date": dt.date.fromisoformat,
+}
 
 
 def _plain(value: Value) -> object:

@@ -212,7 +212,9 @@ def test_messages_of_a_killed_consumer_are_handled_exactly_once(place: Place, ki
 
     def publish(*bodies: bytes) -> None:
         published.extend(bodies)
-        system.run(lambda s: [s.publish(COUNTED, body) for body in bodies])
+        with system.transaction() as s:
+            for body in bodies:
+                s.publish(COUNTED, body)
 
     ended, point = -signal.SIGKILL, 0
     while ended == -signal.SIGKILL:

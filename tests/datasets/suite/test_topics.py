@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -197,10 +197,10 @@ class TestHandling:
             assert handled(again) == ["c"]
 
     def test_arguments_out_of_their_range(self, events: SystemData) -> None:
-        wrong = [{"group": ""}, {"start": "now"}, {"max_attempts": 0}, {"on_lost": "ignore"}, {"ttl": 0}, {"ttl": 1.5}]
-        for arguments in wrong:
-            with pytest.raises(ValueError, match=f"{next(iter(arguments))}.* must"):
-                joined(events, **arguments)  # type: ignore[arg-type]
+        wrong = [("group", ""), ("start", "now"), ("max_attempts", 0), ("on_lost", "ignore"), ("ttl", 0), ("ttl", 1.5)]
+        for name, value in wrong:
+            with pytest.raises(ValueError, match=f"{name}.* must"):
+                joined(events, **{name: value})  # type: ignore[arg-type]
 
     def test_limits_and_waits_out_of_their_range(self, events: SystemData) -> None:
         with joined(events) as consumer:
@@ -249,7 +249,10 @@ class TestMembers:
             assert handled(two) == []  # delayed: the message may have killed the member
             clock.tick(1)
             assert handled(two, 1) == ["a"]
-            acts = {"process": lambda: one.process(note, wait=0), "commit": batch.commit}
+            acts: dict[str, Callable[[], object]] = {
+                "process": lambda: one.process(note, wait=0),
+                "commit": batch.commit,
+            }
             with pytest.raises(LeaseLostError, match="group 'g' of 'events'"):
                 acts.get(act, lambda: batch.retry("x"))()
             assert noted(events) is None
@@ -346,6 +349,13 @@ class TestFailure:
             assert handled(consumer) == ["b"]
         assert events.topics.purge(EVENTS, "g") == 1
         assert events.topics.dead(EVENTS, "g") == []
+
+    def test_good_message_of_a_failed_batch_is_not_given_up(self, events: SystemData, clock: Clock) -> None:
+        publish(events, *"ab")
+        with joined(events, max_attempts=1) as consumer:
+            consumer.poll(wait=0).retry("x")
+            clock.tick(2)
+            assert [handled(consumer), handled(consumer)] == [["a"], ["b"]]
 
     def test_death_of_a_member_counts_only_for_a_message_that_was_out_alone(
         self, events: SystemData, ticks: Ticks, clock: Clock

@@ -39,7 +39,8 @@ def _each_once(published: Mapping[str, Publish], whole: Sequence[Seen]) -> list[
     found = [f"{transaction} published nothing" for transaction in seen.keys() - published.keys()]
     for transaction, one in published.items():
         wanted = [str(index) for index in range(int(str(one["messages"])))]
-        allowed = {"committed": [wanted], "rolled back": [[]], "unknown": [wanted, []]}[str(one["outcome"])]
+        outcomes: dict[str, list[list[str]]] = {"committed": [wanted], "rolled back": [[]], "unknown": [wanted, []]}
+        allowed = outcomes[str(one["outcome"])]
         if seen.get(transaction, []) not in allowed:
             found.append(f"{transaction}, {one['outcome']}: messages {seen.get(transaction)} of {len(wanted)}")
     return found
