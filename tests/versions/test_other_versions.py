@@ -41,7 +41,7 @@ def run_share(tmp_path: Path) -> RunShare:
         environment = {**usual, **given, **variables}
 
         def pytest_says(*arguments: str) -> str:
-            command = [python, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-m", "not slow", *arguments]
+            command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-m", "not slow", *arguments]
             done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stdout + done.stderr
             return done.stdout
