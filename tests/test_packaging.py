@@ -67,22 +67,14 @@ def test_first_pages_in_an_empty_environment(tmp_path: Path) -> None:
     """As a reader does: an environment with what the pages name, and nothing else; their code as programs."""
     python = tmp_path / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
-    install = [
-        python,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--constraint",
-        ROOT / "constraints.txt",
-        f"{ROOT}[leveldb,access]",
-    ]
+    pins, wanted = str(ROOT / "constraints.txt"), f"{ROOT}[leveldb,access]"
+    install = [str(python), "-m", "pip", "install", "-q", "--constraint", pins, wanted]
     subprocess.run(install, check=True)
     for page in (ROOT / "README.md", ROOT / "docs" / "first-hour-service.md"):
         blocks = [block.code for block in blocks_of(page.read_text(encoding="utf-8")) if block.language == "python"]
         program = tmp_path / "program.py"
         program.write_text("\n".join(blocks), encoding="utf-8")
-        subprocess.run([python, "-I", program], cwd=tmp_path, check=True)
+        subprocess.run([str(python), "-I", str(program)], cwd=tmp_path, check=True)
 
 
 def test_version() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measuring import Measurement, Scale
-from tests.postgresql.support.server import MINIMUM
+from tests.postgresql.support.binaries import MINIMUM
 from tests.postgresql.support.shared import URL_VARIABLE
 
 from . import points, scans, small, spark, writes

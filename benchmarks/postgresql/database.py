@@ -15,7 +15,8 @@ import pyarrow as pa
 from benchmarks.rows import TABLE, Row, batches, make_rows, specification
 from structable.spi import Storage, connect
 from structable.spi.arrow import arrow_schema
-from tests.postgresql.support.server import Server, find_binaries
+from tests.postgresql.support.binaries import find_binaries
+from tests.postgresql.support.server import Server
 from tests.postgresql.support.shared import URL_VARIABLE, Schema, fresh_schema
 
 __all__ = [

@@ -13,7 +13,7 @@ from benchmarks.hbase.database import database as hbase_database
 from benchmarks.measuring import Measurement, Scale
 from benchmarks.postgresql.database import available
 from benchmarks.postgresql.database import database as postgresql_database
-from tests.postgresql.support.server import MINIMUM
+from tests.postgresql.support.binaries import MINIMUM
 from tests.postgresql.support.shared import URL_VARIABLE, Schema, fresh_schema
 from tests.servers.availability import NoServerError
 

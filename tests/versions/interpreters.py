@@ -27,8 +27,8 @@ def interpreter(version: str) -> Path:
 
 def installed_structable(folder: Path) -> Path:
     """Return a folder with structable as pip installs it, for PYTHONPATH."""
-    wheel = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT]
-    subprocess.run(wheel, check=True)
+    pip_wheel = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip_wheel, "--wheel-dir", str(folder), str(ROOT)], check=True)
     (built,) = folder.glob("structable-*.whl")
     with zipfile.ZipFile(built) as archive:
         archive.extractall(folder / "installed")
@@ -42,12 +42,13 @@ def _fill(folder: Path, version: str) -> None:
     with zipfile.ZipFile(jar) as archive:
         archive.extractall(folder, [name for name in archive.namelist() if name.startswith(f"{_PLACE}/")])
     jar.unlink()
-    python = _program(folder)
-    python.chmod(0o755)
+    program = _program(folder)
+    program.chmod(0o755)
+    python = str(program)
     fetch("pip", [python, "-m", "ensurepip"])
     pip = [python, "-m", "pip", "-q", "--disable-pip-version-check"]
     packages = [f"{ROOT}[{_EXTRAS}]", "freezegun", "pendulum", "pytest-xdist"]
-    fetch("packages", [*pip, "install", "--constraint", _PINS, *packages])
+    fetch("packages", [*pip, "install", "--constraint", str(_PINS), *packages])
     fetch("packages", [*pip, "uninstall", "-y", "structable"])  # each run has its own
 
 

@@ -41,10 +41,12 @@ def run_share(tmp_path: Path) -> RunShare:
         environment = {**usual, **given, **variables}
 
         def pytest_says(*arguments: str) -> str:
-            command = [python, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-m", "not slow", *arguments]
-            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+            pytest_run = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-m", "not slow"]
+            done = subprocess.run(
+                [*pytest_run, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+            )
             assert done.returncode == 0, done.stdout + done.stderr
-            return done.stdout
+            return str(done.stdout)
 
         every = [line for line in pytest_says("-q", "--collect-only", *tests).splitlines() if "::" in line]
         step = max(1, round(1 / SHARE))
