@@ -277,8 +277,8 @@ class RecordedFeed(ChangeFeed):
         def body(view: FeedView) -> ChangePlan:
             wanted = check_columns(view.spec, names) or view.spec.field_names
             request, begin, end = self._request(view, since, until, wanted, net, to_mark=to_mark)
-            states = view.states(request, most)
-            return ChangePlan(self._table, (*wanted, *FEED_COLUMNS), states, begin, end)
+            first, last = FeedPosition(view.feed, begin), FeedPosition(view.feed, end)
+            return ChangePlan(self._table, (*wanted, *FEED_COLUMNS), view.states(request, most), first, last)
 
         return self._ask(body)
 
@@ -306,7 +306,8 @@ class RecordedFeed(ChangeFeed):
         net: bool,
         *,
         to_mark: bool = True,
-    ) -> tuple[FeedRequest, FeedPosition, FeedPosition]:
+    ) -> tuple[FeedRequest, int, int]:
+        """Check the arguments of a read or a plan; return what to read, and the versions of its range."""
         if check_flag(view.spec, "net", net):
             require_net(view.spec)
         latest = self._latest(view)
@@ -327,7 +328,7 @@ class RecordedFeed(ChangeFeed):
             else:
                 segments = [Segment(begin, end)]
         request = FeedRequest(view.spec, view.feed, tuple(segments), net, columns, stamps, view.state)
-        return request, FeedPosition(view.feed, begin), FeedPosition(view.feed, end)
+        return request, begin, end
 
     def _require_kept(self, view: FeedView, position: FeedPosition) -> int:
         """Return the version of a position, or raise ChangesLostError."""
