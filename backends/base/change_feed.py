@@ -289,8 +289,8 @@ class RecordedFeed(ChangeFeed):
         def body(view: FeedView) -> ChangePlan:
             wanted = check_columns(view.spec, names) or view.spec.field_names
             request, begin, end = self._request(view, since, until, wanted, net, to_mark=to_mark)
-            states = view.states(request, most)
-            return ChangePlan(self._table, (*wanted, *FEED_COLUMNS), states, begin, end)
+            first, last = FeedPosition(view.feed, begin), FeedPosition(view.feed, end)
+            return ChangePlan(self._table, (*wanted, *FEED_COLUMNS), view.states(request, most), first, last)
 
         return self._ask(body)
 
@@ -325,7 +325,8 @@ class RecordedFeed(ChangeFeed):
         *,
         to_mark: bool = True,
         after: int | None = None,
-    ) -> tuple[FeedRequest, FeedPosition, FeedPosition]:
+    ) -> tuple[FeedRequest, int, int]:
+        """Check the arguments of a read or a plan; return what to read, and the versions of its range."""
         if check_flag(view.spec, "net", net):
             require_net(view.spec)
         latest = self._latest(view)
@@ -346,7 +347,7 @@ class RecordedFeed(ChangeFeed):
             else:
                 segments = [Segment(begin, end)]
         request = FeedRequest(view.spec, view.feed, tuple(segments), net, columns, stamps, view.state, after)
-        return request, FeedPosition(view.feed, begin), FeedPosition(view.feed, end)
+        return request, begin, end
 
     def _require_kept(self, view: FeedView, position: FeedPosition, after: int | None = None) -> int:
         """Return the version behind which a position is, or raise ChangesLostError.

@@ -212,9 +212,11 @@ class EngineSnapshot(ABC):
             The number of the first entry to yield of the commit of version `since` + 1.
         """
         begin = entry_key(feed, since + 1, chunk) if chunk else entries_begin(feed, since)
-        with closing(self.scan(begin, entries_begin(feed, until))) as pairs:  # type: ignore[type-var] # a generator
-            for pair in pairs:
-                yield entry_of(pair)
+        pairs = self.scan(begin, entries_begin(feed, until))
+        try:
+            yield from map(entry_of, pairs)
+        finally:
+            pairs.close()  # type: ignore[attr-defined] # a generator
 
     def entry_sizes(self, feed: bytes, since: int, until: int) -> Generator[tuple[int, int, int]]:
         """Yield version, chunk and size of each entry in (since, until]; a generator, to be closed early.

@@ -85,7 +85,7 @@ class OrderedFeed(RecordedFeed):
 
     def _changes(self, request: FeedRequest) -> Iterator[Change]:
         binding = self._catalog.bind(request.state)
-        source = FeedSource(self._engine, self._catalog, self._table, bound_feed(binding))
+        source = FeedSource(self._engine, self._catalog, self._table, binding.schema.feed or bound_feed(binding))
         return changes_of(source, binding, request)
 
 
@@ -109,7 +109,7 @@ class _SnapshotView(FeedView):
     def _look(self) -> None:
         """Read what the snapshot has of the feed."""
         binding = self._binding = self._catalog.table(self._snapshot, self._table)
-        feed = bound_feed(binding)
+        feed = binding.schema.feed or bound_feed(binding)
         self._space = feed.space
         self.feed, self.spec, self.state = feed.token, binding.spec, binding.raw_schema
         self._newest = self._snapshot.settled_version(self._space)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
@@ -114,7 +113,8 @@ class FeedSource:
         size = 0
         # Up to the end of the last version, of which all chunks from that of `end` on are left out.
         last = end.version if end.chunk else end.version - 1
-        with closing(snapshot.entries(self._feed.space, begin.version - 1, last, begin.chunk)) as entries:
+        entries = snapshot.entries(self._feed.space, begin.version - 1, last, begin.chunk)
+        try:
             for entry in entries:
                 if entry[:2] >= end:
                     break
@@ -122,13 +122,15 @@ class FeedSource:
                     return _Page(page, Bound(entry.version, entry.chunk))
                 page.append(entry)
                 size += len(entry.payload)
+        finally:
+            entries.close()
         return _Page(page, None)
 
     def _require_kept(self, since: Bound, snapshot: EngineSnapshot) -> None:
         """Check that no entry from a bound on has expired in the newest state."""
         binding = self._catalog.table(snapshot, self._table)
-        now = bound_feed(binding)
-        if now == self._feed:
+        now = binding.schema.feed or bound_feed(binding)
+        if now.token == self._feed.token:
             kept = recorded_floor(snapshot.get(floor_key(now.space)))
             if kept is None or kept.version < since.version:
                 return
