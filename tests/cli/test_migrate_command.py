@@ -109,7 +109,7 @@ def test_a_paused_revision(structable: Command, url: str, scripts: Scripts) -> N
 def test_an_interrupt_pauses(structable: Command, url: str, scripts: Scripts) -> None:
     scripts.add("number", up=FILL)
     options = ("--folder", str(scripts.path))
-    command = [sys.executable, "-m", "structable.cli", "migrate", "up", url, "--rows-per-second", "4", *options]
+    command = [sys.executable, "-m", "structable.cli", "migrate", "up", url, "--rows-per-second", "0.2", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             with connect(url) as storage:

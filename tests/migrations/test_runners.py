@@ -158,7 +158,7 @@ def test_conflicts_halve_batches_and_end_a_fill_that_always_loses(
     with monkeypatch.context() as patch:
         patch.setattr(batches, "do_batch", conflicting)
         with pytest.raises(MigrationError, match="conflicted 5 times in a row"):
-            migrator.up(throttle=Throttle(max_conflicts=5))
+            migrator.up(throttle=Throttle(threads=1, max_conflicts=5))
     assert sizes == [100, 50, 25, 12, 6]
 
 

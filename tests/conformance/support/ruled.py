@@ -11,9 +11,8 @@ from types import TracebackType
 
 import pytest
 
-from structable.backends.leveldb import LevelDBBackend
-from structable.backends.memory import MemoryBackend
 from structable.spi import (
+    Backend,
     ChangeFeed,
     ChangeIterator,
     ChangePlan,
@@ -53,22 +52,16 @@ __all__ = ["RuledStorage", "ruled_stores"]
 TWIN, LOWER = "hidden_twin", "hidden_lower"
 """Another name of the first field outside the key, and what is derived of the first string there."""
 HIDDEN = {TWIN, LOWER}
-BACKENDS = (MemoryBackend, LevelDBBackend)
 
 
-def ruled_stores(monkeypatch: pytest.MonkeyPatch, *, ready: bool) -> None:
-    """Let `connect` return stores of which each table that may have rules has some, ready or for ever being filled."""
-    for backend in BACKENDS:
+def ruled_stores(monkeypatch: pytest.MonkeyPatch, backend: type[Backend], *, ready: bool) -> None:
+    """Let each table of a backend's stores that may have rules have some, ready or for ever being filled."""
+    connect = backend.connect
 
-        def connected(
-            self: MemoryBackend | LevelDBBackend,
-            url: StorageUrl,
-            options: Mapping[str, OptionValue],
-            connect: object = backend.connect,
-        ) -> Storage:
-            return RuledStorage(connect(self, url, options), ready=ready)  # type: ignore[operator]
+    def connected(self: Backend, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
+        return RuledStorage(connect(self, url, options), ready=ready)
 
-        monkeypatch.setattr(backend, "connect", connected)
+    monkeypatch.setattr(backend, "connect", connected)
 
 
 def with_rules(spec: TableSpecification) -> TableSpecification:
