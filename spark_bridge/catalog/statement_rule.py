@@ -3,7 +3,7 @@
 Spark leaves out of these queries, without a word, what a statement assigns to the hidden column, and the columns that
 WITH SCHEMA EVOLUTION would add: both are refused. Where the source of a MERGE names the hidden column, Spark would use
 the source before it is resolved, so that the rule has it resolved. Where INSERT OVERWRITE would replace partitions,
-Spark's own error does not name the setting by which it would. That of a stream of a table names no way to read one.
+Spark's own error does not name the setting by which it would. Nor does that of a stream of a table say what reads one.
 """
 
 from __future__ import annotations
