@@ -16,7 +16,7 @@ from pyarrow import csv as arrow_csv
 from structable.spi.arrow_columns import CastError
 
 from .csv_dialect import CsvDialect
-from .file_columns import Columns
+from .file_columns import Columns, there_are
 from .prefetching import one_ahead
 from .source import TextSource
 from .text_columns import column_from_text
@@ -143,7 +143,7 @@ class CsvSource(TextSource):
             for line, row in self._lines():
                 cells = self._dialect.cells(row)
                 if cells != len(self._fields):
-                    self._wrong(line, f"there are {cells} cells; the first line has {len(self._fields)}")
+                    self._wrong(line, f"{there_are(cells)}; the first line has {len(self._fields)}")
             self._malformed(error)
 
     def _parsed(self, chunk: bytes) -> list[pa.RecordBatch]:
