@@ -1,8 +1,8 @@
 r"""The dialect of a CSV file: its delimiter, its quote and its escape.
 
 An escape stands before a quote, another escape or a line feed inside quotes, as Spark and MySQL write it; before all
-else it is itself. In a file without quotes it stands before any character that would end a cell or a line, and begins the names of
-others, such as `\t`, as MySQL and PostgreSQL write them.
+else it is itself. In a file without quotes it stands before any character that would end a cell or a line, and begins
+the names of others, such as `\t`, as MySQL and PostgreSQL write them.
 """
 
 from __future__ import annotations
@@ -95,6 +95,8 @@ class CsvDialect:
         again = content[opening - 1] == ord(self.quote)
         if (again[1:] != (closing[:-1] + 1 == opening[1:])).any() or again[:1].any():
             return False
+        if b"\r" not in rows:
+            return True
         returns = np.flatnonzero(content == ord("\r"))
         outside = returns[np.searchsorted(quotes, returns) % 2 == 0]
         return bool((content[outside + 1] == ord("\n")).all())

@@ -16,7 +16,8 @@ from pyarrow import csv as arrow_csv
 from structable.spi.arrow_columns import CastError
 
 from .csv_dialect import CsvDialect
-from .file_columns import Columns
+from .file_columns import Columns, there_are
+from .prefetching import one_ahead
 from .source import TextSource
 from .text_columns import column_from_text
 from .text_form import PLAIN, TextForm
@@ -56,19 +57,26 @@ class CsvSource(TextSource):
     def _read(self) -> Iterator[pa.RecordBatch]:
         self._fields = []
         self._skip_mark()
-        for chunk in self._chunks():
-            self._chunk, self._chunk_rows = chunk, self._rows
-            if self._dialect.may_be_faulty(chunk):
-                self._check_form(chunk)
-            try:
-                chunk.decode()
-            except UnicodeDecodeError as error:
-                self._wrong(self._line + chunk.count(b"\n", 0, error.start), "the text is not UTF-8")
-            if self._fields or self._begin(chunk):
-                yield from self._parsed(chunk)
+        chunks = self._chunks()
+        for first in chunks:
+            self._take(first)
+            self._check_form(first)
+            if self._begin(first):
+                yield from self._rows_of(first)
+            self._line += first.count(b"\n")
+            break
+        else:
+            if self._named(0) is None:
+                self._malformed("it is empty; a first line with the names of the columns is needed, or --no-header")
+            return
+        for chunk, parsed in one_ahead(chunks, self._parsed):
+            self._take(chunk)
+            yield from parsed() or self._rows_of(chunk)
             self._line += chunk.count(b"\n")
-        if not self._fields and self._named(0) is None:
-            self._malformed("it is empty; a first line with the names of the columns is needed, or --no-header")
+
+    def _take(self, chunk: bytes) -> None:
+        """Go on to a chunk, in whose lines errors are found."""
+        self._chunk, self._chunk_rows = chunk, self._rows
 
     def _chunks(self) -> Iterator[bytes]:
         """Yield the first row, then all others in chunks of whole rows, some megabytes each."""
@@ -114,42 +122,58 @@ class CsvSource(TextSource):
         return [str(column[0]) for column in table.columns]
 
     def _check_form(self, chunk: bytes) -> None:
-        if not self._dialect.fault(chunk):
-            return
-        for line, row in self._lines():
-            if fault := self._dialect.fault(row):
-                self._wrong(line, fault)
+        if self._is_faulty(chunk):
+            for line, row in self._lines():
+                if fault := self._dialect.fault(row):
+                    self._wrong(line, fault)
+        try:
+            chunk.decode()
+        except UnicodeDecodeError as error:
+            self._wrong(self._line + chunk.count(b"\n", 0, error.start), "the text is not UTF-8")
 
-    def _parsed(self, chunk: bytes) -> Iterator[pa.RecordBatch]:
+    def _is_faulty(self, chunk: bytes) -> bool:
+        return self._dialect.may_be_faulty(chunk) and bool(self._dialect.fault(chunk))
+
+    def _rows_of(self, chunk: bytes) -> list[pa.RecordBatch]:
+        """Return the rows of the chunk that was taken, or raise the error of the first wrong one."""
+        self._check_form(chunk)
+        try:
+            return self._arrow_rows(chunk)
+        except pa.ArrowException as error:
+            for line, row in self._lines():
+                cells = self._dialect.cells(row)
+                if cells != len(self._fields):
+                    self._wrong(line, f"{there_are(cells)}; the first line has {len(self._fields)}")
+            self._malformed(error)
+
+    def _parsed(self, chunk: bytes) -> list[pa.RecordBatch]:
+        """Return the rows of a chunk that comes next, nothing where `_rows_of` must say what is wrong."""
+        try:
+            return [] if self._is_faulty(chunk) else self._arrow_rows(chunk)
+        except pa.ArrowException:
+            return []
+
+    def _arrow_rows(self, chunk: bytes) -> list[pa.RecordBatch]:
         if self._skips_blank and not chunk.strip(b"\r\n"):
-            return
+            return []
         # Arrow takes a byte-order mark at the beginning for that of a file; here it belongs to the first cell.
         content = BOM_UTF8 + chunk if chunk.startswith(BOM_UTF8) else chunk
         content = self._dialect.prepared(content, self._form.nulls)
         # By their places, as the file's own names may be repeated.
         kept = {str(place): name for place, name in enumerate(self._fields) if name is not None}
-        try:
-            found = arrow_csv.read_csv(
-                cast(BinaryIO, pa.BufferReader(content)),
-                arrow_csv.ReadOptions(
-                    column_names=[str(n) for n in range(len(self._fields))], block_size=len(content) + 1
-                ),
-                self._dialect.parse_options(skips_blank=self._skips_blank),
-                arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(kept, pa.string()),
-                    include_columns=list(kept),
-                    null_values=self._dialect.null_values(self._form.nulls),
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
-            )
-        except pa.ArrowException as error:
-            for line, row in self._lines():
-                cells = self._dialect.cells(row)
-                if cells != len(self._fields):
-                    self._wrong(line, f"there are {cells} cells; the first line has {len(self._fields)}")
-            self._malformed(error)
-        yield from found.rename_columns(list(kept.values())).to_batches()
+        found = arrow_csv.read_csv(
+            cast(BinaryIO, pa.BufferReader(content)),
+            arrow_csv.ReadOptions(column_names=[str(n) for n in range(len(self._fields))], block_size=len(content) + 1),
+            self._dialect.parse_options(skips_blank=self._skips_blank),
+            arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(kept, pa.string()),
+                include_columns=list(kept),
+                null_values=self._dialect.null_values(self._form.nulls),
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        return found.rename_columns(list(kept.values())).to_batches()
 
     def _converted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = []

@@ -13,7 +13,7 @@ from structable.spi.rules.keyless import check_kind
 from structable.spi.rules.rows import check_row
 from structable.spi.showing import not_a_field
 
-__all__ = ["ColumnChoice", "Columns", "FileColumns", "NamedFields"]
+__all__ = ["ColumnChoice", "Columns", "FileColumns", "NamedFields", "there_are"]
 
 _FEED_FIELDS = (Field.string(CHANGE_TYPE), Field.long("_commit_version"), Field.timestamp("_commit_timestamp"))
 
@@ -27,6 +27,11 @@ class NamedFields(Protocol):
     def field(self, name: str) -> Field: ...
 
     def __contains__(self, name: object) -> bool: ...
+
+
+def there_are(cells: int) -> str:
+    """Return how many cells a row has, for messages."""
+    return "there is 1 cell" if cells == 1 else f"there are {cells} cells"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +68,7 @@ class ColumnChoice:
         names = self.names or usual
         if cells and len(names) != cells:
             raise ValueError(
-                f"there are {cells} cells, and {len(names)} columns: {', '.join(names)}; --columns names those of the "
-                "file"
+                f"{there_are(cells)}, and {len(names)} columns: {', '.join(names)}; --columns names those of the file"
             )
         return names
 

@@ -87,7 +87,8 @@ class FileImport:
         if self.dry_run:
             typer.echo(f"{keys} of {source.name} fit table {self.table}; nothing was written", err=True)
         elif done:
-            typer.echo(f"{keys} of {source.name} {_fate(spec, mode)} table {self.table} (job {name})", err=True)
+            fate = _fate(spec, mode) if keys.rows != 1 else _fate(spec, mode).replace("are", "is", 1)
+            typer.echo(f"{keys} of {source.name} {fate} table {self.table} (job {name})", err=True)
         else:
             typer.echo(f"job {name} was already committed; nothing was done", err=True)
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import duckdb
 import pandas as pd
@@ -43,7 +43,7 @@ def by_pandas(write: str, **options: object) -> Callable[[Path], object]:
             "n": [181, None, 3],
             "s": ["", None, SAID],
             "b": [True, False, True],
-            "at": pd.to_datetime([AT, None, AT]),
+            "at": pd.Series([AT, None, AT]),
             "local": [LOCAL] * 3,
             "d": [0.1 + 0.2, math.inf, 1e22],
         }
@@ -64,7 +64,7 @@ def by_polars(write: str) -> Callable[[Path], object]:
             "m": [decimal.Decimal("1.50"), None, decimal.Decimal("2.00")],
         }
     )
-    return lambda place: getattr(frame, write)(place)
+    return cast(Callable[[Path], object], getattr(frame, write))
 
 
 def by_duckdb(place: Path) -> None:
@@ -74,7 +74,8 @@ def by_duckdb(place: Path) -> None:
             f"""
             COPY (
                 SELECT k, s, k = 1 AS b, timestamptz '{AT}' AS "at", timestamp '{LOCAL}' AS "local",
-                    date '{DAY}' AS day, d, 1.50::decimal(10, 2) AS m, 9007199254740993::hugeint AS huge, '\\x0A\\xFFA'::blob AS raw,
+                    date '{DAY}' AS day, d, 1.50::decimal(10, 2) AS m, 9007199254740993::hugeint AS huge,
+                    '\\x0A\\xFFA'::blob AS raw,
                     uuid '550e8400-e29b-41d4-a716-446655440000' AS u
                 FROM (VALUES (1, '', 0.1::double + 0.2), (2, NULL, 'inf'), (3, '{SAID}', 1e22)) AS rows(k, s, d)
             ) TO '{place}'

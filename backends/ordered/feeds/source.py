@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
@@ -87,7 +88,8 @@ class FeedSource:
         most, size = _FIRST_ENTRIES, _FIRST_BYTES
         while rest is not None:
             page = self._engine.look(partial(self._next, rest, rest, end, most, size))
-            self._engine.look(partial(self._require_kept, rest))
+            if not self._engine.traits.keeps_entries:
+                self._engine.look(partial(self._require_kept, rest))
             if page.entries:
                 yield page.entries
             rest, most, size = page.rest, min(4 * most, _MOST_ENTRIES), min(4 * size, _PAGE_BYTES)
