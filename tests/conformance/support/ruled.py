@@ -294,8 +294,9 @@ class RuledFeed(ChangeFeed):
         *,
         columns: Iterable[str] | None = None,
         net: bool = False,
+        after: int | None = None,
     ) -> ChangeIterator:
-        return self._feed.read(since, until, columns=self._columns(columns), net=net)
+        return self._feed.read(since, until, columns=self._columns(columns), net=net, after=after)
 
     def plan(
         self,
@@ -315,6 +316,9 @@ class RuledFeed(ChangeFeed):
 
     def expire(self, until: FeedPosition | None = None) -> FeedPosition:
         return self._feed.expire(until)
+
+    def restart(self) -> FeedPosition:
+        return self._feed.restart()
 
 
 def planned(request: PlanScan, admin: TableAdmin) -> PlanScan:
