@@ -41,7 +41,7 @@ class CrashingEngine(MemoryEngine):
         with closing(self.begin(True)) as latest:
             bulk.check(latest)
             if bulk.decision:
-                reserved = (self._map.number + 1).to_bytes(8) + time.time_ns().to_bytes(8)
+                reserved = (self._map.number + 1).to_bytes(8) + (time.time_ns() // 1_000).to_bytes(8)
                 self._write({**bulk.decision, _RESERVED: reserved})
             reserved = self.get(_RESERVED) or b""
             version, now = int.from_bytes(reserved[:8]), int.from_bytes(reserved[8:])
