@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from multiprocessing import get_context
@@ -20,6 +21,8 @@ _FED = TableSpecification(
 )
 _LONGEST = 30.0
 _MILLISECONDS = 1_000
+_APART = 0.03, 0.04
+"""Seconds between two commits: signals of one channel within 20 ms may go together."""
 
 
 def measure_leveldb(folder: Path, scale: Scale) -> Iterator[Measurement]:
@@ -67,13 +70,17 @@ def _delays(url: str, scale: Scale) -> list[list[float]]:
         assert ours.recv() == "ready"
         with storage.listen([f"feed/{_FED.name}"]) as listener:
 
+            dice = random.Random(7)
+
             def delay(number: int) -> float:
+                time.sleep(dice.uniform(*_APART))
                 while listener.wait(0):
                     continue
                 ours.send(number)
                 assert listener.wait(_LONGEST)
                 woken = time.monotonic()
-                return max(0.0, woken - ours.recv()) * 1e6
+                committed: float = ours.recv()
+                return max(0.0, woken - committed) * 1e6
 
             samples = max(scale.samples // 100, 10)
             delay(-1)

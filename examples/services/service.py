@@ -1,128 +1,110 @@
-"""A process of the platform: deploys applications, runs and stops their programs; as the leader it deletes some."""
+"""A process of the platform: asks for things, does what others asked for, and counts what was done.
+
+Nothing looks at tables in turns. Requests are jobs, for whose signal the workers wait; what they do is told in a topic,
+for whose messages the members of a group wait.
+"""
 
 from __future__ import annotations
 
+import logging
 import random
+import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
+from multiprocessing.synchronize import Semaphore
 
-from structable.datasets import (
-    AlreadyExistsError,
-    Changed,
-    Leader,
-    Lease,
-    LeaseLostError,
-    NotFoundError,
-    ProgramRef,
-    RunStatus,
-    Session,
-    SystemData,
-    new_run_id,
-)
-from structable.spi import TransactionConflictError, connect
+from structable.datasets import Leader, Lease, LeaseLostError, Message, Session, SystemData, Worker
+from structable.spi import StorageUnavailableError, TransactionError, connect
 
-__all__ = ["NAMESPACE", "serve"]
+from .requests import EVENTS, Event, count, handlers_of, request
 
-NAMESPACE = "shop"
-APPLICATIONS = ("orders", "stock", "mail")
-_DELETIONS_OF_A_TERM = 2
+__all__ = ["serve", "work"]
+
+_PAUSE = 0.05
+_PAUSE_GROWTH = 4
+"""A publisher rests so much longer than a request takes: others must keep up."""
+_REQUESTS = ("deploy", "start", "start", "stop", "stop")
+_TERM = 0.5
+_TTL = 2
+_WAIT = 1.0
+
+_log = logging.getLogger("structable.examples")
 
 
-def serve(url: str, name: str, seconds: float) -> Counter[str]:
-    """Work for some seconds, and return how often each thing was done."""
-    done: Counter[str] = Counter()
-    led: Counter[str] = Counter()  # by the other thread
-    end = time.monotonic() + seconds
+def serve(url: str, queue: str, name: str, seconds: float, ready: Semaphore) -> None:
+    """Publish requests for some seconds, and work until SIGTERM; `ready` is released once the process has begun."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
     with connect(url) as storage, SystemData.open(storage) as system:
-        candidate = threading.Thread(target=_candidate, args=(system, name, end, led), name="candidate")
-        candidate.start()
-        chance = random.Random(name)
-        while time.monotonic() < end:
-            action = chance.choice((_deploy, _start, _start, _stop, _stop))
-            try:
-                done[action(system, chance)] += 1
-            except TransactionConflictError:
-                done["gave up after conflicts"] += 1
-        candidate.join()
-    return done + led
+        ready.release()
+        end = time.monotonic() + seconds
+        asking = [
+            threading.Thread(target=act, args=(system, queue, name, end), daemon=True) for act in (_publish, _lead)
+        ]
+        for thread in asking:
+            thread.start()
+        work(system, queue, name, stop)
+        for thread in asking:
+            thread.join()
 
 
-def _deploy(system: SystemData, chance: random.Random) -> str:
-    version = f"1.{chance.randrange(1_000_000)}"
-    application = chance.choice(APPLICATIONS)
-
-    def deploy(s: Session) -> None:
-        s.applications.deploy(NAMESPACE, application, version, {"programs": ["main"]}, author="example")
-
-    try:
-        system.run(deploy)
-    except AlreadyExistsError:
-        return "deployed before"
-    return "deployed"
+def work(system: SystemData, queue: str, name: str, stop: threading.Event) -> None:
+    """Run jobs and count events, until an event is set."""
+    counting = threading.Thread(target=_count, args=(system, stop), name="consumer")
+    counting.start()
+    Worker(system, queue, handlers_of(name), threads=2).run(stop)
+    counting.join()
 
 
-def _start(system: SystemData, chance: random.Random) -> str:
-    program = ProgramRef(NAMESPACE, chance.choice(APPLICATIONS), "service", "main")
-    run = new_run_id()
-
-    def start(s: Session) -> bool:
-        latest = s.applications.latest(NAMESPACE, program.application)
-        if latest is None:
-            return False
-        s.runs.provision(program, run, version=latest.version, source=1)
-        s.runs.provisioned(program, run, nodes=1, source=2)
-        s.runs.starting(program, run, source=3)
-        return isinstance(s.runs.running(program, run, source=4), Changed)
-
-    return "started" if system.run(start) else "nothing to start"
+def _publish(system: SystemData, queue: str, name: str, end: float) -> None:
+    while time.monotonic() < end:
+        begun = time.monotonic()
+        try:
+            system.run(lambda s: request(s, queue, name, random.choice(_REQUESTS)))
+        except (StorageUnavailableError, TransactionError):
+            _log.warning("a request of %s may be lost", name, exc_info=True)
+        time.sleep(max(_PAUSE, _PAUSE_GROWTH * (time.monotonic() - begun)))
 
 
-def _stop(system: SystemData, chance: random.Random) -> str:
-    def stop(s: Session) -> bool:
-        active = list(s.runs.active(NAMESPACE))
-        if not active:
-            return False
-        run = chance.choice(active)
-        s.runs.deprovisioned(run.ref, run.run, source=run.source + 1)
-        stopped = s.runs.stop(run.ref, run.run, status=RunStatus.COMPLETED, source=run.source + 1)
-        return isinstance(stopped, Changed)
-
-    return "stopped" if system.run(stop) else "nothing to stop"
-
-
-def _candidate(system: SystemData, name: str, end: float, done: Counter[str]) -> None:
-    """Lead whenever elected: delete some applications under the lease, then let another process lead."""
+def _lead(system: SystemData, queue: str, name: str, end: float) -> None:
+    """Whenever elected, ask for a deletion under the lease, then let another process lead."""
 
     def lead(lease: Lease) -> None:
-        done["terms as leader"] += 1
-        for _ in range(_DELETIONS_OF_A_TERM):
-            time.sleep(min(0.2, max(0.0, end - time.monotonic())))
-            if time.monotonic() < end:
-                _delete(system, lease, done)
+        def begin(s: Session) -> None:
+            lease.check(s.tx)  # a leader that was stopped for too long does nothing
+            s.publish(EVENTS, Event(what="terms as leader", service=name, runs=0), key=name)
+
+        def delete(s: Session) -> None:
+            lease.check(s.tx)
+            request(s, queue, name, "delete", unique_key="deletion")  # if none waits
+
+        system.run(begin)
+        time.sleep(min(_TERM, max(0.0, end - time.monotonic())))
+        system.run(delete)
 
     while time.monotonic() < end:
         try:
-            Leader(system.storage, "janitor", owner=name, ttl=2).run(lead)
-        except LeaseLostError:
-            done["leases lost"] += 1
+            Leader(system, "janitor", owner=name, ttl=_TTL).run(lead)
+        except (LeaseLostError, StorageUnavailableError, TransactionError):
+            _log.warning("%s did not finish its term as leader", name, exc_info=True)
 
 
-def _delete(system: SystemData, lease: Lease, done: Counter[str]) -> None:
-    application = random.choice(APPLICATIONS)
+def _count(system: SystemData, stop: threading.Event) -> None:
+    """Count what the events tell, each exactly once, as a member of a group."""
 
-    def delete(s: Session) -> int:
-        lease.check(s.tx)  # a leader that was stopped for too long deletes nothing
-        running = list(s.runs.active(NAMESPACE, application))
-        for run in running:
-            s.runs.stop(run.ref, run.run, status=RunStatus.KILLED, source=run.source + 1)
-        s.applications.delete(NAMESPACE, application)
-        return len(running)
+    def handle(s: Session, events: Sequence[Message[Event]]) -> None:
+        times = Counter((event.body.service, event.body.what) for event in events)
+        for event in events:
+            times[event.body.service, f"runs {event.body.what}"] += event.body.runs
+        for (service, what), number in times.items():
+            if number:
+                count(s, service, what, number)
 
-    try:
-        stopped = system.run(delete)
-    except NotFoundError:
-        done["nothing to delete"] += 1
-    else:
-        done["stopped"] += stopped
-        done["deleted"] += 1
+    with system.consumer(EVENTS, group="counters", ttl=_TTL) as consumer:
+        while not stop.is_set():
+            try:
+                consumer.process(handle, wait=_WAIT)
+            except (LeaseLostError, StorageUnavailableError, TransactionError):
+                _log.warning("a member of the group goes on after a failure", exc_info=True)

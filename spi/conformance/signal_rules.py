@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -111,9 +112,10 @@ class SignalRules(ForkCases, FeedCase):
             transaction.signal(name)
         with pytest.raises(ValueError, match=r"the channel is .*; it must"):
             storage.listen([name])
-        for channels in ("a", 1, []):
+        mistaken: list[Any] = ["a", 1, []]
+        for channels in mistaken:
             with pytest.raises(ValueError, match="channels"):
-                storage.listen(channels)  # type: ignore[arg-type]  # a program may do so
+                storage.listen(channels)
         longest = "ä" * 200
         with storage.listen([longest]) as listener:
             for seconds in (-1, float("nan"), "1", True, None):

@@ -69,7 +69,7 @@ def _has(storage: Storage, count: int) -> bool:
 
 
 def test_running_worker_is_woken_by_commits_to_its_tables(storage: Storage) -> None:
-    with JoinWorker(join_of(storage.url), poll=3600.0) as worker:
+    with JoinWorker(join_of(storage.url, "left"), poll=3600.0) as worker:
         worker.start()
         for count in range(1, 4):
             storage.table("orders").upsert({"id": f"{count}"})

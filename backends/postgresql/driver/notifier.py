@@ -35,9 +35,10 @@ def notify(pool: ServerPool, names: Iterable[str], payload: str) -> None:
     PostgreSQLError, StorageUnavailableError
         If nobody may have been notified.
     """
-    calls = ", ".join(f"pg_notify('{name}', '{payload}')" for name in names)
+    # Its commit need not wait for the disk: what it announces has been committed.
+    calls = ["set_config('synchronous_commit', 'off', true)", *(f"pg_notify('{name}', '{payload}')" for name in names)]
     with pool.connection() as connection:
-        connection.pipeline((command(f"select {calls}"),))
+        connection.pipeline((command(f"select {', '.join(calls)}"),))
 
 
 class Notifier:
