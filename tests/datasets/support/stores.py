@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from structable.datasets import SystemData
+from structable.datasets.system.messages import TOPIC_TABLES
 from structable.spi import Storage, connect
 from tests.hbase.support.shared import fresh_prefix
 from tests.postgresql.support.shared import fresh_schema
@@ -64,7 +65,7 @@ def emptied(storage: Storage) -> None:
     """Delete every row and every topic, and make the first namespaces again."""
 
     def empty(table: str) -> None:
-        if storage.admin.get_specification(table).table_options.log:
+        if TOPIC_TABLES in table:
             storage.admin.drop(table)
             return
         with storage.table(table).scan() as rows:
