@@ -32,7 +32,6 @@ def test_example_shows_what_happens(page: str, tmp_path: Path) -> None:
         text=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHON": sys.executable, "PYTHONUTF8": "1"},
-        timeout=280,
         check=False,
     )
     # A table's last column is filled up with spaces, which the page does not show.

@@ -1,4 +1,4 @@
-"""The versions of other software that structable works with, one of each line that docs/stability.md names.
+"""Versions of other software, besides those of the whole suite, that docs/stability.md says were tested.
 
 Each is what a registry offers: Maven's artifacts of PostgreSQL, HBase and CPython, and PySpark.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 __all__ = ["HBASE", "POSTGRESQL", "PYSPARK", "PYTHON"]
 
-POSTGRESQL = {"14": "14.24.0", "15": "15.19.0", "16": "16.15.0", "17": "17.11.0", "18": "18.6.0"}
-HBASE = {"2.4": "2.4.18", "2.5": "2.5.11", "2.6": "2.6.4"}
-PYSPARK = {"4.1": "4.1.4", "4.2": "4.2.1", "4.3": "4.3.0"}
+POSTGRESQL = {"14": "14.24.0", "16": "16.15.0", "17": "17.11.0", "18": "18.6.0"}
+HBASE = {"2.4": "2.4.17", "2.5": "2.5.8"}
+PYSPARK = {"4.1": "4.1.4", "4.2": "4.2.1"}
 PYTHON = {"3.12": "3.12.1-1.5.10", "3.13": "3.13.5-1.5.12", "3.14": "3.14.3-1.5.13"}

@@ -1,8 +1,7 @@
 """A fork does not copy LevelDB's compaction thread, but the library in the child still believes that it runs.
 
 LevelDB compacts in one thread of the process, started when it is first needed: a process forked later would wait
-forever for its first compaction. The library's table of open databases is copied as well, although the child has none
-of them open.
+forever for its first compaction. The library's table of open databases is copied as it was.
 """
 
 from __future__ import annotations
