@@ -34,8 +34,8 @@ _LONGEST_PAUSE = 1.0
 class _Sizes(threading.local):
     """What each thread has learnt about batches goes on from part to part."""
 
-    def __init__(self, rows_per_second: float | None) -> None:
-        self.size = BatchSize(rows_per_second)
+    def __init__(self) -> None:
+        self.size = BatchSize()
 
 
 class Filling:
@@ -60,7 +60,7 @@ class Filling:
         self.clock = clock
         self.pace = Pace(throttle.rows_per_second)
         self.ended = threading.Event()
-        self._sizes = _Sizes(throttle.rows_per_second)
+        self._sizes = _Sizes()
 
     def part(self, key: TaskKey, epoch: int) -> None:
         """Fill a part to its end, unless `ended` is set."""

@@ -64,21 +64,16 @@ class Pace:
 
 
 class BatchSize:
-    """The number of rows of a part's next batch: it aims at 50 ms, and halves on a conflict.
+    """The number of rows of a part's next batch: it aims at 50 ms, and halves on a conflict."""
 
-    Under a limit no batch has more rows than the limit allows in that time, so that the load is even.
-    """
-
-    def __init__(self, rows_per_second: float | None = None) -> None:
-        allowed = MOST_ROWS if rows_per_second is None else int(rows_per_second * _AIM)
-        self._most = max(1, min(MOST_ROWS, allowed))
-        self.rows = min(_FIRST, self._most)
+    def __init__(self) -> None:
+        self.rows = _FIRST
 
     def took(self, rows: int, seconds: float) -> None:
         """Learn from a batch that took so long; the short one at the end of a part says nothing."""
         if rows >= self.rows or seconds > _AIM:
             share = min(2.0, max(0.5, _AIM / max(seconds, 1e-6)))
-            self.rows = max(1, min(self._most, int(self.rows * share)))
+            self.rows = max(1, min(MOST_ROWS, int(self.rows * share)))
 
     def conflicted(self) -> None:
         """Learn from a batch that conflicted."""

