@@ -124,7 +124,7 @@ def test_a_batch_ends_at_the_newest_change_within_its_limits(storage: Storage) -
 
 
 def test_a_log_begins_with_its_earliest_change(storage: Storage) -> None:
-    """It has no rows to begin with: a stream without a start has what is kept, with the columns of a feed or without."""
+    """It has no rows to begin with: a stream without a start has what is kept, with a feed's columns or without."""
     spec = TableSpecification("fed", FIELDS, options={"write-mode": "log"})
     storage.admin.create(spec)
     feed, table = storage.changes("fed"), storage.table("fed")
