@@ -123,6 +123,27 @@ def test_a_batch_ends_at_the_newest_change_within_its_limits(storage: Storage) -
     assert end(stream(KEYED, timestamp="2001-01-01 00:00:00"), storage) == positions[3]
 
 
+def test_a_log_begins_with_its_earliest_change(storage: Storage) -> None:
+    """It has no rows to begin with: a stream without a start has what is kept, with a feed's columns or without."""
+    spec = TableSpecification("fed", FIELDS, options={"write-mode": "log"})
+    storage.admin.create(spec)
+    feed, table = storage.changes("fed"), storage.table("fed")
+    positions = []
+    for rows in (3, 1):
+        table.insert_many({"k": k} for k in range(rows))
+        positions.append(feed.latest())
+    for changes in (FeedOptions(), None):
+        check_streamed(spec, changes=changes is not None)
+        options = ReadOptions(StoreClient("memory://"), "fed", None, 2, feed=changes)
+        read = FeedStream(options, spec.fields, (), "UTC", log=True)
+        assert end(read, storage, rows=3) == positions[0]
+        assert end(read, storage) == positions[1]
+        splits = plan_changes(read, storage, StreamStart.of(changes), positions[1], 2)
+        found = [row["k"] for split in splits for batch in storage.read_split(split) for row in batch.to_pylist()]
+        assert found == [0, 1, 2, 0]
+        assert end(read, storage, positions[1]) is None
+
+
 def test_a_quiet_position_moves_on_once_it_is_old(storage: Storage) -> None:
     storage.admin.create(KEYED.evolve(options={**LOOKUP, "changelog.time-retained": "1000 s"}))
     other = KEYED.evolve(name="other")

@@ -60,7 +60,7 @@ _RECORD_BYTES = 9
 """What a record takes before the keys and rows."""
 PACKED_BYTES = 1 << 20
 """The size of an entry with several records, about."""
-_NUMBERED_BYTES = 64 << 10
+_NUMBERED_BYTES = 32 << 10
 """Likewise of a feed of the producer `input`: a reader of some of its records reads the whole entry."""
 
 

@@ -22,7 +22,7 @@ __all__ = ["Bound", "FeedSource", "bound_feed"]
 _FIRST_ENTRIES = 64
 _MOST_ENTRIES = 8_192
 _PAGE_BYTES = 4 << 20
-_FIRST_BYTES = 64 << 10
+_FIRST_BYTES = 16 << 10
 
 
 class Bound(NamedTuple):
