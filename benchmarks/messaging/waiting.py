@@ -69,7 +69,6 @@ def _delays(url: str, scale: Scale) -> list[list[float]]:
         committing.start()
         assert ours.recv() == "ready"
         with storage.listen([f"feed/{_FED.name}"]) as listener:
-
             dice = random.Random(7)
 
             def delay(number: int) -> float:
