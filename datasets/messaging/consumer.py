@@ -23,6 +23,7 @@ from structable.spi import (
     TableNotFoundError,
     Transaction,
     TransactionClosedError,
+    TransactionError,
 )
 
 from .fetching import Fetched, Fetcher
@@ -184,7 +185,7 @@ class Consumer(Generic[Body]):
             self._listener.close()
         try:
             self._group.release()
-        except StorageUnavailableError:
+        except (StorageUnavailableError, TransactionError):
             _log.warning("the %s could not be released; it ends by its ttl", self._group.lease, exc_info=True)
 
     def stop_beating(self) -> None:

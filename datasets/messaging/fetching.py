@@ -135,11 +135,11 @@ class Fetcher(Generic[Body]):
         except ChangesLostError as error:
             self._lose(at, error)
             raise MovedError from None
-        if group.took_over:
+        if group.took_over and not isolated:
+            group.isolate(at, items[-1].id)
             group.took_over = False
-            if not isolated:
-                group.isolate(at, items[-1].id)
-                raise MovedError
+            raise MovedError
+        group.took_over = False
         if isolated and row.attempts >= row.max_attempts:
             group.give_up(at, reading.at, items)
             raise MovedError
