@@ -129,3 +129,14 @@ def test_the_thread_ends_with_the_last_listener(storage: Storage, monkeypatch: p
     with storage.listen(["a"]) as listener:
         signal(storage)
         assert listener.wait(LONGEST)
+
+
+def test_the_first_listener_to_a_log_disturbs_no_publisher(storage: Storage, postgresql_url: str) -> None:
+    log = TableSpecification("log", [Field.int("k")], options={"write-mode": "log"})
+    storage.admin.create(log)
+    with connect(postgresql_url) as other, storage.transaction() as transaction:
+        transaction.table("log").insert({"k": 1})
+        with other.listen(["feed/log"]) as listener:
+            transaction.table("log").insert({"k": 2})
+            transaction.commit()
+            assert listener.wait(LONGEST)

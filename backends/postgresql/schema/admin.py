@@ -102,14 +102,16 @@ class PostgreSQLAdmin(TableAdmin):
         from .table_definition import table_definition  # SQLAlchemy is for creation alone
 
         feed = new_feed(work.connection, self._catalog.schema, spec)
-        specification, building = encode_specification(TableVersion(0, 1, spec, feed=feed))
+        # A log is there to be listened to: its first listener need not change the table under open transactions.
+        new = TableVersion(0, 1, spec, feed=feed, signals=spec.table_options.log)
+        specification, building = encode_specification(new)
         insert = Statement(
             f"insert into {self._table} (name, folded, version, specification, building) "
             'values ($1, lower($1 collate "C"), 1, $2, $3) returning id',
             (TEXT, TEXT, TEXT),
         )
         made = work.ask(Call(insert, (spec.name.encode(), specification.encode(), building.encode())))
-        table = TableVersion(int(str(made[0][0])), 1, spec, feed=feed)
+        table = replace(new, id=int(str(made[0][0])))
         schema = self._catalog.schema
         work.connection.pipeline(
             [
