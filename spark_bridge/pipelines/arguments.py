@@ -25,6 +25,8 @@ __all__ = [
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,47}\Z")
 _SINK_KEYS = ("format", "options", "mode")
+_MOST_PARTITIONS = 2**31 - 1
+"""As many as Spark counts."""
 
 
 def checked_name(argument: str, name: object) -> str:
@@ -36,8 +38,12 @@ def checked_name(argument: str, name: object) -> str:
 
 def check_count(argument: str, count: object) -> None:
     """Check a count of partitions, or None."""
-    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-        raise ValueError(f"{argument} is {count!r}; a count of partitions must be a whole number of at least 1")
+    if count is None:
+        return
+    if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST_PARTITIONS:
+        raise ValueError(
+            f"{argument} is {count!r}; a count of partitions must be a whole number from 1 to {_MOST_PARTITIONS}"
+        )
 
 
 def check_choice(argument: str, given: object, allowed: Collection[str]) -> None:

@@ -50,6 +50,7 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "store": (lambda p, s, t: Pipeline("a", intermediate_store="x"), "intermediate_store is 'x'"),
     "load": (lambda p, s, t: p.source("A", 1), "load is 1; it must be a function"),  # type: ignore[arg-type]
     "count": (lambda p, s, t: p.source("A", load, partitions=True), "partitions is True"),
+    "large count": (lambda p, s, t: p.source("A", load, partitions=2**31), "whole number from 1 to 2147483647"),
     "key": (lambda p, s, t: p.source("A", load, key=["a", "a"]), "key is .*each once"),
     "no key": (lambda p, s, t: s.partition_by([]), "key is .*at least one column"),
     "label": (lambda p, s, t: p.source("A", load, partitioner=""), "partitioner is ''"),
