@@ -8,13 +8,15 @@ from collections.abc import Sequence
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from structable.datasets import Batch, Consumer, LeaseLostError, Message, Session, Topic
+from structable.datasets import Batch, Consumer, LeaseLostError, Message, Session, SystemData, Topic
 from structable.datasets.system.messages import REDRIVEN, insert
 from structable.spi import Storage
 from tests.datasets.machines.conftest import Explore
-from tests.datasets.support.session_machine import SessionMachine
+from tests.datasets.support.clock import Clock
+from tests.datasets.support.stores import emptied
+from tests.datasets.support.ticks import Ticks
 
 TEXTS = Topic("texts", bytes)
 TTL = 1000
@@ -64,9 +66,13 @@ def _delay(attempts: int) -> dt.timedelta:
     return dt.timedelta(seconds=min(300, 2**attempts))
 
 
-class GroupsMachine(SessionMachine[Model]):
+class GroupsMachine(RuleBasedStateMachine):
     def __init__(self, storage: Storage) -> None:
-        super().__init__(storage, Model())
+        super().__init__()
+        emptied(storage)
+        self.model = Model()
+        self.clock, self.ticks = Clock(), Ticks()
+        self.system = SystemData.open(storage, clock=self.clock, monotonic=self.ticks)
         self.system.topics.create(TEXTS)
         self.members = [self._joined(1), self._joined(3)]
         # What the process has seen of beats: epoch, beat, and since when.
@@ -77,14 +83,15 @@ class GroupsMachine(SessionMachine[Model]):
         consumer = self.system.consumer(TEXTS, group="g", max_attempts=max_attempts, ttl=TTL)
         return Member(consumer, max_attempts)
 
-    @rule(seconds=st.sampled_from((TTL // 2, TTL)))
-    def watch(self, seconds: float) -> None:
-        """Let time pass on the monotonic clock."""
-        self.ticks.tick(seconds)
+    @rule(seconds=st.sampled_from((1, 1, 2, 300)), share=st.sampled_from((0, 0.5, 1, 1)))
+    def wait(self, seconds: float, share: float) -> None:
+        """Let time pass, on the monotonic clock a share of the ttl."""
+        self.clock.tick(seconds)
+        self.ticks.tick(TTL * share)
 
     @rule(count=st.integers(1, 4), foreign=st.booleans())
     def publish(self, count: int, foreign: bool) -> None:
-        with self.session() as s:
+        with self.system.transaction() as s:
             for _ in range(count):
                 self.published += 1
                 text = b"%d" % self.published
@@ -96,7 +103,6 @@ class GroupsMachine(SessionMachine[Model]):
 
     # What a member does
 
-    @precondition(lambda self: self._open is None)
     @rule(number=st.sampled_from(MEMBERS), limit=st.sampled_from((1, 2, 100)))
     def poll(self, number: int, limit: int) -> None:
         member = self.members[number]
@@ -112,7 +118,6 @@ class GroupsMachine(SessionMachine[Model]):
         if out is not None:
             member.batch, member.out = batch, out
 
-    @precondition(lambda self: self._open is None)
     @rule(number=st.sampled_from(MEMBERS), limit=st.sampled_from((1, 2, 100)), broken=st.booleans())
     def process(self, number: int, limit: int, broken: bool) -> None:
         member, handled = self.members[number], list[bytes]()
@@ -138,7 +143,6 @@ class GroupsMachine(SessionMachine[Model]):
                 self.model.move(out[1])
         assert handled == self._texts(out)
 
-    @precondition(lambda self: self._open is None)
     @rule(number=st.sampled_from(MEMBERS), retry=st.booleans())
     def end_batch(self, number: int, retry: bool) -> None:
         """Commit the batch of a member, or give it back, if it is still the group's next one."""
@@ -156,7 +160,6 @@ class GroupsMachine(SessionMachine[Model]):
             with pytest.raises(LeaseLostError):
                 act(member.batch)
 
-    @precondition(lambda self: self._open is None)
     @rule(number=st.sampled_from(MEMBERS))
     def beat(self, number: int) -> None:
         group = self.members[number].consumer._group
@@ -167,7 +170,6 @@ class GroupsMachine(SessionMachine[Model]):
             with pytest.raises(LeaseLostError):
                 group._beat()
 
-    @precondition(lambda self: self._open is None)
     @rule(number=st.sampled_from(MEMBERS), dies=st.booleans())
     def leave(self, number: int, dies: bool) -> None:
         """Leave, or die, and join again."""
@@ -185,7 +187,6 @@ class GroupsMachine(SessionMachine[Model]):
 
     # What others do
 
-    @precondition(lambda self: self._open is None)
     @rule(place=st.sampled_from(("first", "end")))
     def seek(self, place: str) -> None:
         self.system.topics.seek(TEXTS, "g", place)
@@ -194,7 +195,6 @@ class GroupsMachine(SessionMachine[Model]):
         for member in self.members:
             member.batch = member.out = None  # it may be at the same place, or not
 
-    @precondition(lambda self: self._open is None)
     @rule()
     def redrive(self) -> None:
         assert self.system.topics.redrive(TEXTS, "g") == len(self.model.dead)
@@ -285,7 +285,6 @@ class GroupsMachine(SessionMachine[Model]):
             assert text is not None
             self.model.dead.append(text)
 
-    @precondition(lambda self: self._open is None)
     @invariant()
     def group_is_that_of_the_model(self) -> None:
         (group,) = self.system.topics.status(TEXTS).groups
@@ -297,7 +296,7 @@ class GroupsMachine(SessionMachine[Model]):
     def teardown(self) -> None:
         for member in self.members:
             member.consumer.stop_beating()
-        super().teardown()
+        self.system.close()
 
 
 def test_groups_are_those_of_a_model(explore: Explore) -> None:
