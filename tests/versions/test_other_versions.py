@@ -25,7 +25,6 @@ pytestmark = pytest.mark.xdist_group("versions")
 SHARE = float(os.environ.get("STRUCTABLE_TEST_VERSION_SHARE", "0.02"))
 """Of the tests that a version runs; consecutive rotations run others."""
 SPARK = [f"tests/spark/test_{name}.py" for name in ("catalog_statements", "pushdown", "reading", "types", "writing")]
-WITHOUT_SERVERS = ["tests/conformance/test_memory.py", "tests/datasets/records", "tests/ordered"]
 
 
 class RunShare(Protocol):
@@ -82,5 +81,5 @@ def test_pyspark(version: str, run_share: RunShare) -> None:
 @pytest.mark.parametrize("version", PYTHON.values(), ids=PYTHON)
 def test_python(version: str, run_share: RunShare, tmp_path: Path) -> None:
     installed = installed_structable(tmp_path)
-    said = run_share(*WITHOUT_SERVERS, python=interpreter(version), PYTHONPATH=str(installed))
+    said = run_share("tests/conformance/test_memory.py", python=interpreter(version), PYTHONPATH=str(installed))
     assert f"Python {version.partition('-')[0]}" in said
