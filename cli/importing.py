@@ -136,7 +136,7 @@ class FileImport:
 
 
 class _KeyCount:
-    """Counts rows, and different keys, of which two rows may share one, as long as they fit in 8 MiB: they are grouped in several times as much."""
+    """Counts rows, and different keys, which two rows may share, as long as they fit in 8 MiB; grouping takes more."""
 
     def __init__(self, spec: TableSpecification) -> None:
         self._key = list(spec.primary_key)
