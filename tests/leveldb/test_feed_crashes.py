@@ -307,10 +307,10 @@ def work(until, thread):
 other = threading.Thread(target=work, args=(time.monotonic() + 4, 1))
 other.start()
 end, interrupted = time.monotonic() + 4, 0
-while time.monotonic() < end:
+while time.monotonic() < end or interrupted <= 20:
     try:
         signal.setitimer(signal.ITIMER_REAL, choose.uniform(1e-4, 3e-3))
-        work(end, 0)
+        work(max(end, time.monotonic() + 1), 0)
     except KeyboardInterrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)
         interrupted += 1
