@@ -10,7 +10,7 @@ from structable.spark_bridge import register
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[1]").config("spark.driver.host", "127.0.0.1")
     spark = builder.config("spark.ui.enabled", "false").getOrCreate()
     register(spark)
