@@ -97,6 +97,9 @@ class PlantedStorage(Passing):
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Any:
         return self.transaction_class(self.inner.transaction(isolation, read_only), self)
 
+    def listen(self, channels: Any) -> Any:  # which `connect` looks for in the class
+        return self.inner.listen(channels)
+
     def run(self, body: Callable[[Any], Any], **options: Any) -> Any:
         return Storage.run(self, body, **options)  # type: ignore[arg-type]
 
