@@ -390,7 +390,7 @@ class StructuredTable(Frames):
 
     @abstractmethod
     def _write(self, writes: RowWrites) -> Answer | None:
-        """Do all writes, as `outcome.Outcomes` defines, or none if one is rejected; return the keys left out, if any may be.
+        """Do all writes, as `outcome.Outcomes` defines, or none if one is rejected; return the keys left out, if any.
 
         A write of which nothing must be known at once may be done later, at the latest by the commit.
         """
