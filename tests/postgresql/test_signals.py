@@ -140,3 +140,12 @@ def test_the_first_listener_to_a_log_disturbs_no_publisher(storage: Storage, pos
             transaction.table("log").insert({"k": 2})
             transaction.commit()
             assert listener.wait(LONGEST)
+
+
+def test_a_commit_may_signal_any_number_of_channels(storage: Storage, postgresql_url: str) -> None:
+    """A statement has at most 1,664 columns, and they are notified by one."""
+    with connect(postgresql_url) as other, other.listen(["c 1999"]) as listener:
+        with storage.transaction() as transaction:
+            for number in range(2_000):
+                transaction.signal(f"c {number}")
+        assert listener.wait(LONGEST)
