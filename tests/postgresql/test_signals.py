@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 from structable.backends.postgresql.driver import notifications, notifier, signals
-from structable.spi import Field, Storage, StorageUnavailableError, TableSpecification, connect
+from structable.spi import (
+    Field,
+    Storage,
+    StorageUnavailableError,
+    TableSpecification,
+    connect,
+)
 from structable.spi.conformance.feed_case import LONGEST
 
 from .support import pgbouncer
@@ -149,3 +156,25 @@ def test_a_commit_may_signal_any_number_of_channels(storage: Storage, postgresql
             for number in range(2_000):
                 transaction.signal(f"c {number}")
         assert listener.wait(LONGEST)
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("can't start new thread"), KeyboardInterrupt()], ids=repr)
+def test_a_listener_after_one_whose_thread_did_not_start(
+    storage: Storage, postgresql_url: str, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    """The connection that the first one opened is read from all the same, and `wakes` stays true."""
+    start = threading.Thread.start
+
+    def fail_once(thread: threading.Thread) -> None:
+        if thread.name == "structable notifications":
+            monkeypatch.setattr(threading.Thread, "start", start)
+            raise failure
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail_once)
+    with pytest.raises(type(failure)):
+        storage.listen(["a"])
+    with connect(postgresql_url) as other, storage.listen(["a"]) as listener:
+        signal(other)
+        assert listener.wait(LONGEST)
+        assert storage.wakes
