@@ -14,6 +14,7 @@ from structable.spi import (
     Storage,
     StorageUnavailableError,
     TableSpecification,
+    UnsupportedOperationError,
     connect,
 )
 from structable.spi.conformance.feed_case import LONGEST
@@ -178,3 +179,24 @@ def test_a_listener_after_one_whose_thread_did_not_start(
         signal(other)
         assert listener.wait(LONGEST)
         assert storage.wakes
+
+
+def test_a_server_that_refuses_to_listen_later_leaves_no_thread(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a failover to a standby: nothing opens connections for ever that would not be listened to."""
+    monkeypatch.setattr(notifications, "_LOOK", 0.01)
+    with storage.listen(["a"]) as listener:
+        thread = storage._signals._notifications._thread  # type: ignore[attr-defined]
+
+        def refuse(*_: object) -> None:
+            raise UnsupportedOperationError("it is a standby")
+
+        monkeypatch.setattr(notifications.Notifications, "_agree", refuse)
+        with storage.listen(["b"]):
+            assert not storage.wakes
+        thread.join(LONGEST)
+        assert not thread.is_alive()
+        assert "wake no listener: it is a standby" in caplog.text
+        signal(storage)
+        assert listener.wait(LONGEST)  # in this process

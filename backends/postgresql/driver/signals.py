@@ -143,6 +143,7 @@ class ServerSignals:
                 if isinstance(error, StorageUnavailableError) and not error.lasting:
                     raise
                 self._works = False
+                self._notifications.close()
                 _log.warning("commits of other processes wake no listener: %s", error)
 
     def _works_now(self) -> bool:
