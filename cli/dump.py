@@ -27,7 +27,10 @@ _SPECIFICATION = ".toml"
 
 
 def export_all(storage: Storage, folder: str, format_: str | None) -> None:
-    """Write each table of a store to two files of a folder: its specification, and its rows, all of one snapshot."""
+    """Write each table of a store to two files of a folder: its specification, and its rows, all of one snapshot.
+
+    The rows of a log are of no snapshot, but what its feed keeps when it is read.
+    """
     form = format_ or _DEFAULT
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)

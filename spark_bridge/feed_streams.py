@@ -129,7 +129,7 @@ def naming_the_cure() -> Iterator[None]:
     except ChangesLostError as lost:
         lost.add_note(
             "Start the query with a new checkpoint: without a start among its options, it begins with the rows of the "
-            "table."
+            "table, or with all that a log keeps."
         )
         raise
 

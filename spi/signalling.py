@@ -9,7 +9,7 @@ from weakref import WeakSet
 from .delegation import DelegatingStorage
 from .errors import StorageUnavailableError, TransactionClosedError, UnsupportedOperationError
 from .positions import FeedPosition
-from .rules.signals import check_channel, check_channels
+from .rules.signals import check_channel, check_channels, feeds_of
 from .signals import Listener, LocalListener, LocalSignals
 from .storage import Storage
 from .table import StructuredTable
@@ -79,7 +79,10 @@ class SignallingStorage(DelegatingStorage):
     def listen(self, channels: Iterable[str]) -> Listener:
         if self._storage.closed:
             raise StorageUnavailableError(f"the storage {self.url} was closed")
-        listener = self._signals.listen(check_channels(channels))
+        names = check_channels(channels)
+        for table in feeds_of(names):
+            self.changes(table).earliest()  # there is one
+        listener = self._signals.listen(names)
         self._listeners.add(listener)
         return listener
 

@@ -87,8 +87,7 @@ class Signalling(ABC):
         """Return a listener, which is woken by each commit from now on that signals one of the channels.
 
         Commits and write jobs of any process signal the channel `feed/TABLE` by themselves when they add to the change
-        feed of that table; all other channels are signalled by `Transaction.signal`. A channel needs no preparation,
-        and costs nothing while there is no listener.
+        feed of that table; all other channels are signalled by `Transaction.signal`. A channel needs no preparation.
 
         Parameters
         ----------

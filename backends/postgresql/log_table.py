@@ -61,5 +61,5 @@ class LogTable(PostgreSQLTable):
         self._tx.defer(self, build)
 
     def statistics(self, range: Range) -> TableStatistics:
-        check_range(self.binding.spec, range)
+        check_range(self.specification, range)  # which the server has
         return TableStatistics(0, 0, exact=True)

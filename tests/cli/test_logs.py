@@ -1,11 +1,14 @@
 """Logs on the command line: rows come by put and import, and are seen in changes, copies and dumps."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from structable.spi import connect
+from structable.backends.base.change_feed import FeedRequest
+from structable.backends.ordered.feeds.feed import OrderedFeed
+from structable.spi import Change, connect
 from tests.cli.conftest import Command, Fails, every_store
 
 LOG = 'name = "log"\nfields = { at = "long", text = "string" }\n[options]\nwrite-mode = "log"\n'
@@ -63,3 +66,25 @@ def test_what_a_log_refuses(structable: Command, fails: Fails, url: str, tmp_pat
         assert "table log with 1 row in" in fails(2, "drop", url, "log")
         changed = LOG.replace('"log"\n', '"append-only"\n').replace('name = "append-only"', 'name = "log"')
         assert "cannot become" in fails(1, "create", url, "-", "--update", stdin=changed)
+
+
+def test_doctor_of_a_log_that_expires_as_it_is_read(
+    structable: Command, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That other processes drop what is too old is no problem of the store."""
+    made = OrderedFeed._changes
+
+    with connect(url) as other:
+
+        def expiring(feed: OrderedFeed, request: FeedRequest) -> Iterator[Change]:
+            monkeypatch.setattr(OrderedFeed, "_changes", made)
+            other.changes("log").expire(other.changes("log").latest())
+            other.table("log").insert({"at": 2})
+            return made(feed, request)
+
+        assert structable("create", url, "-", stdin=LOG).code == 0
+        assert structable("put", url, "log", "at=1").code == 0
+        monkeypatch.setattr(OrderedFeed, "_changes", expiring)
+        outcome = structable("doctor", url)
+        assert outcome.code == 0, outcome.out
+        assert "table log: 1 changes of a log are readable" in outcome.out

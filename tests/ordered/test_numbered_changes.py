@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from itertools import accumulate
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from structable.backends.ordered.codec.change_records import (
     pack_whole,
     unpack_records,
 )
+from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.feeds.seeking import entry_with
 from structable.backends.ordered.jobs import rows as job_rows
 from structable.backends.ordered.schema.job_records import JobProgress
@@ -137,6 +139,32 @@ def test_crash_between_any_two_writes_of_a_job(monkeypatch: pytest.MonkeyPatch, 
         if finished:
             return
     pytest.fail("the job never ended by itself")
+
+
+class CountingEngine(MemoryEngine):
+    """Counts the runs that are read at once."""
+
+    reading = most = 0
+
+    def read_run(self, state: bytes) -> Iterator[Pair]:
+        self.reading += 1
+        self.most = max(self.most, self.reading)
+        yield from super().read_run(state)
+        self.reading -= 1
+
+
+def test_runs_of_a_job_are_read_one_after_the_other() -> None:
+    """A job of any number of partitions has one of them open."""
+    engine = CountingEngine(VersionedMap())
+    storage = made(engine)
+    job = storage.begin_write("log", mode="insert", job_id="job")
+    staged = [
+        storage.stage(job, number, 0, [pa.record_batch({"n": pa.array([number, number], pa.int32())})])
+        for number in range(5)
+    ]
+    storage.commit_write(job, staged)
+    assert [n for _, n in numbered(storage)] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert engine.most == 1
 
 
 def test_progress_of_older_software() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 from psycopg import errors, sql
 
 from structable.spi import Change, Field, FieldType, Storage, TableSpecification, connect
+
+from tests.waiting import until
 
 from .support.shared import Schema
 
@@ -133,3 +136,21 @@ def test_writers_of_a_log_wait_for_nobody(storage: Storage, server: psycopg.Conn
         assert not done.is_alive()
         assert seen(storage) == [(0, 2)]
     assert seen(storage) == [(0, 2), (0, 1)]
+
+
+def test_a_restart_outlasts_the_commits_that_go_on(storage: Storage, server: psycopg.Connection) -> None:
+    """One that has its version already is in the feed that ends; what is committed after the call is in the new one."""
+    feed = storage.changes("log")
+    before = feed.earliest()
+    with ThreadPoolExecutor(1) as threads:
+        with server.transaction():
+            server.execute("insert into log (n) values (1)")
+            server.execute("set constraints all immediate")  # draws the version, as the commit does
+            restarting = threads.submit(feed.restart)
+            until(lambda: feed.earliest().feed != before.feed)
+            with pytest.raises(TimeoutError):
+                restarting.result(0.5)
+        begin = restarting.result(30)
+    storage.table("log").insert({"n": 2})
+    assert begin == feed.earliest()
+    assert seen(storage) == [(0, 2)]

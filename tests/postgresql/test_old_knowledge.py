@@ -14,7 +14,9 @@ from structable.spi import (
     Range,
     Storage,
     StructuredTable,
+    TableNotFoundError,
     TableSpecification,
+    TableStatistics,
     TransactionConflictError,
     UnsupportedOperationError,
     Value,
@@ -345,3 +347,20 @@ def test_key_of_a_table_that_was_made_again_with_another(
         with pytest.raises(InvalidFieldError, match="k"):
             call(old, use, view)
         assert list(storage.table("t").scan()) == [row]
+
+
+def test_statistics_of_a_log_that_is_gone(storage: Storage, postgresql_url: str) -> None:
+    """A log has no rows to count, and is looked up all the same."""
+    log = TableSpecification("log", [Field.int("k")], options={"write-mode": "log"})
+    storage.admin.create(log)
+    with connect(postgresql_url) as old:
+        assert old.statistics("log") == TableStatistics(0, 0, exact=True)
+        storage.admin.drop("log")
+        with pytest.raises(TableNotFoundError):
+            old.statistics("log")
+        storage.admin.create(log)
+        old.table("log").insert({"k": 1})
+        storage.admin.drop("log")
+        storage.admin.create(TableSpecification("log", [Field.int("k")], ["k"]))
+        storage.table("log").upsert({"k": 1})
+        assert old.statistics("log").rows == 1

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 from structable.backends.postgresql.driver import notifications, notifier, signals
-from structable.spi import Field, Storage, StorageUnavailableError, TableSpecification, connect
+from structable.spi import (
+    Field,
+    Storage,
+    StorageUnavailableError,
+    TableSpecification,
+    UnsupportedOperationError,
+    connect,
+)
 from structable.spi.conformance.feed_case import LONGEST
 
 from .support import pgbouncer
@@ -140,3 +148,55 @@ def test_the_first_listener_to_a_log_disturbs_no_publisher(storage: Storage, pos
             transaction.table("log").insert({"k": 2})
             transaction.commit()
             assert listener.wait(LONGEST)
+
+
+def test_a_commit_may_signal_any_number_of_channels(storage: Storage, postgresql_url: str) -> None:
+    """A statement has at most 1,664 columns, and they are notified by one."""
+    with connect(postgresql_url) as other, other.listen(["c 1999"]) as listener:
+        with storage.transaction() as transaction:
+            for number in range(2_000):
+                transaction.signal(f"c {number}")
+        assert listener.wait(LONGEST)
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("can't start new thread"), KeyboardInterrupt()], ids=repr)
+def test_a_listener_after_one_whose_thread_did_not_start(
+    storage: Storage, postgresql_url: str, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    """The connection that the first one opened is read from all the same, and `wakes` stays true."""
+    start = threading.Thread.start
+
+    def fail_once(thread: threading.Thread) -> None:
+        if thread.name == "structable notifications":
+            monkeypatch.setattr(threading.Thread, "start", start)
+            raise failure
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fail_once)
+    with pytest.raises(type(failure)):
+        storage.listen(["a"])
+    with connect(postgresql_url) as other, storage.listen(["a"]) as listener:
+        signal(other)
+        assert listener.wait(LONGEST)
+        assert storage.wakes
+
+
+def test_a_server_that_refuses_to_listen_later_leaves_no_thread(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a failover to a standby: nothing opens connections for ever that would not be listened to."""
+    monkeypatch.setattr(notifications, "_LOOK", 0.01)
+    with storage.listen(["a"]) as listener:
+        thread = storage._signals._notifications._thread  # type: ignore[attr-defined]
+
+        def refuse(*_: object) -> None:
+            raise UnsupportedOperationError("it is a standby")
+
+        monkeypatch.setattr(notifications.Notifications, "_agree", refuse)
+        with storage.listen(["b"]):
+            assert not storage.wakes
+        thread.join(LONGEST)
+        assert not thread.is_alive()
+        assert "wake no listener: it is a standby" in caplog.text
+        signal(storage)
+        assert listener.wait(LONGEST)  # in this process

@@ -7,7 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from structable.backends.memory.backend import MemoryBackend
-from structable.spi import FeedPosition, Isolation, Storage, StructuredTable, Transaction, connect
+from structable.spi import (
+    FeedPosition,
+    Field,
+    Isolation,
+    Storage,
+    StructuredTable,
+    TableNotFoundError,
+    TableSpecification,
+    Transaction,
+    UnsupportedOperationError,
+    connect,
+)
 from structable.spi.delegation import DelegatingStorage
 from structable.spi.signals import LocalSignals, Signalling
 
@@ -77,6 +88,18 @@ def test_connect_adds_signals_of_this_process(storage: Storage) -> None:
         assert not listener.wait(0)
         other.close()
         assert not listener.wait(LONGEST)
+
+
+def test_to_listen_to_a_feed_it_must_be_there(storage: Storage) -> None:
+    with pytest.raises(TableNotFoundError):
+        storage.listen(["a", "feed/t"])
+    storage.admin.create(TableSpecification("t", [Field.int("k")], ["k"]))
+    with pytest.raises(UnsupportedOperationError):
+        storage.listen(["feed/t"])
+    storage.admin.create_or_update(
+        TableSpecification("t", [Field.int("k")], ["k"], options={"changelog-producer": "input"})
+    )
+    storage.listen(["feed/t"]).close()
 
 
 def test_without_connect_nobody_is_woken() -> None:

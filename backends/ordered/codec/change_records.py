@@ -52,7 +52,6 @@ HAS_NUMBER = 1 << 31
 _FIRST = struct.Struct("<Q")
 NUMBER_BYTES = _FIRST.size
 """The size of that number."""
-"""The size of that number."""
 _COUNT = struct.Struct("<I")
 _HEAD_OF_ONE = struct.Struct("<IBII")
 _HEAD_OF_TWO = struct.Struct("<IBBIIII")

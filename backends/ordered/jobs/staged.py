@@ -6,7 +6,7 @@ import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -135,6 +135,8 @@ class StagedRuns:
         runs = [
             self._run(one.schema.space, state, self._named(one.columns)) for one in self._staged for state in one.runs
         ]
+        if self._binding.log:
+            return chain.from_iterable(runs)  # a merge would have all of them open at once
         return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=self._order)
 
     def by_key(self, after: bytes) -> Iterator[tuple[bytes, Iterator[StagedRow]]]:

@@ -156,6 +156,8 @@ class PostgreSQLFeedView(FeedView):
             self._connection.pipeline(calls)
         finally:
             self._connection.roll_back()
+        # A commit that goes on may have a lower version, and be in the feed that has ended: none returns after this.
+        self._gate.reach(self._connection, self.floor)
 
     def states(self, request: FeedRequest, splits: int) -> list[bytes]:
         entries = FeedEntries(self._source.schema, self._source.number, request.spec, request.columns)

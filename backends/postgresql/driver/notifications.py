@@ -78,17 +78,19 @@ class Notifications:
         with self._lock:
             if self._closed.is_set():
                 return
-            if self._connection is not None:
-                try:
-                    self._agree(self._connection)
-                    return
-                except psycopg.OperationalError:
-                    self._has_lost = True
-            self._open()
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name="structable notifications", daemon=True)
-                thread.start()
-                self._thread = thread
+            self._agree_or_open()
+            if self._thread is None or not self._thread.is_alive():  # one that could not start is not alive
+                self._thread = threading.Thread(target=self._run, name="structable notifications", daemon=True)
+                self._thread.start()
+
+    def _agree_or_open(self) -> None:
+        if self._connection is not None:
+            try:
+                self._agree(self._connection)
+                return
+            except psycopg.OperationalError:
+                self._has_lost = True
+        self._open()
 
     def _open(self) -> None:
         """Open the connection, in place of a lost one."""

@@ -35,10 +35,11 @@ def notify(pool: ServerPool, names: Iterable[str], payload: str) -> None:
     PostgreSQLError, StorageUnavailableError
         If nobody may have been notified.
     """
+    listed = ", ".join(f"'{name}'" for name in names)
     # Its commit need not wait for the disk: what it announces has been committed.
-    calls = ["set_config('synchronous_commit', 'off', true)", *(f"pg_notify('{name}', '{payload}')" for name in names)]
+    calls = f"set_config('synchronous_commit', 'off', true), pg_notify(channel, '{payload}')"
     with pool.connection() as connection:
-        connection.pipeline((command(f"select {', '.join(calls)}"),))
+        connection.pipeline((command(f"select {calls} from unnest(array[{listed}]) as channel"),))
 
 
 class Notifier:

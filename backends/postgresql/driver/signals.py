@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable
 from weakref import WeakSet
 
+from structable.backends.base.uninterrupted import uninterrupted
 from structable.spi import Listener, StorageUnavailableError, UnsupportedOperationError
 from structable.spi.signals import LocalListener, LocalSignals
 
@@ -101,6 +102,9 @@ class ServerSignals:
 
     def close(self) -> None:
         """End all listeners, and send what is due; idempotent."""
+        uninterrupted(self._close)
+
+    def _close(self) -> None:
         for listener in list(self._listeners):
             listener.close()
         self._notifier.close()
@@ -122,6 +126,10 @@ class ServerSignals:
 
     def _try(self) -> None:
         """Listen to all channels, and find out at the first time whether that works."""
+        # An interruption may leave an event locked, or a thread that starts.
+        uninterrupted(self._listen_to_all)
+
+    def _listen_to_all(self) -> None:
         with self._lock:
             if self._works is False:
                 return
@@ -135,6 +143,7 @@ class ServerSignals:
                 if isinstance(error, StorageUnavailableError) and not error.lasting:
                     raise
                 self._works = False
+                self._notifications.close()
                 _log.warning("commits of other processes wake no listener: %s", error)
 
     def _works_now(self) -> bool:
