@@ -171,8 +171,9 @@ class Fetcher(Generic[Body]):
                 message = source.message(item.id, item.change)
             except RecordShapeError as error:
                 if index:
-                    return kept, messages, at.behind(items[index - 1])
-                self._group.fail(at, end if len(items) == 1 else at.behind(item), [item], error, alone=True)
+                    return kept, messages, at.behind(items[index - 1], item)
+                behind = end if len(items) == 1 else at.behind(item, items[1])
+                self._group.fail(at, behind, [item], error, alone=True)
                 raise
             if message.headers.get(REDRIVEN, group) == group:
                 kept.append(item)
@@ -196,6 +197,6 @@ class Fetcher(Generic[Body]):
         latest = self._feed.changes.latest()
         reading = self._feed.reading(at)
         reading.close()
-        if reading.is_empty and latest > at.position:
+        if reading.following is None and latest > at.position:
             self._group.pass_over(at, Place(latest))
         self._moved_at = self._group.now()

@@ -36,9 +36,11 @@ class Place:
         """Return the place of a group."""
         return cls(FeedPosition.parse(row.position), row.number)
 
-    def behind(self, item: Numbered) -> Place:
-        """Return the place behind a message of the same feed, which is not the last one of its commit."""
-        return Place(FeedPosition(self.position.feed, item.version), item.number)
+    def behind(self, item: Numbered, following: Numbered | None) -> Place:
+        """Return the place between two messages of the same feed, the second of which may still be to come."""
+        # A place inside a commit expires with the commit, even if nothing of it is left to read.
+        inside = following is not None and following.version == item.version
+        return Place(FeedPosition(self.position.feed, item.version), item.number if inside else None)
 
     def passed(self, id: str) -> bool:
         """Return whether the message of an id is before this place."""
@@ -94,16 +96,13 @@ class Reading:
             taken += self._next
             self._next = self._unit()
         if taken:
-            last = taken[-1]
-            inside = bool(self._next) and self._next[0].version == last.version
-            behind = self.at.behind(last)
-            self.at = behind if inside else Place(behind.position)
+            self.at = self.at.behind(taken[-1], self.following)
         return taken
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing is left to take."""
-        return not self._next
+    def following(self) -> Numbered | None:
+        """The next change to be taken; None if nothing is left."""
+        return self._next[0] if self._next else None
 
     def close(self) -> None:
         """Free what the feed holds for it."""

@@ -490,6 +490,35 @@ class TestRetention:
             publish(events, "b")
             assert handled(consumer) == ["b"]
 
+    @pytest.mark.parametrize("moved", ["by seek", "before what does not fit", "behind what does not fit"])
+    def test_expiry_of_messages_that_were_read_is_no_loss(
+        self, events: SystemData, shared_store: Storage, moved: str
+    ) -> None:
+        publish(events, "a")
+        with joined(events, max_attempts=1) as consumer:
+            if moved == "by seek":
+                read = consumer.poll(wait=0).messages[-1].id
+                publish(events, "b")
+                events.topics.seek(EVENTS, "g", read)
+            elif moved == "before what does not fit":
+                events.run(lambda s: s.publish(RAW, b"x"))
+                read = consumer.poll(wait=0).messages[-1].id
+                assert handled(consumer) == ["a"]
+            else:
+                assert handled(consumer) == ["a"]
+                events.run(lambda s: s.publish(RAW, b"x"))
+                publish(events, "b")
+                with pytest.raises(RecordShapeError):
+                    consumer.poll(wait=0)
+                read = events.topics.dead(EVENTS, "g")[0].id
+            feed = shared_store.changes("sys_topic_events")
+            feed.expire(feed.position(int(read.split(".")[0])))
+            if moved == "before what does not fit":
+                with pytest.raises(RecordShapeError):
+                    consumer.poll(wait=0)
+            else:
+                assert handled(consumer) == ["b"]
+
     def test_another_retention_changes_the_topic(self, events: SystemData, shared_store: Storage) -> None:
         publish(events, "a")
         events.topics.create(Topic("events", Event, retention=dt.timedelta(hours=1)))
