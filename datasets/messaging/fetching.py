@@ -82,7 +82,7 @@ class Fetcher(Generic[Body]):
             If the next message does not fit the topic's type.
         """
         while True:
-            cached = self.row is not None
+            earlier = self.row is not None or self._reading is not None
             row = self._current()
             if row is None:
                 return _STANDBY_SECONDS
@@ -96,7 +96,7 @@ class Fetcher(Generic[Body]):
                 continue
             if found is not None:
                 return found
-            if not cached:
+            if not earlier:  # else the row or the reading is older than this look
                 return math.inf
 
     def close(self) -> None:

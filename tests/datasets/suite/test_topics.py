@@ -187,6 +187,16 @@ class TestHandling:
             assert not consumer.poll(wait=0)
         assert noted(events) == "b"
 
+    def test_message_published_after_the_last_look_is_found(self, events: SystemData) -> None:
+        with joined(events) as consumer:
+            for text in "abc":
+                publish(events, text)
+                batch = consumer.poll(wait=0)
+                assert whats(batch.messages) == [text]
+                batch.commit()
+            publish(events, "d")
+            assert handled(consumer) == ["d"]
+
     def test_each_group_has_every_message_from_its_start_on(self, events: SystemData) -> None:
         publish(events, "a")
         with joined(events, "first") as first, joined(events, "end", start="end") as end:
