@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -72,8 +72,9 @@ class Reading:
         The feed.
     at : Place
         The place.
-    whole : bool
-        Whether a batch ends with a commit: the feed numbers no changes, and they are counted from there.
+    order : callable, optional
+        Of a feed that numbers no changes: returns by what those of a commit are ordered, and then numbered. Batches end
+        with a commit.
 
     Raises
     ------
@@ -81,9 +82,9 @@ class Reading:
         Also from `take`, if changes behind the place were dropped.
     """
 
-    def __init__(self, feed: ChangeFeed, at: Place, *, whole: bool) -> None:
+    def __init__(self, feed: ChangeFeed, at: Place, order: Callable[[Change], Any] | None) -> None:
         self.at = at
-        self._whole = whole
+        self._order = order
         self._changes = feed.read(at.position, after=at.number)
         self._numbered = _numbered(self._changes)
         self._following: Numbered | None = None
@@ -114,22 +115,21 @@ class Reading:
         self._following = None
         if first is None:
             return []
-        unit = [first]
-        while self._whole:
-            self._following = next(self._numbered, None)
-            if self._following is None or self._following.version != first.version:
-                break
-            unit.append(self._following)
-        return unit
+        if self._order is None:
+            return [first]
+        changes = [first.change]
+        while (following := next(self._numbered, None)) is not None and following.version == first.version:
+            changes.append(following.change)
+        self._following = following
+        # Stores return the changes of a commit in any order, but an image before and the one after it together.
+        changes.sort(key=self._order)
+        return [Numbered(first.version, place, change) for place, change in enumerate(changes)]
 
 
 def _numbered(changes: Iterator[Change]) -> Iterator[Numbered]:
-    version, place = -1, 0
     for change in changes:
         assert change.version is not None
-        place = place + 1 if change.version == version else 0
-        version = change.version
-        yield Numbered(version, place if change.number is None else change.number, change)
+        yield Numbered(change.version, change.number or 0, change)
 
 
 class OpenFeed:
@@ -151,12 +151,14 @@ class OpenFeed:
     """
 
     def __init__(self, storage: Storage, table: str) -> None:
-        options = storage.admin.get_specification(table).table_options
+        specification = storage.admin.get_specification(table)
+        options = specification.table_options
         self.storage = storage
         self.table = table
         self.changes = storage.changes(table)
         self.retention = options.time_retained
         self.whole_commits = options.changelog_producer is not ChangelogProducer.INPUT
+        self._key = specification.primary_key
         self.changes.earliest()  # raises if there is no feed
 
     @classmethod
@@ -178,8 +180,13 @@ class OpenFeed:
 
     def reading(self, at: Place) -> Reading:
         """Read behind a place."""
-        return Reading(self.changes, at, whole=self.whole_commits)
+        return Reading(self.changes, at, self._order if self.whole_commits else None)
 
     def listen(self) -> Listener:
         """Listen for commits."""
         return self.storage.listen([feed_channel(self.table)])
+
+    def _order(self, change: Change) -> object:
+        if self._key:
+            return tuple(change.row[name] for name in self._key)
+        return repr((change.kind, sorted(change.row.items(), key=lambda item: item[0])))

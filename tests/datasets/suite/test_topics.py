@@ -23,12 +23,17 @@ from structable.datasets import (
     SystemData,
     Topic,
 )
+from structable.datasets.messaging.reading import OpenFeed, Place
 from structable.spi import (
+    Change,
+    ChangeFeed,
     Field,
+    FeedPosition,
     FieldSizeLimitError,
     RowKind,
     Storage,
     TableSpecification,
+    TransactionClosedError,
     TransactionConflictError,
     UnsupportedOperationError,
 )
@@ -587,11 +592,45 @@ class TestFeeds:
             (group,) = events.topics.status(Feed("feed_of")).groups
             assert (group.group, group.lag) == ("g", 2 - len(dead))
 
+    @pytest.mark.parametrize("table", ["lookup", "full-compaction"], indirect=True)
+    def test_ids_do_not_depend_on_the_order_in_which_a_commit_is_read(
+        self, shared_store: Storage, table: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begin = shared_store.changes("feed_of").earliest()
+        shared_store.table("feed_of").upsert_many([{"id": number} for number in (3, 1, 2)])
+        shared_store.changes("feed_of").latest()  # a mark, under full-compaction
+        feed = OpenFeed(shared_store, "feed_of")
+        rows = [item.change.row["id"] for item in feed.reading(Place(begin)).take(1)]
+        monkeypatch.setattr(feed, "changes", _Backwards(feed.changes))
+        assert [item.change.row["id"] for item in feed.reading(Place(begin)).take(1)] == rows == [1, 2, 3]
+
+    def test_deletion_of_groups_leaves_the_table(self, events: SystemData, shared_store: Storage, table: str) -> None:
+        shared_store.table("feed_of").upsert({"id": 1})
+        shared_store.changes("feed_of").latest()  # a mark, under full-compaction
+        with events.consumer(Feed("feed_of"), group="g", max_attempts=1, ttl=TTL) as consumer:
+            consumer.poll(wait=0).retry("x")
+        assert len(events.topics.dead(Feed("feed_of"), "g")) == 1
+        events.topics.delete(Feed("feed_of"))
+        assert events.topics.status(Feed("feed_of")).groups == []
+        assert events.topics.dead(Feed("feed_of"), "g") == []
+        assert shared_store.table("feed_of").read((1,)) is not None
+
     def test_table_without_a_feed(self, events: SystemData) -> None:
         with pytest.raises(UnsupportedOperationError):
             events.consumer(Feed("sys_leases"), group="g")
         with pytest.raises(NotFoundError):
             events.consumer(Feed("absent"), group="g")
+
+
+class _Backwards:
+    """A feed of one commit of rows that were inserted, read from its end."""
+
+    def __init__(self, feed: ChangeFeed) -> None:
+        self._feed = feed
+
+    def read(self, since: FeedPosition, *, after: int | None) -> Iterator[Change]:
+        with self._feed.read(since, after=after) as changes:
+            return reversed(list(changes))
 
 
 def test_forwarded_messages_become_jobs_exactly_once(events: SystemData) -> None:
