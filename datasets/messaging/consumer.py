@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -112,6 +113,7 @@ class Consumer(Generic[Body]):
         self._polling = Polling(feed.storage)
         self._listener: Listener | None = None
         self._closed = threading.Event()
+        weakref.finalize(self, group.stop_beating)  # the thread that beats does not hold the consumer
 
     def process(self, handle: Handler[Body], limit: int = 100, wait: float = 30.0) -> int:
         """Have messages handled, in one transaction with the group's move, and return how many they were.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import gc
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -251,6 +253,15 @@ class TestMembers:
             one.close()
             one.close()
             assert handled(two, 1) == ["b"]
+
+    def test_forgotten_member_does_not_beat(self, events: SystemData) -> None:
+        consumer = joined(events, "forgotten")
+        consumer.poll(wait=0)
+        (thread,) = [one for one in threading.enumerate() if "'forgotten'" in one.name]
+        del consumer
+        gc.collect()
+        thread.join(10)
+        assert not thread.is_alive()
 
     @pytest.mark.parametrize("act", ["process", "commit", "retry"])
     def test_deposed_member_commits_nothing(self, events: SystemData, ticks: Ticks, clock: Clock, act: str) -> None:
