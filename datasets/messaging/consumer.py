@@ -178,7 +178,7 @@ class Consumer(Generic[Body]):
         return Batch(self._group, self._fetched(limit, deadline))
 
     def close(self) -> None:
-        """Leave the group, so that another member takes over at once; idempotent."""
+        """Leave the group, so that another member takes over at once, and end a wait for messages; idempotent."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -235,7 +235,7 @@ class Consumer(Generic[Body]):
         if self._closed.is_set():
             raise TransactionClosedError(f"the consumer of the {self._group.lease} is closed")
         self._polling.found()
-        while True:
+        while not self._closed.is_set():  # a look would join the group again
             try:
                 found = self._fetcher.fetch(limit)
             except LeaseLostError:
@@ -254,6 +254,7 @@ class Consumer(Generic[Body]):
                 self._listener = self._feed.listen()  # what was committed before wakes nobody: look again
             else:
                 self._polling.wait(self._listener, left)
+        return None
 
 
 def _deadline(limit: int, wait: float) -> float:

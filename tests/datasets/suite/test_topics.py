@@ -231,6 +231,43 @@ class TestHandling:
             publish(events, "a")
             assert whats(consumer.poll(wait=30).messages) == ["a"]
 
+    def test_closing_ends_a_wait(self, events: SystemData, monkeypatch: pytest.MonkeyPatch) -> None:
+        consumer = joined(events)
+        monkeypatch.setattr(consumer._polling, "wait", lambda *_: consumer.close())
+        assert not consumer.poll(wait=1)
+        (group,) = events.topics.status(EVENTS).groups
+        assert group.owner is None
+        with pytest.raises(TransactionClosedError, match="closed"):
+            consumer.poll(wait=0)
+
+    def test_handler_that_closes_the_consumer_commits_nothing(self, events: SystemData) -> None:
+        publish(events, "a")
+
+        def handle(s: Session, messages: Sequence[Message[Event]]) -> None:
+            note(s, messages)
+            consumer.close()
+
+        consumer = joined(events)
+        with pytest.raises(LeaseLostError):
+            consumer.process(handle, wait=0)
+        assert noted(events) is None
+        with joined(events) as other:
+            assert handled(other) == ["a"]
+
+    def test_interrupted_handler_has_not_failed(self, events: SystemData) -> None:
+        publish(events, "a")
+
+        def interrupt(s: Session, messages: Sequence[Message[Event]]) -> None:
+            note(s, messages)
+            raise KeyboardInterrupt
+
+        with joined(events) as consumer:
+            with pytest.raises(KeyboardInterrupt):
+                consumer.process(interrupt, wait=0)
+            (group,) = events.topics.status(EVENTS).groups
+            assert (noted(events), group.attempts, group.error) == (None, 0, None)
+            assert handled(consumer) == ["a"]
+
     def test_deleted_topic(self, events: SystemData) -> None:
         with pytest.raises(NotFoundError):
             events.consumer(Topic("absent", bytes), group="g")
