@@ -144,13 +144,15 @@ class Topics:
             feed = self._storage.changes(specification.name).latest().feed
             self._remove_groups(topic, lambda row: FeedPosition.parse(row.position).feed != feed)
 
-    def delete(self, topic: Topic[Any]) -> None:
+    def delete(self, topic: Source[Any]) -> None:
         """Delete the topic with its messages, groups and dead letters; an absent one is no error.
 
-        A call that was killed is completed by the next one, or by `create`.
+        Of the feed of a table it deletes groups and dead letters alone: the table stays. A call that was killed is
+        completed by the next one, or by `create`.
         """
-        with contextlib.suppress(TableNotFoundError):  # after a call that was killed, only the rest is there
-            self._storage.admin.drop(topic.table(self._prefix))
+        if isinstance(topic, Topic):
+            with contextlib.suppress(TableNotFoundError):  # after a call that was killed, only the rest is there
+                self._storage.admin.drop(topic.table(self._prefix))
         self._remove_groups(topic, lambda row: True)
 
     def status(self, topic: Source[Any]) -> TopicStatus:
@@ -301,12 +303,17 @@ class Topics:
             done += self._run(lambda context, chunk=chunk: take(context, chunk))  # type: ignore[misc] # mypy cannot infer it
         return done
 
-    def _remove_groups(self, topic: Topic[Any], removed: Callable[[Subscription], bool]) -> None:
+    def _remove_groups(self, topic: Source[Any], removed: Callable[[Subscription], bool]) -> None:
         """Remove groups with their dead letters; the group last, so that a killed call leaves it for the next one."""
         for row in filter(removed, self._rows(topic)):
             self.purge(topic, row.group)
 
             def remove(context: Context, row: Subscription = row) -> None:
+                letters = context.records(DEAD_LETTERS)
+                with letters.scan(Range.prefix((row.topic, row.group))) as found:
+                    since = list(found)  # its member may have given up a message meanwhile
+                for one in since:
+                    letters.delete(one.topic, one.group, one.version, one.number)
                 context.records(GROUP_BEATS).delete(row.topic, row.group)
                 context.records(SUBSCRIPTIONS).delete(row.topic, row.group)
 

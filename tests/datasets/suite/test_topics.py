@@ -281,6 +281,22 @@ class TestHandling:
         events.topics.create(EVENTS)
         assert events.topics.status(EVENTS).groups == []
 
+    def test_deletion_takes_what_a_member_gives_up_meanwhile(
+        self, events: SystemData, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        publish(events, "a")
+        consumer = joined(events, max_attempts=1)
+        batch, purge = consumer.poll(wait=0), events.topics.purge
+
+        def purged(topic: Topic[Event], group: str) -> None:
+            purge(topic, group)
+            batch.retry("x")
+
+        monkeypatch.setattr(events.topics, "purge", purged)
+        events.topics.delete(EVENTS)
+        events.topics.create(EVENTS)
+        assert events.topics.dead(EVENTS, "g") == []
+
 
 class TestMembers:
     def test_others_stand_by_until_the_active_one_leaves(self, events: SystemData) -> None:
