@@ -436,6 +436,14 @@ class TestFailure:
             clock.tick(2)
             assert [handled(consumer), handled(consumer)] == [["a"], ["b"]]
 
+    def test_fewer_attempts_than_before_give_up_no_good_message(self, events: SystemData, clock: Clock) -> None:
+        publish(events, *"ab")
+        with joined(events) as consumer:
+            consumer.poll(wait=0).retry("x")
+        clock.tick(2)
+        with joined(events, max_attempts=1) as consumer:
+            assert [handled(consumer), handled(consumer)] == [["a"], ["b"]]
+
     def test_death_of_a_member_counts_only_for_a_message_that_was_out_alone(
         self, events: SystemData, ticks: Ticks, clock: Clock
     ) -> None:
