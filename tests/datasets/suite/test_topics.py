@@ -716,6 +716,21 @@ def test_forwarded_messages_become_jobs_exactly_once(events: SystemData) -> None
     assert {job.args["key"] for job in found} == {"k"}  # type: ignore[index]
 
 
+def test_numbers_that_json_does_not_have_are_forwarded(events: SystemData, shared_store: Storage) -> None:
+    fields = [Field.long("id"), Field.double("value")]
+    options = {"changelog-producer": "input"}
+    shared_store.admin.create(TableSpecification("feed_of", fields, primary_key=["id"], options=options))
+    try:
+        values = [float("nan"), float("-inf"), 0.5]
+        shared_store.table("feed_of").upsert_many([{"id": id, "value": value} for id, value in enumerate(values)])
+        assert events.forward(Feed("feed_of"), "g", "q") == 3
+    finally:
+        shared_store.admin.drop("feed_of")
+    jobs = events.run(lambda s: s.jobs.page("q", JobState.READY)).items
+    found = {job.args["body"]["row"]["id"]: job.args["body"]["row"]["value"] for job in jobs}  # type: ignore[index]
+    assert found == {0: "nan", 1: "-inf", 2: 0.5}
+
+
 def test_conflicting_handler_is_run_again(events: SystemData) -> None:
     publish(events, "a")
     runs: list[int] = []
