@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from structable.datasets import Feed, Message, Record, Session, SystemData, Topi
 from structable.datasets.commands import group_findings
 from structable.spi import Field, TableSpecification, connect
 from tests.cli.conftest import Command
+from tests.cli.support.signals import inherited
 
 ROOT = Path(__file__).parents[2]
 
@@ -111,6 +113,35 @@ def test_tail_follows(url: str) -> None:
             assert process.wait() == 0
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_tail(url: str, number: signal.Signals, code: int) -> None:
+    publish(url, "a")
+    command = [sys.executable, "-m", "structable.cli", "topic", "tail", url, "run-events", "--since", "first"]
+    with (
+        inherited(),
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            assert '{"what": "a"}' in process.stdout.readline()
+            process.send_signal(number)
+            _, errors = process.communicate()
+            assert (process.returncode, "Traceback" in errors) == (code, False)
+        finally:
+            process.kill()
+
+
+def test_each_message_is_one_line(structable: Command, url: str) -> None:
+    raw = Topic(EVENTS.name, bytes)
+    with SystemData.open(url) as system, system.transaction() as s:
+        s.publish(raw, b"[" * 100_000, key="a\nb")
+    with SystemData.open(url) as system, system.consumer(raw, group="g", max_attempts=1) as consumer:
+        consumer.poll(wait=0).retry("on one line\nand another")
+    for arguments in (("tail", url, "run-events", "--since", "first", "--no-follow"), ("dead", url, "run-events", "g")):
+        done = structable("topic", *arguments)
+        assert (done.code, done.out.count("\n"), "  a b  " in done.out) == (0, 1, True)
 
 
 def test_groups_over_the_feed_of_a_table(structable: Command, url: str) -> None:
