@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from structable.datasets.errors import NotFoundError
 from structable.datasets.system.messages import Source, message_id, parse_id
 from structable.datasets.tables.messaging import Subscription
-from structable.spi import Change, ChangeFeed, FeedPosition, Listener, Storage, TableNotFoundError
+from structable.spi import Change, ChangeIterator, FeedPosition, Listener, Storage, TableNotFoundError
 from structable.spi.rules.signals import feed_channel
 from structable.spi.table_options import ChangelogProducer
 
@@ -68,8 +68,8 @@ class Reading:
 
     Parameters
     ----------
-    feed : ChangeFeed
-        The feed.
+    changes : ChangeIterator
+        The changes.
     at : Place
         The place.
     order : callable, optional
@@ -82,11 +82,11 @@ class Reading:
         Also from `take`, if changes behind the place were dropped.
     """
 
-    def __init__(self, feed: ChangeFeed, at: Place, order: Callable[[Change], Any] | None) -> None:
+    def __init__(self, changes: ChangeIterator, at: Place, order: Callable[[Change], Any] | None) -> None:
         self.at = at
         self._order = order
-        self._changes = feed.read(at.position, after=at.number)
-        self._numbered = _numbered(self._changes)
+        self._changes = changes
+        self._numbered = _numbered(changes)
         self._following: Numbered | None = None
         self._next = self._unit()
 
@@ -179,8 +179,13 @@ class OpenFeed:
             raise NotFoundError(table, (topic.subject,)) from None
 
     def reading(self, at: Place) -> Reading:
-        """Read behind a place."""
-        return Reading(self.changes, at, self._order if self.whole_commits else None)
+        """Read behind a place in batches."""
+        return Reading(self.read(at), at, self._order if self.whole_commits else None)
+
+    def read(self, at: Place, until: FeedPosition | None = None) -> ChangeIterator:
+        """Read the changes behind a place, up to a position."""
+        # A place with a number is of another feed where commits are read whole, and lost.
+        return self.changes.read(at.position, until, after=None if self.whole_commits else at.number)
 
     def listen(self) -> Listener:
         """Listen for commits."""

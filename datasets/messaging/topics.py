@@ -23,7 +23,6 @@ from structable.datasets.tables.messaging import (
     Subscription,
 )
 from structable.spi import (
-    ChangeFeed,
     ChangesLostError,
     FeedPosition,
     Range,
@@ -168,7 +167,7 @@ class Topics:
         earliest, latest = feed.changes.earliest(), feed.changes.latest()
         now = self._run(lambda context: context.now(), read_only=True)
         return TopicStatus(
-            earliest, latest, [_status(topic, feed.changes, row, earliest, latest, now) for row in groups]
+            earliest, latest, [_status(topic, feed, row, earliest, latest, now) for row in groups]
         )
 
     def seek(self, topic: Source[Any], group: str, place: str | dt.datetime) -> None:
@@ -328,7 +327,7 @@ def _chunks(keys: list[tuple[object, ...]]) -> Iterator[list[tuple[object, ...]]
 
 def _status(
     topic: Source[Any],
-    feed: ChangeFeed,
+    feed: OpenFeed,
     row: Subscription,
     earliest: FeedPosition,
     latest: FeedPosition,
@@ -344,10 +343,10 @@ def _status(
     return GroupStatus(row.group, lag, seconds, row.owner, row.attempts, error, estimated)
 
 
-def _lag(topic: Source[Any], feed: ChangeFeed, at: Place, latest: FeedPosition) -> tuple[int, dt.datetime | None, bool]:
+def _lag(topic: Source[Any], feed: OpenFeed, at: Place, latest: FeedPosition) -> tuple[int, dt.datetime | None, bool]:
     """Return the number of changes behind a place, the time of the first, and whether the number is an estimate."""
     first, version, count = None, None, 0
-    with feed.read(at.position, latest, after=at.number) as changes:
+    with feed.read(at, latest) as changes:
         for change in islice(changes, _MOST_COUNTED + 1):
             first, version, count = first or topic.time(change), change.version, count + 1
     if count <= _MOST_COUNTED or version is None:

@@ -34,6 +34,7 @@ from structable.spi import (
     FieldSizeLimitError,
     RowKind,
     Storage,
+    StorageUnavailableError,
     TableSpecification,
     TransactionClosedError,
     TransactionConflictError,
@@ -280,6 +281,14 @@ class TestHandling:
         events.topics.delete(EVENTS)
         events.topics.create(EVENTS)
         assert events.topics.status(EVENTS).groups == []
+
+    def test_store_that_was_closed(self, events: SystemData, shared_url: str) -> None:
+        with SystemData.open(shared_url) as other:
+            consumer = joined(other)
+            assert not consumer.poll(wait=0)
+        with pytest.raises(StorageUnavailableError):
+            consumer.poll(wait=1)
+        consumer.close()
 
     def test_deletion_takes_what_a_member_gives_up_meanwhile(
         self, events: SystemData, monkeypatch: pytest.MonkeyPatch
@@ -687,6 +696,26 @@ class TestFeeds:
         assert events.topics.dead(Feed("feed_of"), "g") == []
         assert shared_store.table("feed_of").read((1,)) is not None
 
+    @pytest.mark.parametrize("table", ["input"], indirect=True)
+    def test_another_producer_begins_another_feed(
+        self, events: SystemData, shared_store: Storage, table: str
+    ) -> None:
+        rows = shared_store.table("feed_of")
+        rows.upsert_many([{"id": 1}, {"id": 2}])
+        with events.consumer(Feed("feed_of"), group="g", ttl=TTL) as consumer:
+            consumer.poll(1, wait=0).commit()  # within the commit
+        before = shared_store.admin.get_specification("feed_of")
+        changed = TableSpecification(
+            before.name, before.fields, primary_key=["id"], options={"changelog-producer": "lookup"}
+        )
+        shared_store.admin.create_or_update(changed)
+        with events.consumer(Feed("feed_of"), group="g", ttl=TTL) as consumer:
+            assert [group.lag for group in events.topics.status(Feed("feed_of")).groups] == [0]
+            with pytest.raises(MessagesLostError):
+                consumer.poll(wait=0)
+            rows.upsert({"id": 3})
+            assert [message.body.row["id"] for message in consumer.poll(wait=0).messages] == [3]
+
     def test_table_without_a_feed(self, events: SystemData) -> None:
         with pytest.raises(UnsupportedOperationError):
             events.consumer(Feed("sys_leases"), group="g")
@@ -700,8 +729,8 @@ class _Backwards:
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
 
-    def read(self, since: FeedPosition, *, after: int | None) -> Iterator[Change]:
-        with self._feed.read(since, after=after) as changes:
+    def read(self, since: FeedPosition, until: FeedPosition | None, *, after: int | None) -> Iterator[Change]:
+        with self._feed.read(since, until, after=after) as changes:
             return reversed(list(changes))
 
 
