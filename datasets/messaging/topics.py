@@ -23,6 +23,7 @@ from structable.datasets.tables.messaging import (
     Subscription,
 )
 from structable.spi import (
+    Change,
     ChangesLostError,
     FeedPosition,
     Range,
@@ -345,12 +346,20 @@ def _status(
 
 def _lag(topic: Source[Any], feed: OpenFeed, at: Place, latest: FeedPosition) -> tuple[int, dt.datetime | None, bool]:
     """Return the number of changes behind a place, the time of the first, and whether the number is an estimate."""
-    first, version, count = None, None, 0
+    first: Change | None = None
+    last: Change | None = None
+    count = 0
     with feed.read(at, latest) as changes:
         for change in islice(changes, _MOST_COUNTED + 1):
-            first, version, count = first or topic.time(change), change.version, count + 1
-    if count <= _MOST_COUNTED or version is None:
-        return count, first, False
+            first, last, count = first or change, change, count + 1
+    time = None if first is None else topic.time(first)
+    if count <= _MOST_COUNTED:
+        return count, time, False
+    assert first is not None
+    assert last is not None
+    assert last.version is not None
+    if last.version == first.version:
+        return count, time, True  # one large commit says nothing of those behind it
     # As if the rest of the versions had as many messages.
-    passed = max(1, version - at.position.version)
-    return max(count, _MOST_COUNTED * (latest.version - at.position.version) // passed), first, True
+    passed = last.version - at.position.version
+    return max(count, _MOST_COUNTED * (latest.version - at.position.version) // passed), time, True

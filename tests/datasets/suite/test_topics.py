@@ -25,6 +25,7 @@ from structable.datasets import (
     SystemData,
     Topic,
 )
+from structable.datasets.messaging import topics
 from structable.datasets.messaging.reading import OpenFeed, Place
 from structable.spi import (
     Change,
@@ -631,6 +632,28 @@ class TestRetention:
             with pytest.raises(MessagesLostError):
                 consumer.process(note, wait=0)
             assert handled(consumer) == ["b"]
+
+
+class TestStatus:
+    def test_lag_beyond_what_is_counted_is_an_estimate(
+        self, events: SystemData, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(topics, "_MOST_COUNTED", 3)
+        with joined(events) as consumer:
+            publish(events, *"abcdef")
+            for number in range(20):
+                events.run(lambda s, at=number: s.external_positions.put("t", "s", str(at)))  # type: ignore[misc] # mypy cannot infer it
+            (group,) = events.topics.status(EVENTS).groups
+            assert (group.lag, group.estimated) == (4, True)
+            assert handled(consumer, 3) == ["a", "b", "c"]
+            (group,) = events.topics.status(EVENTS).groups
+            assert (group.lag, group.estimated) == (3, False)
+            assert handled(consumer) == ["d", "e", "f"]
+            for text in "abcdef":
+                publish(events, text)
+            (group,) = events.topics.status(EVENTS).groups
+            assert group.estimated
+            assert group.lag >= 4
 
 
 class TestFeeds:
