@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from structable.datasets import Feed, Message, Record, Session, SystemData, Topic
+from structable.datasets import Feed, Message, Record, Session, SystemData, Topic, TopicStatus
 from structable.datasets.commands import group_findings
-from structable.spi import Field, TableSpecification, connect
+from structable.datasets.messaging import Topics
+from structable.datasets.system.messages import Source
+from structable.spi import Field, FindingLevel, TableSpecification, connect
 from tests.cli.conftest import Command
 from tests.cli.support.signals import inherited
 
@@ -190,3 +192,20 @@ def test_doctor_notes_groups_without_a_member_that_beats(
     checked = structable("doctor", url)
     assert checked.code == 0
     assert "did not beat for 0 s" in checked.out
+
+
+def test_doctor_reads_a_topic_once_for_all_its_groups(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(url, "a")
+    with SystemData.open(url) as system:
+        for group in "gh":
+            system.consumer(EVENTS, group=group).close()
+        read: list[str] = []
+        status = Topics.status
+
+        def counted(self: Topics, topic: Source[object]) -> TopicStatus:
+            read.append(topic.subject)
+            return status(self, topic)
+
+        monkeypatch.setattr(Topics, "status", counted)
+        found = list(group_findings.findings(system.storage))
+    assert ([one.level for one in found], read) == ([FindingLevel.NOTE] * 2, ["run-events"])
