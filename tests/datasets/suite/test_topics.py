@@ -27,9 +27,11 @@ from structable.datasets import (
 )
 from structable.datasets.messaging import topics
 from structable.datasets.messaging.reading import OpenFeed, Place
+from structable.datasets.system.context import Context
 from structable.spi import (
     Change,
     ChangeFeed,
+    CommitOutcomeUnknownError,
     Field,
     FeedPosition,
     FieldSizeLimitError,
@@ -255,6 +257,27 @@ class TestHandling:
         assert noted(events) is None
         with joined(events) as other:
             assert handled(other) == ["a"]
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_row_decides_after_an_unknown_outcome(
+        self, events: SystemData, monkeypatch: pytest.MonkeyPatch, committed: bool
+    ) -> None:
+        publish(events, *"ab")
+        with joined(events) as consumer:
+            assert handled(consumer, 1) == ["a"]
+            run = consumer._group.run
+
+            def lost(body: Callable[[Context], object]) -> object:
+                if committed:
+                    run(body)
+                raise CommitOutcomeUnknownError("the answer was lost")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(consumer._group, "run", lost)
+                with pytest.raises(CommitOutcomeUnknownError):
+                    consumer.process(note, wait=0)
+            assert consumer.process(note, wait=0) == (0 if committed else 1)
+        assert noted(events) == "b"
 
     def test_interrupted_handler_has_not_failed(self, events: SystemData) -> None:
         publish(events, "a")
@@ -527,7 +550,7 @@ class TestSeek:
                     seek(place)
             with pytest.raises(NotFoundError):
                 events.topics.seek(EVENTS, "absent", "first")
-            with pytest.raises(MessagesLostError):
+            with pytest.raises(MessagesLostError, match="what is kept begins after"):
                 seek(f"{10**18}.0")
 
     def test_batch_from_before_is_not_committed(self, events: SystemData, clock: Clock) -> None:
@@ -635,6 +658,18 @@ class TestRetention:
 
 
 class TestStatus:
+    def test_seconds_are_the_age_of_the_first_message_not_handled(self, events: SystemData, clock: Clock) -> None:
+        with joined(events) as consumer:
+            for text in "abc":
+                publish(events, text)
+                clock.tick(5)
+            ages = []
+            for _ in range(4):
+                (group,) = events.topics.status(EVENTS).groups
+                ages.append((group.lag, group.seconds))
+                handled(consumer, 1)
+        assert ages == [(3, 15), (2, 10), (1, 5), (0, 0)]
+
     def test_lag_beyond_what_is_counted_is_an_estimate(
         self, events: SystemData, monkeypatch: pytest.MonkeyPatch
     ) -> None:
