@@ -237,19 +237,19 @@ class LeaseLostError(DatasetError):
 
 
 class MessagesLostError(DatasetError):
-    """Messages expired before the group had read them; it goes on with the earliest that are kept.
+    """Messages that were to be read are not kept; a group goes on with the earliest that are.
 
     Parameters
     ----------
     wanted : FeedPosition
-        The position after which the group wanted to read.
+        The position after which messages were wanted.
     earliest : FeedPosition
-        The position after which everything is kept, where it goes on.
+        The position after which everything is kept, where a group goes on.
     """
 
     def __init__(self, wanted: FeedPosition, earliest: FeedPosition) -> None:
         super().__init__(
-            f"messages after {wanted} are no longer kept; the group goes on after {earliest}: repair what it missed"
+            f"messages after {wanted} are not kept; what is kept begins after {earliest}: repair what was missed"
         )
         self.wanted = wanted
         self.earliest = earliest

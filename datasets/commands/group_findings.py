@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 from structable.datasets import Feed, GroupStatus, NotFoundError, SystemData, Topic
 from structable.datasets.system.messages import Source
-from structable.datasets.tables.messaging import GROUP_BEATS, SUBSCRIPTIONS, TABLES, Subscription
+from structable.datasets.tables.messaging import GROUP_BEATS, SUBSCRIPTIONS, TABLES
 from structable.spi import Finding, FindingLevel, Storage, StructableError
 
 __all__ = ["findings"]
@@ -36,7 +37,12 @@ def findings(storage: Storage) -> Iterator[Finding]:
 def _of_prefix(system: SystemData, table: str) -> Iterator[Finding]:
     with SUBSCRIPTIONS.named(table)(system.storage).scan() as rows:
         groups = list(rows)
-    states = {(row.topic, row.group): _state(system, row) for row in groups}
+    states: dict[_Key, GroupStatus | str] = {}
+    for topic, of_topic in groupby(groups, lambda row: row.topic):
+        found = _states(system, topic)
+        for row in of_topic:
+            gone = "it was deleted just now"
+            states[topic, row.group] = found if isinstance(found, str) else found.get(row.group, gone)
     beating = _beating(
         system, {key for key, state in states.items() if isinstance(state, GroupStatus) and state.lag and state.owner}
     )
@@ -58,17 +64,16 @@ def _of_prefix(system: SystemData, table: str) -> Iterator[Finding]:
             yield Finding(FindingLevel.NOTE, subject, text)
 
 
-def _state(system: SystemData, row: Subscription) -> GroupStatus | str:
-    """Return how far a group is, or why it cannot be told."""
-    name = row.topic.removeprefix("feed/")
-    source: Source[Any] = Topic(name, bytes) if name == row.topic else Feed(name)
+def _states(system: SystemData, topic: str) -> dict[str, GroupStatus] | str:
+    """Return how far the groups of a topic are, or why it cannot be told."""
+    name = topic.removeprefix("feed/")
+    source: Source[Any] = Topic(name, bytes) if name == topic else Feed(name)
     try:
-        found = [one for one in system.topics.status(source).groups if one.group == row.group]
+        return {one.group: one for one in system.topics.status(source).groups}
     except NotFoundError:
         return "its topic is gone: `system.topics.delete` removes the group, too"
     except StructableError as error:
         return str(error)
-    return found[0] if found else "it was deleted just now"
 
 
 def _waiting(state: GroupStatus) -> str:

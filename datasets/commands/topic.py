@@ -79,7 +79,7 @@ def _show(found: TopicStatus) -> None:
         lag = f"{'~' if one.estimated else ''}{one.lag:,}"
         typer.echo(f"{one.group:<{width}}  {lag:>12}  {one.seconds:>12,.1f}  {one.attempts:>8}  {one.owner or '-'}")
         if one.error is not None:
-            typer.echo(f"{'':<{width}}  {one.error}")
+            typer.echo(f"{'':<{width}}  {_line(one.error)}")
 
 
 @app.command()
@@ -105,8 +105,8 @@ def tail(
             if form is Format.JSON:
                 typer.echo(json.dumps(document))
             else:
-                key, body = message.key or "-", json.dumps(document["body"], ensure_ascii=False)
-                typer.echo(f"{message.id}  {message.published.isoformat()}  {key}  {body}")
+                body = json.dumps(document["body"], ensure_ascii=False)
+                typer.echo(f"{message.id}  {message.published.isoformat()}  {_line(message.key)}  {body}")
             if count == limit:
                 return
 
@@ -123,7 +123,7 @@ def dead(url: Place, name: Name = "", group: Group = "", prefix: Prefix = "sys_"
         typer.echo(json.dumps(documents))
         return
     for one in found:
-        typer.echo(f"{one.id}  {one.died.isoformat()}  {one.key or '-'}  {one.attempts} attempts  {one.error}")
+        typer.echo(f"{one.id}  {one.died.isoformat()}  {_line(one.key)}  {one.attempts} attempts  {_line(one.error)}")
 
 
 @app.command()
@@ -194,6 +194,11 @@ def _checked(make: Callable[[str], Made], text: str) -> Made:
         raise typer.BadParameter(str(error)) from error
 
 
+def _line(text: str | None) -> str:
+    """Return a text on one line, or `-` for none."""
+    return " ".join((text or "-").split())
+
+
 def _shown(body: object) -> object:
     """Return a stored body as a document: JSON as it is, else a text, else Base64."""
     if not isinstance(body, bytes):
@@ -204,5 +209,5 @@ def _shown(body: object) -> object:
         return base64.b64encode(body).decode()
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -112,6 +113,7 @@ class Consumer(Generic[Body]):
         self._polling = Polling(feed.storage)
         self._listener: Listener | None = None
         self._closed = threading.Event()
+        weakref.finalize(self, group.stop_beating)  # the thread that beats does not hold the consumer
 
     def process(self, handle: Handler[Body], limit: int = 100, wait: float = 30.0) -> int:
         """Have messages handled, in one transaction with the group's move, and return how many they were.
@@ -176,7 +178,7 @@ class Consumer(Generic[Body]):
         return Batch(self._group, self._fetched(limit, deadline))
 
     def close(self) -> None:
-        """Leave the group, so that another member takes over at once; idempotent."""
+        """Leave the group, so that another member takes over at once, and end a wait for messages; idempotent."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -233,7 +235,7 @@ class Consumer(Generic[Body]):
         if self._closed.is_set():
             raise TransactionClosedError(f"the consumer of the {self._group.lease} is closed")
         self._polling.found()
-        while True:
+        while not self._closed.is_set():  # a look would join the group again
             try:
                 found = self._fetcher.fetch(limit)
             except LeaseLostError:
@@ -252,6 +254,7 @@ class Consumer(Generic[Body]):
                 self._listener = self._feed.listen()  # what was committed before wakes nobody: look again
             else:
                 self._polling.wait(self._listener, left)
+        return None
 
 
 def _deadline(limit: int, wait: float) -> float:

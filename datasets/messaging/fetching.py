@@ -82,7 +82,7 @@ class Fetcher(Generic[Body]):
             If the next message does not fit the topic's type.
         """
         while True:
-            cached = self.row is not None
+            earlier = self.row is not None or self._reading is not None
             row = self._current()
             if row is None:
                 return _STANDBY_SECONDS
@@ -96,7 +96,7 @@ class Fetcher(Generic[Body]):
                 continue
             if found is not None:
                 return found
-            if not cached:
+            if not earlier:  # else the row or the reading is older than this look
                 return math.inf
 
     def close(self) -> None:
@@ -171,8 +171,9 @@ class Fetcher(Generic[Body]):
                 message = source.message(item.id, item.change)
             except RecordShapeError as error:
                 if index:
-                    return kept, messages, at.behind(items[index - 1])
-                self._group.fail(at, end if len(items) == 1 else at.behind(item), [item], error, alone=True)
+                    return kept, messages, at.behind(items[index - 1], item)
+                behind = end if len(items) == 1 else at.behind(item, items[1])
+                self._group.fail(at, behind, [item], error, alone=True)
                 raise
             if message.headers.get(REDRIVEN, group) == group:
                 kept.append(item)
@@ -196,6 +197,6 @@ class Fetcher(Generic[Body]):
         latest = self._feed.changes.latest()
         reading = self._feed.reading(at)
         reading.close()
-        if reading.is_empty and latest > at.position:
+        if reading.following is None and latest > at.position:
             self._group.pass_over(at, Place(latest))
         self._moved_at = self._group.now()

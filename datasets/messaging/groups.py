@@ -136,6 +136,8 @@ class Group(Generic[Body]):
             after = msgspec.structs.replace(
                 row, owner=self.member, epoch=row.epoch + 1, max_attempts=self._max_attempts
             )
+            if self._max_attempts < row.max_attempts:  # what failed in a batch is tried alone before it is given up
+                after = msgspec.structs.replace(after, attempts=min(row.attempts, self._max_attempts - 1))
             if row.owner is not None:
                 # Also written, though it stays the same: a beat that commits meanwhile conflicts with this transaction.
                 beats.put(found or GroupBeat(topic=row.topic, group=row.group, beat=0))

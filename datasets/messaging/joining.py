@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -65,7 +66,11 @@ def document_of(message: Message[Any]) -> dict[str, object]:
 
 
 def body_document(body: object) -> object:
-    """Return the body of a message as a document."""
+    """Return the body of a message as a document: numbers that JSON does not have as "nan", "inf" and "-inf"."""
     if isinstance(body, Change):
-        body = {"kind": str(body.kind), "row": dict(body.row)}
+        row = {
+            name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in body.row.items()
+        }
+        body = {"kind": str(body.kind), "row": row}
     return msgspec.to_builtins(body)

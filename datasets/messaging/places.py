@@ -36,8 +36,9 @@ def place_of(feed: OpenFeed, place: str | dt.datetime) -> Place:
             return Place(changes.latest())
     version, number = parse_id(place)
     try:
-        found = Place(changes.position(version), None if feed.whole_commits else number)
-        feed.reading(found).close()
+        reading = feed.reading(Place(changes.position(version), None if feed.whole_commits else number))
+        reading.close()
     except ChangesLostError as error:
         raise MessagesLostError(error.position, error.earliest) from None
-    return found
+    following = reading.following
+    return reading.at if following is not None and following.version == version else Place(reading.at.position)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from structable.datasets.errors import NotFoundError
 from structable.datasets.system.messages import Source, message_id, parse_id
 from structable.datasets.tables.messaging import Subscription
-from structable.spi import Change, ChangeFeed, FeedPosition, Listener, Storage, TableNotFoundError
+from structable.spi import Change, ChangeIterator, FeedPosition, Listener, Storage, TableNotFoundError
 from structable.spi.rules.signals import feed_channel
 from structable.spi.table_options import ChangelogProducer
 
@@ -36,9 +36,11 @@ class Place:
         """Return the place of a group."""
         return cls(FeedPosition.parse(row.position), row.number)
 
-    def behind(self, item: Numbered) -> Place:
-        """Return the place behind a message of the same feed, which is not the last one of its commit."""
-        return Place(FeedPosition(self.position.feed, item.version), item.number)
+    def behind(self, item: Numbered, following: Numbered | None) -> Place:
+        """Return the place between two messages of the same feed, the second of which may still be to come."""
+        # A place inside a commit expires with the commit, even if nothing of it is left to read.
+        inside = following is not None and following.version == item.version
+        return Place(FeedPosition(self.position.feed, item.version), item.number if inside else None)
 
     def passed(self, id: str) -> bool:
         """Return whether the message of an id is before this place."""
@@ -66,12 +68,13 @@ class Reading:
 
     Parameters
     ----------
-    feed : ChangeFeed
-        The feed.
+    changes : ChangeIterator
+        The changes.
     at : Place
         The place.
-    whole : bool
-        Whether a batch ends with a commit: the feed numbers no changes, and they are counted from there.
+    order : callable, optional
+        Of a feed that numbers no changes: returns by what those of a commit are ordered, and then numbered. Batches end
+        with a commit.
 
     Raises
     ------
@@ -79,11 +82,11 @@ class Reading:
         Also from `take`, if changes behind the place were dropped.
     """
 
-    def __init__(self, feed: ChangeFeed, at: Place, *, whole: bool) -> None:
+    def __init__(self, changes: ChangeIterator, at: Place, order: Callable[[Change], Any] | None) -> None:
         self.at = at
-        self._whole = whole
-        self._changes = feed.read(at.position, after=at.number)
-        self._numbered = _numbered(self._changes)
+        self._order = order
+        self._changes = changes
+        self._numbered = _numbered(changes)
         self._following: Numbered | None = None
         self._next = self._unit()
 
@@ -94,16 +97,13 @@ class Reading:
             taken += self._next
             self._next = self._unit()
         if taken:
-            last = taken[-1]
-            inside = bool(self._next) and self._next[0].version == last.version
-            behind = self.at.behind(last)
-            self.at = behind if inside else Place(behind.position)
+            self.at = self.at.behind(taken[-1], self.following)
         return taken
 
     @property
-    def is_empty(self) -> bool:
-        """Whether nothing is left to take."""
-        return not self._next
+    def following(self) -> Numbered | None:
+        """The next change to be taken; None if nothing is left."""
+        return self._next[0] if self._next else None
 
     def close(self) -> None:
         """Free what the feed holds for it."""
@@ -115,22 +115,21 @@ class Reading:
         self._following = None
         if first is None:
             return []
-        unit = [first]
-        while self._whole:
-            self._following = next(self._numbered, None)
-            if self._following is None or self._following.version != first.version:
-                break
-            unit.append(self._following)
-        return unit
+        if self._order is None:
+            return [first]
+        changes = [first.change]
+        while (following := next(self._numbered, None)) is not None and following.version == first.version:
+            changes.append(following.change)
+        self._following = following
+        # Stores return the changes of a commit in any order, but an image before and the one after it together.
+        changes.sort(key=self._order)
+        return [Numbered(first.version, place, change) for place, change in enumerate(changes)]
 
 
 def _numbered(changes: Iterator[Change]) -> Iterator[Numbered]:
-    version, place = -1, 0
     for change in changes:
         assert change.version is not None
-        place = place + 1 if change.version == version else 0
-        version = change.version
-        yield Numbered(version, place if change.number is None else change.number, change)
+        yield Numbered(change.version, change.number or 0, change)
 
 
 class OpenFeed:
@@ -152,12 +151,14 @@ class OpenFeed:
     """
 
     def __init__(self, storage: Storage, table: str) -> None:
-        options = storage.admin.get_specification(table).table_options
+        specification = storage.admin.get_specification(table)
+        options = specification.table_options
         self.storage = storage
         self.table = table
         self.changes = storage.changes(table)
         self.retention = options.time_retained
         self.whole_commits = options.changelog_producer is not ChangelogProducer.INPUT
+        self._key = specification.primary_key
         self.changes.earliest()  # raises if there is no feed
 
     @classmethod
@@ -178,9 +179,19 @@ class OpenFeed:
             raise NotFoundError(table, (topic.subject,)) from None
 
     def reading(self, at: Place) -> Reading:
-        """Read behind a place."""
-        return Reading(self.changes, at, whole=self.whole_commits)
+        """Read behind a place in batches."""
+        return Reading(self.read(at), at, self._order if self.whole_commits else None)
+
+    def read(self, at: Place, until: FeedPosition | None = None) -> ChangeIterator:
+        """Read the changes behind a place, up to a position."""
+        # A place with a number is of another feed where commits are read whole, and lost.
+        return self.changes.read(at.position, until, after=None if self.whole_commits else at.number)
 
     def listen(self) -> Listener:
         """Listen for commits."""
         return self.storage.listen([feed_channel(self.table)])
+
+    def _order(self, change: Change) -> object:
+        if self._key:
+            return tuple(change.row[name] for name in self._key)
+        return repr((change.kind, sorted(change.row.items(), key=lambda item: item[0])))

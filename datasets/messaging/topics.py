@@ -23,7 +23,7 @@ from structable.datasets.tables.messaging import (
     Subscription,
 )
 from structable.spi import (
-    ChangeFeed,
+    Change,
     ChangesLostError,
     FeedPosition,
     Range,
@@ -144,13 +144,15 @@ class Topics:
             feed = self._storage.changes(specification.name).latest().feed
             self._remove_groups(topic, lambda row: FeedPosition.parse(row.position).feed != feed)
 
-    def delete(self, topic: Topic[Any]) -> None:
+    def delete(self, topic: Source[Any]) -> None:
         """Delete the topic with its messages, groups and dead letters; an absent one is no error.
 
-        A call that was killed is completed by the next one, or by `create`.
+        Of the feed of a table it deletes groups and dead letters alone: the table stays. A call that was killed is
+        completed by the next one, or by `create`.
         """
-        with contextlib.suppress(TableNotFoundError):  # after a call that was killed, only the rest is there
-            self._storage.admin.drop(topic.table(self._prefix))
+        if isinstance(topic, Topic):
+            with contextlib.suppress(TableNotFoundError):  # after a call that was killed, only the rest is there
+                self._storage.admin.drop(topic.table(self._prefix))
         self._remove_groups(topic, lambda row: True)
 
     def status(self, topic: Source[Any]) -> TopicStatus:
@@ -166,7 +168,7 @@ class Topics:
         earliest, latest = feed.changes.earliest(), feed.changes.latest()
         now = self._run(lambda context: context.now(), read_only=True)
         return TopicStatus(
-            earliest, latest, [_status(topic, feed.changes, row, earliest, latest, now) for row in groups]
+            earliest, latest, [_status(topic, feed, row, earliest, latest, now) for row in groups]
         )
 
     def seek(self, topic: Source[Any], group: str, place: str | dt.datetime) -> None:
@@ -301,12 +303,17 @@ class Topics:
             done += self._run(lambda context, chunk=chunk: take(context, chunk))  # type: ignore[misc] # mypy cannot infer it
         return done
 
-    def _remove_groups(self, topic: Topic[Any], removed: Callable[[Subscription], bool]) -> None:
+    def _remove_groups(self, topic: Source[Any], removed: Callable[[Subscription], bool]) -> None:
         """Remove groups with their dead letters; the group last, so that a killed call leaves it for the next one."""
         for row in filter(removed, self._rows(topic)):
             self.purge(topic, row.group)
 
             def remove(context: Context, row: Subscription = row) -> None:
+                letters = context.records(DEAD_LETTERS)
+                with letters.scan(Range.prefix((row.topic, row.group))) as found:
+                    since = list(found)  # its member may have given up a message meanwhile
+                for one in since:
+                    letters.delete(one.topic, one.group, one.version, one.number)
                 context.records(GROUP_BEATS).delete(row.topic, row.group)
                 context.records(SUBSCRIPTIONS).delete(row.topic, row.group)
 
@@ -321,7 +328,7 @@ def _chunks(keys: list[tuple[object, ...]]) -> Iterator[list[tuple[object, ...]]
 
 def _status(
     topic: Source[Any],
-    feed: ChangeFeed,
+    feed: OpenFeed,
     row: Subscription,
     earliest: FeedPosition,
     latest: FeedPosition,
@@ -337,14 +344,22 @@ def _status(
     return GroupStatus(row.group, lag, seconds, row.owner, row.attempts, error, estimated)
 
 
-def _lag(topic: Source[Any], feed: ChangeFeed, at: Place, latest: FeedPosition) -> tuple[int, dt.datetime | None, bool]:
+def _lag(topic: Source[Any], feed: OpenFeed, at: Place, latest: FeedPosition) -> tuple[int, dt.datetime | None, bool]:
     """Return the number of changes behind a place, the time of the first, and whether the number is an estimate."""
-    first, version, count = None, None, 0
-    with feed.read(at.position, latest, after=at.number) as changes:
+    first: Change | None = None
+    last: Change | None = None
+    count = 0
+    with feed.read(at, latest) as changes:
         for change in islice(changes, _MOST_COUNTED + 1):
-            first, version, count = first or topic.time(change), change.version, count + 1
-    if count <= _MOST_COUNTED or version is None:
-        return count, first, False
+            first, last, count = first or change, change, count + 1
+    time = None if first is None else topic.time(first)
+    if count <= _MOST_COUNTED:
+        return count, time, False
+    assert first is not None
+    assert last is not None
+    assert last.version is not None
+    if last.version == first.version:
+        return count, time, True  # one large commit says nothing of those behind it
     # As if the rest of the versions had as many messages.
-    passed = max(1, version - at.position.version)
-    return max(count, _MOST_COUNTED * (latest.version - at.position.version) // passed), first, True
+    passed = last.version - at.position.version
+    return max(count, _MOST_COUNTED * (latest.version - at.position.version) // passed), time, True

@@ -2,16 +2,20 @@
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from structable.datasets import Feed, Message, Record, Session, SystemData, Topic
+from structable.datasets import Feed, Message, Record, Session, SystemData, Topic, TopicStatus
 from structable.datasets.commands import group_findings
-from structable.spi import Field, TableSpecification, connect
+from structable.datasets.messaging import Topics
+from structable.datasets.system.messages import Source
+from structable.spi import Field, FindingLevel, TableSpecification, connect
 from tests.cli.conftest import Command
+from tests.cli.support.signals import inherited
 
 ROOT = Path(__file__).parents[2]
 
@@ -113,6 +117,35 @@ def test_tail_follows(url: str) -> None:
             process.kill()
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_tail(url: str, number: signal.Signals, code: int) -> None:
+    publish(url, "a")
+    command = [sys.executable, "-m", "structable.cli", "topic", "tail", url, "run-events", "--since", "first"]
+    with (
+        inherited(),
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            assert '{"what": "a"}' in process.stdout.readline()
+            process.send_signal(number)
+            _, errors = process.communicate()
+            assert (process.returncode, "Traceback" in errors) == (code, False)
+        finally:
+            process.kill()
+
+
+def test_each_message_is_one_line(structable: Command, url: str) -> None:
+    raw = Topic(EVENTS.name, bytes)
+    with SystemData.open(url) as system, system.transaction() as s:
+        s.publish(raw, b"[" * 100_000, key="a\nb")
+    with SystemData.open(url) as system, system.consumer(raw, group="g", max_attempts=1) as consumer:
+        consumer.poll(wait=0).retry("on one line\nand another")
+    for arguments in (("tail", url, "run-events", "--since", "first", "--no-follow"), ("dead", url, "run-events", "g")):
+        done = structable("topic", *arguments)
+        assert (done.code, done.out.count("\n"), "  a b  " in done.out) == (0, 1, True)
+
+
 def test_groups_over_the_feed_of_a_table(structable: Command, url: str) -> None:
     with SystemData.open(url) as system:
         system.consumer(Feed("rows"), group="g").close()
@@ -159,3 +192,20 @@ def test_doctor_notes_groups_without_a_member_that_beats(
     checked = structable("doctor", url)
     assert checked.code == 0
     assert "did not beat for 0 s" in checked.out
+
+
+def test_doctor_reads_a_topic_once_for_all_its_groups(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(url, "a")
+    with SystemData.open(url) as system:
+        for group in "gh":
+            system.consumer(EVENTS, group=group).close()
+        read: list[str] = []
+        status = Topics.status
+
+        def counted(self: Topics, topic: Source[object]) -> TopicStatus:
+            read.append(topic.subject)
+            return status(self, topic)
+
+        monkeypatch.setattr(Topics, "status", counted)
+        found = list(group_findings.findings(system.storage))
+    assert ([one.level for one in found], read) == ([FindingLevel.NOTE] * 2, ["run-events"])

@@ -259,6 +259,8 @@ class GroupsMachine(RuleBasedStateMachine):
             model.error = True
         member.took_over = model.owner is not None
         self.seen = None
+        if member.max_attempts < self._max_attempts:
+            model.attempts = min(model.attempts, member.max_attempts - 1)
         self._max_attempts = member.max_attempts
         model.owner = number
         model.epoch += 1

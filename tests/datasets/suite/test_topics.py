@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import gc
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -23,12 +25,21 @@ from structable.datasets import (
     SystemData,
     Topic,
 )
+from structable.datasets.messaging import topics
+from structable.datasets.messaging.reading import OpenFeed, Place
+from structable.datasets.system.context import Context
 from structable.spi import (
+    Change,
+    ChangeFeed,
+    CommitOutcomeUnknownError,
     Field,
+    FeedPosition,
     FieldSizeLimitError,
     RowKind,
     Storage,
+    StorageUnavailableError,
     TableSpecification,
+    TransactionClosedError,
     TransactionConflictError,
     UnsupportedOperationError,
 )
@@ -187,6 +198,16 @@ class TestHandling:
             assert not consumer.poll(wait=0)
         assert noted(events) == "b"
 
+    def test_message_published_after_the_last_look_is_found(self, events: SystemData) -> None:
+        with joined(events) as consumer:
+            for text in "abc":
+                publish(events, text)
+                batch = consumer.poll(wait=0)
+                assert whats(batch.messages) == [text]
+                batch.commit()
+            publish(events, "d")
+            assert handled(consumer) == ["d"]
+
     def test_each_group_has_every_message_from_its_start_on(self, events: SystemData) -> None:
         publish(events, "a")
         with joined(events, "first") as first, joined(events, "end", start="end") as end:
@@ -214,6 +235,64 @@ class TestHandling:
             publish(events, "a")
             assert whats(consumer.poll(wait=30).messages) == ["a"]
 
+    def test_closing_ends_a_wait(self, events: SystemData, monkeypatch: pytest.MonkeyPatch) -> None:
+        consumer = joined(events)
+        monkeypatch.setattr(consumer._polling, "wait", lambda *_: consumer.close())
+        assert not consumer.poll(wait=1)
+        (group,) = events.topics.status(EVENTS).groups
+        assert group.owner is None
+        with pytest.raises(TransactionClosedError, match="closed"):
+            consumer.poll(wait=0)
+
+    def test_handler_that_closes_the_consumer_commits_nothing(self, events: SystemData) -> None:
+        publish(events, "a")
+
+        def handle(s: Session, messages: Sequence[Message[Event]]) -> None:
+            note(s, messages)
+            consumer.close()
+
+        consumer = joined(events)
+        with pytest.raises(LeaseLostError):
+            consumer.process(handle, wait=0)
+        assert noted(events) is None
+        with joined(events) as other:
+            assert handled(other) == ["a"]
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_row_decides_after_an_unknown_outcome(
+        self, events: SystemData, monkeypatch: pytest.MonkeyPatch, committed: bool
+    ) -> None:
+        publish(events, *"ab")
+        with joined(events) as consumer:
+            assert handled(consumer, 1) == ["a"]
+            run = consumer._group.run
+
+            def lost(body: Callable[[Context], object]) -> object:
+                if committed:
+                    run(body)
+                raise CommitOutcomeUnknownError("the answer was lost")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(consumer._group, "run", lost)
+                with pytest.raises(CommitOutcomeUnknownError):
+                    consumer.process(note, wait=0)
+            assert consumer.process(note, wait=0) == (0 if committed else 1)
+        assert noted(events) == "b"
+
+    def test_interrupted_handler_has_not_failed(self, events: SystemData) -> None:
+        publish(events, "a")
+
+        def interrupt(s: Session, messages: Sequence[Message[Event]]) -> None:
+            note(s, messages)
+            raise KeyboardInterrupt
+
+        with joined(events) as consumer:
+            with pytest.raises(KeyboardInterrupt):
+                consumer.process(interrupt, wait=0)
+            (group,) = events.topics.status(EVENTS).groups
+            assert (noted(events), group.attempts, group.error) == (None, 0, None)
+            assert handled(consumer) == ["a"]
+
     def test_deleted_topic(self, events: SystemData) -> None:
         with pytest.raises(NotFoundError):
             events.consumer(Topic("absent", bytes), group="g")
@@ -227,6 +306,30 @@ class TestHandling:
         events.topics.create(EVENTS)
         assert events.topics.status(EVENTS).groups == []
 
+    def test_store_that_was_closed(self, events: SystemData, shared_url: str) -> None:
+        with SystemData.open(shared_url) as other:
+            consumer = joined(other)
+            assert not consumer.poll(wait=0)
+        with pytest.raises(StorageUnavailableError):
+            consumer.poll(wait=1)
+        consumer.close()
+
+    def test_deletion_takes_what_a_member_gives_up_meanwhile(
+        self, events: SystemData, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        publish(events, "a")
+        consumer = joined(events, max_attempts=1)
+        batch, purge = consumer.poll(wait=0), events.topics.purge
+
+        def purged(topic: Topic[Event], group: str) -> None:
+            purge(topic, group)
+            batch.retry("x")
+
+        monkeypatch.setattr(events.topics, "purge", purged)
+        events.topics.delete(EVENTS)
+        events.topics.create(EVENTS)
+        assert events.topics.dead(EVENTS, "g") == []
+
 
 class TestMembers:
     def test_others_stand_by_until_the_active_one_leaves(self, events: SystemData) -> None:
@@ -236,6 +339,15 @@ class TestMembers:
             one.close()
             one.close()
             assert handled(two, 1) == ["b"]
+
+    def test_forgotten_member_does_not_beat(self, events: SystemData) -> None:
+        consumer = joined(events, "forgotten")
+        consumer.poll(wait=0)
+        (thread,) = [one for one in threading.enumerate() if "'forgotten'" in one.name]
+        del consumer
+        gc.collect()
+        thread.join(10)
+        assert not thread.is_alive()
 
     @pytest.mark.parametrize("act", ["process", "commit", "retry"])
     def test_deposed_member_commits_nothing(self, events: SystemData, ticks: Ticks, clock: Clock, act: str) -> None:
@@ -357,6 +469,14 @@ class TestFailure:
             clock.tick(2)
             assert [handled(consumer), handled(consumer)] == [["a"], ["b"]]
 
+    def test_fewer_attempts_than_before_give_up_no_good_message(self, events: SystemData, clock: Clock) -> None:
+        publish(events, *"ab")
+        with joined(events) as consumer:
+            consumer.poll(wait=0).retry("x")
+        clock.tick(2)
+        with joined(events, max_attempts=1) as consumer:
+            assert [handled(consumer), handled(consumer)] == [["a"], ["b"]]
+
     def test_death_of_a_member_counts_only_for_a_message_that_was_out_alone(
         self, events: SystemData, ticks: Ticks, clock: Clock
     ) -> None:
@@ -430,7 +550,7 @@ class TestSeek:
                     seek(place)
             with pytest.raises(NotFoundError):
                 events.topics.seek(EVENTS, "absent", "first")
-            with pytest.raises(MessagesLostError):
+            with pytest.raises(MessagesLostError, match="what is kept begins after"):
                 seek(f"{10**18}.0")
 
     def test_batch_from_before_is_not_committed(self, events: SystemData, clock: Clock) -> None:
@@ -490,6 +610,35 @@ class TestRetention:
             publish(events, "b")
             assert handled(consumer) == ["b"]
 
+    @pytest.mark.parametrize("moved", ["by seek", "before what does not fit", "behind what does not fit"])
+    def test_expiry_of_messages_that_were_read_is_no_loss(
+        self, events: SystemData, shared_store: Storage, moved: str
+    ) -> None:
+        publish(events, "a")
+        with joined(events, max_attempts=1) as consumer:
+            if moved == "by seek":
+                read = consumer.poll(wait=0).messages[-1].id
+                publish(events, "b")
+                events.topics.seek(EVENTS, "g", read)
+            elif moved == "before what does not fit":
+                events.run(lambda s: s.publish(RAW, b"x"))
+                read = consumer.poll(wait=0).messages[-1].id
+                assert handled(consumer) == ["a"]
+            else:
+                assert handled(consumer) == ["a"]
+                events.run(lambda s: s.publish(RAW, b"x"))
+                publish(events, "b")
+                with pytest.raises(RecordShapeError):
+                    consumer.poll(wait=0)
+                read = events.topics.dead(EVENTS, "g")[0].id
+            feed = shared_store.changes("sys_topic_events")
+            feed.expire(feed.position(int(read.split(".")[0])))
+            if moved == "before what does not fit":
+                with pytest.raises(RecordShapeError):
+                    consumer.poll(wait=0)
+            else:
+                assert handled(consumer) == ["b"]
+
     def test_another_retention_changes_the_topic(self, events: SystemData, shared_store: Storage) -> None:
         publish(events, "a")
         events.topics.create(Topic("events", Event, retention=dt.timedelta(hours=1)))
@@ -506,6 +655,40 @@ class TestRetention:
             with pytest.raises(MessagesLostError):
                 consumer.process(note, wait=0)
             assert handled(consumer) == ["b"]
+
+
+class TestStatus:
+    def test_seconds_are_the_age_of_the_first_message_not_handled(self, events: SystemData, clock: Clock) -> None:
+        with joined(events) as consumer:
+            for text in "abc":
+                publish(events, text)
+                clock.tick(5)
+            ages = []
+            for _ in range(4):
+                (group,) = events.topics.status(EVENTS).groups
+                ages.append((group.lag, group.seconds))
+                handled(consumer, 1)
+        assert ages == [(3, 15), (2, 10), (1, 5), (0, 0)]
+
+    def test_lag_beyond_what_is_counted_is_an_estimate(
+        self, events: SystemData, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(topics, "_MOST_COUNTED", 3)
+        with joined(events) as consumer:
+            publish(events, *"abcdef")
+            for number in range(20):
+                events.run(lambda s, at=number: s.external_positions.put("t", "s", str(at)))  # type: ignore[misc] # mypy cannot infer it
+            (group,) = events.topics.status(EVENTS).groups
+            assert (group.lag, group.estimated) == (4, True)
+            assert handled(consumer, 3) == ["a", "b", "c"]
+            (group,) = events.topics.status(EVENTS).groups
+            assert (group.lag, group.estimated) == (3, False)
+            assert handled(consumer) == ["d", "e", "f"]
+            for text in "abcdef":
+                publish(events, text)
+            (group,) = events.topics.status(EVENTS).groups
+            assert group.estimated
+            assert group.lag >= 4
 
 
 class TestFeeds:
@@ -548,11 +731,65 @@ class TestFeeds:
             (group,) = events.topics.status(Feed("feed_of")).groups
             assert (group.group, group.lag) == ("g", 2 - len(dead))
 
+    @pytest.mark.parametrize("table", ["lookup", "full-compaction"], indirect=True)
+    def test_ids_do_not_depend_on_the_order_in_which_a_commit_is_read(
+        self, shared_store: Storage, table: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begin = shared_store.changes("feed_of").earliest()
+        shared_store.table("feed_of").upsert_many([{"id": number} for number in (3, 1, 2)])
+        shared_store.changes("feed_of").latest()  # a mark, under full-compaction
+        feed = OpenFeed(shared_store, "feed_of")
+        rows = [item.change.row["id"] for item in feed.reading(Place(begin)).take(1)]
+        monkeypatch.setattr(feed, "changes", _Backwards(feed.changes))
+        assert [item.change.row["id"] for item in feed.reading(Place(begin)).take(1)] == rows == [1, 2, 3]
+
+    def test_deletion_of_groups_leaves_the_table(self, events: SystemData, shared_store: Storage, table: str) -> None:
+        shared_store.table("feed_of").upsert({"id": 1})
+        shared_store.changes("feed_of").latest()  # a mark, under full-compaction
+        with events.consumer(Feed("feed_of"), group="g", max_attempts=1, ttl=TTL) as consumer:
+            consumer.poll(wait=0).retry("x")
+        assert len(events.topics.dead(Feed("feed_of"), "g")) == 1
+        events.topics.delete(Feed("feed_of"))
+        assert events.topics.status(Feed("feed_of")).groups == []
+        assert events.topics.dead(Feed("feed_of"), "g") == []
+        assert shared_store.table("feed_of").read((1,)) is not None
+
+    @pytest.mark.parametrize("table", ["input"], indirect=True)
+    def test_another_producer_begins_another_feed(
+        self, events: SystemData, shared_store: Storage, table: str
+    ) -> None:
+        rows = shared_store.table("feed_of")
+        rows.upsert_many([{"id": 1}, {"id": 2}])
+        with events.consumer(Feed("feed_of"), group="g", ttl=TTL) as consumer:
+            consumer.poll(1, wait=0).commit()  # within the commit
+        before = shared_store.admin.get_specification("feed_of")
+        changed = TableSpecification(
+            before.name, before.fields, primary_key=["id"], options={"changelog-producer": "lookup"}
+        )
+        shared_store.admin.create_or_update(changed)
+        with events.consumer(Feed("feed_of"), group="g", ttl=TTL) as consumer:
+            assert [group.lag for group in events.topics.status(Feed("feed_of")).groups] == [0]
+            with pytest.raises(MessagesLostError):
+                consumer.poll(wait=0)
+            rows.upsert({"id": 3})
+            assert [message.body.row["id"] for message in consumer.poll(wait=0).messages] == [3]
+
     def test_table_without_a_feed(self, events: SystemData) -> None:
         with pytest.raises(UnsupportedOperationError):
             events.consumer(Feed("sys_leases"), group="g")
         with pytest.raises(NotFoundError):
             events.consumer(Feed("absent"), group="g")
+
+
+class _Backwards:
+    """A feed of one commit of rows that were inserted, read from its end."""
+
+    def __init__(self, feed: ChangeFeed) -> None:
+        self._feed = feed
+
+    def read(self, since: FeedPosition, until: FeedPosition | None, *, after: int | None) -> Iterator[Change]:
+        with self._feed.read(since, until, after=after) as changes:
+            return reversed(list(changes))
 
 
 def test_forwarded_messages_become_jobs_exactly_once(events: SystemData) -> None:
@@ -564,6 +801,21 @@ def test_forwarded_messages_become_jobs_exactly_once(events: SystemData) -> None
     bodies: list[object] = [job.args["body"] for job in found]  # type: ignore[index]
     assert sorted(map(repr, bodies)) == ["{'number': 0, 'what': 'a'}", "{'number': 0, 'what': 'b'}"]
     assert {job.args["key"] for job in found} == {"k"}  # type: ignore[index]
+
+
+def test_numbers_that_json_does_not_have_are_forwarded(events: SystemData, shared_store: Storage) -> None:
+    fields = [Field.long("id"), Field.double("value")]
+    options = {"changelog-producer": "input"}
+    shared_store.admin.create(TableSpecification("feed_of", fields, primary_key=["id"], options=options))
+    try:
+        values = [float("nan"), float("-inf"), 0.5]
+        shared_store.table("feed_of").upsert_many([{"id": id, "value": value} for id, value in enumerate(values)])
+        assert events.forward(Feed("feed_of"), "g", "q") == 3
+    finally:
+        shared_store.admin.drop("feed_of")
+    jobs = events.run(lambda s: s.jobs.page("q", JobState.READY)).items
+    found = {job.args["body"]["row"]["id"]: job.args["body"]["row"]["value"] for job in jobs}  # type: ignore[index]
+    assert found == {0: "nan", 1: "-inf", 2: 0.5}
 
 
 def test_conflicting_handler_is_run_again(events: SystemData) -> None:
