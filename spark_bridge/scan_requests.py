@@ -46,7 +46,7 @@ class ScanRequest:
 
     @classmethod
     def of(cls, schema: StructType) -> ScanRequest:
-        """Return what the schema of a reader carries; nothing if Spark's own scan made it."""
+        """Return the request in the metadata of a reader's schema; an empty one if Spark's own scan made the schema."""
         metadata = schema.fields[0].metadata if schema.fields else {}
         given = {name: metadata.get(key) for name, key in REQUEST_KEYS.items()}
         top = None if given["TOP"] is None else json.loads(given["TOP"])

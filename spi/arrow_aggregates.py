@@ -1,6 +1,6 @@
 """Partial aggregates of Arrow batches, for stores that compute them where the rows are read. Imports pyarrow.
 
-Numbers are decimals of as few digits as those of the rows at hand need, which Arrow multiplies and adds exactly.
+Numbers become decimals, which Arrow multiplies and adds exactly, of as few digits as the numbers of the batch need.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a table or a storage can be asked, as values: writes of rows and of a range, look-ups, scans, plans and jobs.
+"""The operations of tables and storages, as values: writes of rows and of a range, look-ups, scans, plans and jobs.
 
-A verb of `StructuredTable` makes one of them from its arguments, as they were given; the table that runs it checks them
-against its schema. So a value is never checked against one schema and run against another: it is checked again.
+A verb of `StructuredTable` makes an operation from its arguments as they were given; the table that runs the operation
+checks them against its schema. So an operation is always checked against the schema against which it runs.
 """
 
 from __future__ import annotations

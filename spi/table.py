@@ -390,10 +390,10 @@ class StructuredTable(Frames):
 
     @abstractmethod
     def _write(self, writes: RowWrites) -> Answer | None:
-        """Do all writes, or none if one is rejected; return the keys of those that were left out, if any may be.
+        """Do all writes, or none if one is rejected; return the keys of skipped writes, if writes may be skipped.
 
-        `outcome.Outcomes` defines what they make of a row. A write of which nothing must be known at once may be done
-        later, at the latest by the commit.
+        `outcome.Outcomes` defines their effect on a row. A write whose outcome need not be known at once may be
+        deferred, at the latest to the commit.
         """
 
     @abstractmethod

@@ -140,18 +140,19 @@ class Topic(Source[Body]):
     Parameters
     ----------
     name : str
-        1 to 37 of a-z, 0-9 and -, not - first; fewer by what the prefix of the datasets' tables is longer than 4.
+        1 to 37 characters of a-z, 0-9 and -, not beginning with -. Each character by which the prefix of the datasets'
+        tables is longer than 4 shortens the limit by one.
     type : type
-        That of the bodies: a subclass of `Record`, kept as a JSON document, or bytes.
+        The type of the bodies: a subclass of `Record`, kept as a JSON document, or bytes.
     retention : timedelta
-        How long messages are kept, whatever groups have read.
+        How long messages are kept, whether groups have read them or not.
 
     Raises
     ------
     ValueError
         If the name or the retention is out of its range.
     RecordTypeError
-        If the type is another one.
+        If the type is neither bytes nor a subclass of `Record`.
     """
 
     name: str

@@ -24,16 +24,16 @@ class Difference:
 
     kind: RowKind
     values: Values
-    """In the order of the result's columns; of a DELETE those of the row that goes."""
+    """The row in the order of the result's columns; for a DELETE the row to delete."""
 
     @property
     def is_delete(self) -> bool:
-        """Whether the row goes."""
+        """Whether the row is deleted."""
         return self.kind is RowKind.DELETE
 
 
 def is_same(one: Values, other: Values) -> bool:
-    """Tell whether two rows are equal as the contract has it: null equals null, NaN equals NaN, -0.0 equals 0.0."""
+    """Return whether two rows are equal by the contract: null equals null, NaN equals NaN, -0.0 equals 0.0."""
     if one == other:
         return True
     return all(a == b or (a != a and b != b) for a, b in zip(one, other, strict=True))

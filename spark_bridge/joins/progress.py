@@ -166,7 +166,7 @@ def all_records(table: StructuredTable) -> Iterable[Record]:
 
 
 def write_record(table: StructuredTable, record: Record) -> None:
-    """Write what is recorded of a join."""
+    """Write the record of a join."""
     intent, at = record.intent, record.positions
     document = None
     if intent is not None:

@@ -86,7 +86,7 @@ class LargeSteps(Protocol):
     def stage_all(self, stores: JoinStores, kernel: Kernel, job: WriteJob) -> Staged:
         """Stage the differences between the whole join and the result, read as in `stage_changes`.
 
-        There `affected` counts the differences.
+        In the counts, `affected` is the number of differences.
         """
 
 
@@ -104,7 +104,7 @@ class _Outcome:
 
 
 class Stepper:
-    """Steps of one join; not for several threads at once.
+    """Takes the steps of one join. Used by one thread at a time.
 
     Parameters
     ----------
@@ -113,9 +113,9 @@ class Stepper:
     small : int
         The most affected rows of a small step.
     large_steps : LargeSteps
-        All others.
+        Computes all other steps.
     instruments : JoinInstruments
-        Where to report.
+        The metrics to report to.
 
     Raises
     ------

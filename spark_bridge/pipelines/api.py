@@ -1,4 +1,4 @@
-"""`Pipeline`: declares sources and tables, and plans. Only to run it takes Spark, and opens stores."""
+"""`Pipeline`: declares sources and tables, and plans. Only running it needs Spark and opens stores."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def counted(batches: Iterable[pa.RecordBatch], key: Sequence[str], counts: Count
 
 
 def last_rows(batches: Iterable[pa.RecordBatch], key: Sequence[str], counts: Counts) -> Iterator[pa.RecordBatch]:
-    """Yield the last row of each key of sorted batches, and count what was there."""
+    """Yield the last row of each key of sorted batches, and count all rows and keys."""
     groups = Groups(key)
     held: pa.RecordBatch | None = None
     for batch in batches:

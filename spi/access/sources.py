@@ -84,7 +84,7 @@ class Source(ABC):
 
     @abstractmethod
     def look(self) -> None:
-        """Look at the schema again soon, as the source took what the known one refuses."""
+        """Read the schema again soon: the source has accepted a row that the known schema refuses."""
 
     @abstractmethod
     async def open(self) -> None:

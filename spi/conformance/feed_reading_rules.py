@@ -78,7 +78,7 @@ class FeedReadingRules(FeedCase):
 
     @EACH
     def test_ranges(self, fed: Storage, producer: str) -> None:
-        """(since, until]: by default all that is kept, up to now; ranges concatenate, and read again they are equal."""
+        """A read returns (since, until], by default all that is kept; ranges concatenate, and repeated reads agree."""
         positions = self.fed_grid(fed, producer)
         everything = read_between(fed, "grid")
         assert everything == read_between(fed, "grid", fed.changes("grid").earliest(), fed.changes("grid").latest())

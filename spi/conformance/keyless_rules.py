@@ -279,7 +279,7 @@ class KeylessRules(MergeCase):
         assert table.count() == 0
 
     def test_delete_all_of_a_bag(self, typed: Storage) -> None:
-        """A change-log table has `delete_all` with all rows, and a condition."""
+        """`delete_all` of a change-log table takes the range of all rows only, and may take a condition."""
         table = self.keyless(typed, BAG, ROWS)
         with pytest.raises(InvalidFieldError):
             table.delete_all(Range.prefix(("a",)))

@@ -361,7 +361,7 @@ class LogRules(FeedCase):
             fed.changes("unfed").restart()
 
     def test_schema_changes_of_a_log(self, fed: Storage) -> None:
-        """A log gets new and wider fields, keeps its retention and its kind, and no producer is named to end it."""
+        """A log gets new and wider fields, keeps its retention, and can become no other kind of table."""
         spec = TableSpecification(
             "log", [Field.int("n")], options={"write-mode": "log", "changelog.time-retained": "3 d"}
         )

@@ -41,7 +41,7 @@ def _signal(storage: Storage, channel: str) -> None:
 
 
 class SignalRules(ForkCases, FeedCase):
-    """Signals of this process, and with the capability `wakes` those of others."""
+    """Signals of this process, and with the capability `wakes` the signals of other processes."""
 
     def test_commit_wakes_the_listeners_of_its_channels(self, storage: Storage, storage_url: str) -> None:
         """A commit that returned wakes each listener of its channels, those of other storages too, and few others."""

@@ -48,7 +48,7 @@ class StatisticsRules(ConformanceCase):
         assert storage.statistics(ITEMS.name) == TableStatistics(0, 0, exact=True)
 
     def test_statistics_of_few_rows(self, storage: Storage) -> None:
-        """Few rows are counted exactly, also after deletions and changes, and have bytes."""
+        """Few rows are counted exactly, also after deletions and changes, and their size in bytes is reported."""
         self.require("statistics")
         storage.admin.create(ITEMS)
         table = storage.table(ITEMS.name)

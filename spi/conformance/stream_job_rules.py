@@ -369,7 +369,7 @@ class StreamJobRules(JobCase):
         assert keys(streamed.scan()) == [(1,), (2,), (3,), (4,), (5,)]
 
     def test_random_drivers(self, storage: Storage, streamed: StructuredTable) -> None:
-        """Drivers that die anywhere and come again write each batch once, in order."""
+        """Drivers that die at any moment and restart write each batch once, in order."""
         chance = random.Random(self.max_steps)
         written: dict[int, int] = {}
         number = 0

@@ -69,7 +69,7 @@ class TrafficRules(ConformanceCase):
         assert before == 0 or _numbers(storage)[0] - before >= _THREADS * _COMMITS
 
     def test_traffic_after_close(self, storage_url: str) -> None:
-        """`traffic` of a closed storage is what it was, or with what closing took."""
+        """`traffic` of a closed storage stays what it was, plus the traffic of closing."""
         with connect(storage_url) as storage:
             storage.admin.create(ITEMS)
             before = _numbers(storage)

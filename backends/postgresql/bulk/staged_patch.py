@@ -164,7 +164,7 @@ class StagedPatch:
             raise returned_rows()
 
     def _same_key(self) -> str:
-        """Return the condition that a row of the table has the key of one of the keys."""
+        """Return the condition that a row `t` of the table has the key `k`."""
         names = [column(name) for name in self._binding.spec.primary_key]
         return " and ".join(f"t.{name} = k.{one}" for name, one in zip(names, self._key, strict=True))
 

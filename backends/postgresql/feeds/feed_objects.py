@@ -56,7 +56,7 @@ class _Queries(NamedTuple):
 
 
 def feed_definitions(schema: str, spec: TableSpecification, number: int) -> list[str]:
-    """Return the commands that begin a feed of a table, whose writers are locked out, after its row was put."""
+    """Return the commands that begin a table's feed. Run them with writers locked out, after the feed's row was put."""
     entries = qualified(schema, feed_table(number))
     table = qualified(schema, spec.name)
     triggers = [
