@@ -114,7 +114,7 @@ class Verb(NamedTuple):
     """What all writes of a call have in common."""
 
     name: str
-    """Of the method."""
+    """The name of the method."""
     effect: Effect
     when: When = When.ANY
     otherwise: Otherwise = Otherwise.REFUSE

@@ -94,7 +94,7 @@ class FeedView(ABC):
         """The newest stable version of the store."""
 
     def reached(self, version: int) -> bool:
-        """Tell whether a version is not beyond the newest; a store that cannot know that soon waits longer here.
+        """Return whether a version is not beyond the newest; a store that cannot know that soon waits longer here.
 
         Raises
         ------

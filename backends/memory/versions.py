@@ -90,7 +90,7 @@ class VersionedMap:
         return None
 
     def changed_since(self, key: bytes, number: int, *, but: type | None = None) -> bool:
-        """Tell whether a later commit changed a key; those that did so by a step of type `but` do not count."""
+        """Return whether a later commit changed a key; those that did so by a step of type `but` do not count."""
         return any(
             version.number > number and (but is None or version.step is not but)
             for version in self._versions.get(key, ())

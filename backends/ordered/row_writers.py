@@ -313,7 +313,7 @@ def _checked(binding: TableBinding, row: Row) -> tuple[bytes, Row]:
 
 
 def _replaces(binding: TableBinding, kind: RowKind, row: Row) -> bool:
-    """Tell whether a change makes the row what it is, whatever it was before."""
+    """Return whether a change makes the row what it is, whatever it was before."""
     if not binding.replaces_whole or kind.retracts:
         return False
     unnamed = len(binding.spec.fields) - len(row)

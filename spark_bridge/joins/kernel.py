@@ -79,7 +79,7 @@ class Kernel:
         return None if None in key else key
 
     def matters(self, side: str, before: Row, after: Row) -> bool:
-        """Tell whether an update of a row of one side may change the result."""
+        """Return whether an update of a row of one side may change the result."""
         if self._joiner is not None:
             return True
         watched = self._watched[side]

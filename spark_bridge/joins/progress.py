@@ -82,11 +82,11 @@ class Positions:
     right: FeedPosition
 
     def same_feeds(self, other: Positions) -> bool:
-        """Tell whether both are of the same feeds, so that one is before the other."""
+        """Return whether both are of the same feeds, so that one is before the other."""
         return (self.left.feed, self.right.feed) == (other.left.feed, other.right.feed)
 
     def reach(self, other: Positions) -> bool:
-        """Tell whether neither is before its counterpart in other positions of the same feeds."""
+        """Return whether neither is before its counterpart in other positions of the same feeds."""
         return self.left >= other.left and self.right >= other.right
 
 

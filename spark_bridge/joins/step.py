@@ -379,7 +379,7 @@ class Stepper:
         _log.warning("join %r is joined from the start: %s", self._join.name, reason)
 
     def _is_old(self, view: View, since: Positions) -> bool:
-        """Tell whether a position is older than a tenth of the time for which changes are kept; asked now and then."""
+        """Return whether a position is older than a tenth of the retention of changes; checked now and then."""
         now = time.monotonic()
         if now < self._look:
             return False

@@ -73,7 +73,7 @@ class Turns:
 
     def __init__(self) -> None:
         self.paces: dict[ClientPace, None] = {}
-        """Of the connected clients."""
+        """The paces of the connected clients."""
         self._since = 0.0
 
     def wait(self) -> None:

@@ -163,7 +163,7 @@ def first_number(entry: bytes) -> int | None:
 
 
 def begins_with_postimage(entry: bytes) -> bool:
-    """Tell whether the first record of an entry has a row after its change; its preimage is in the entry before."""
+    """Return whether the first record of an entry has a row after its change; its preimage is in the entry before."""
     return count_records(entry) > 0 and entry[_COUNT.size] == NUMBERS[RowKind.UPDATE_AFTER]
 
 

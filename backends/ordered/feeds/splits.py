@@ -115,7 +115,7 @@ def _between_pairs(snapshot: EngineSnapshot, binding: TableBinding, feed: bytes,
 
 
 def reads_changes(split: ScanSplit) -> bool:
-    """Tell whether a split is one of changes, which need a store that is connected."""
+    """Return whether a split is one of changes, which need a store that is connected."""
     return split.state.startswith(_MARK)
 
 

@@ -30,7 +30,7 @@ class EncodedBatch(NamedTuple):
     """The same in all batches."""
     pairs: list[Pair]
     size: int
-    """Of the batch, in bytes."""
+    """The size of the batch, in bytes."""
 
 
 def encoded_batches(job: WriteJob, binding: TableBinding, batches: StagedData) -> Iterator[EncodedBatch]:

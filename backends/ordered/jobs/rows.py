@@ -27,7 +27,7 @@ class Chunk(NamedTuple):
     """A part of what a job does."""
 
     changes: dict[bytes, bytes | None]
-    """Of rows and index entries."""
+    """Changes of rows and index entries."""
     end: bytes
     """Where they end in the order of the rows: the argument `after` that yields those which follow."""
     appends: list[bytes]
@@ -57,7 +57,7 @@ _KINDS = {WriteMode.INSERT: RowKind.INSERT, WriteMode.DELETE: RowKind.DELETE}
 
 
 def is_repeatable(schema: TableSchema, mode: WriteMode) -> bool:
-    """Tell whether chunks of a job may be applied again after a crash: they do not depend on the rows before them."""
+    """Return whether chunks of a job may be applied again after a crash: they do not depend on the rows before them."""
     spec = schema.spec
     merges = mode in (WriteMode.UPSERT, WriteMode.CHANGES) and spec.table_options.merges
     bags = spec.keyless and mode is WriteMode.CHANGES

@@ -299,7 +299,7 @@ class TableBinding:
         return kept
 
     def _differ(self, raw: bytes, other: bytes) -> bool:
-        """Tell whether two rows differ, of which the bytes do: in other layouts, or in floats, they may be equal."""
+        """Return whether two rows differ, of which the bytes do: in other layouts, or in floats, they may be equal."""
         if raw.startswith(self._version_mark) and other.startswith(self._version_mark):
             for part in self._exact_parts:
                 if raw[part] != other[part]:
@@ -319,7 +319,7 @@ class TableBinding:
         return self.schema.feed.space, pack_change(raw_key, before, after)
 
     def fits(self, raw: bytes | None, steps: Sequence[Step], others: Sequence[Step]) -> bool:
-        """Tell whether steps fit a row with any of the others, all of one kind; False if that is not certain."""
+        """Return whether steps fit a row with any of the others, all of one kind; False if that is not certain."""
         if any(step.schema != self.raw_schema for step in others):
             return False  # from before and after a schema change: one of them will not be committed
         if isinstance(steps[0], Operand):

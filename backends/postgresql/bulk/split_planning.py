@@ -91,7 +91,7 @@ class PlannedScan(NamedTuple):
     """The columns of the batches."""
     request: ScanRequest
     columns: PlannedColumns
-    """Of the rows that are read."""
+    """The columns of the rows that are read."""
     computed: ComputedScan | None
     """What becomes of their batches."""
 

@@ -76,7 +76,7 @@ class StreamRecords:
         )
 
     def begin(self, connection: ServerConnection, job: WriteJob, table_id: int) -> bool:
-        """Tell whether a batch is committed, and let it begin again if not.
+        """Return whether a batch is committed, and let it begin again if not.
 
         Makes the records with the first stream of the schema.
         """

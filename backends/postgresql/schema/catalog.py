@@ -81,7 +81,7 @@ def decode_version(number: str, version: str, specification: str, building: str,
 
 
 def is_name(name: object) -> TypeGuard[str]:
-    """Tell whether a name can be sent to the server."""
+    """Return whether a name can be sent to the server."""
     if not isinstance(name, str) or "\0" in name:
         return False
     try:

@@ -41,7 +41,7 @@ def define_feed(schema: str, table: TableVersion) -> list[Call]:
 
 
 def changes_producer(change: SchemaChange) -> bool:
-    """Tell whether a change ends a feed or begins one."""
+    """Return whether a change ends a feed or begins one."""
     producers = {spec.table_options.changelog_producer for spec in (change.before, change.after)}
     return len(producers) > 1
 
