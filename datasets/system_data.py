@@ -154,7 +154,7 @@ class SystemData:
 
     @property
     def prefix(self) -> str:
-        """What the tables' names begin with."""
+        """The prefix of the tables' names."""
         return self._tables.prefix
 
     @property

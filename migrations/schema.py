@@ -109,7 +109,7 @@ class Schema:
         Raises
         ------
         NotReadyError
-            If it is not; it tells the progress.
+            If it is not; the error has the progress.
         """
         row = self._history.all().get(revision)
         if row is None or not row.state.ready:

@@ -49,7 +49,7 @@ class StreamSchemaError(SchemaIncompatibleError):
 
 @dataclass(frozen=True, slots=True)
 class FeedStream:
-    """What a running query reads: the fields as its columns were named and typed when it started."""
+    """The fields that a running query reads, with the names and types that its columns had when it started."""
 
     options: ReadOptions
     fields: tuple[Field, ...]

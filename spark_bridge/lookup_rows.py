@@ -1,4 +1,4 @@
-"""What a task of a look-up join does: reads the rows of its keys in batches, and remembers some."""
+"""The task of a look-up join: reads the rows of its keys in batches, and caches some."""
 
 from __future__ import annotations
 

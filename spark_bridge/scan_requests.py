@@ -1,4 +1,4 @@
-"""What the JVM tells a reader in Python: metadata of its schema's first column, the only way there is."""
+"""Requests of the JVM to a reader in Python: metadata of its schema's first column, the only channel there is."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Top:
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What a scan reads beyond the columns of its schema."""
+    """The properties of a scan besides the columns of its schema."""
 
     execution: int | None = None  # the execution in which it is planned, if there is one
     zone: str | None = None  # the time zone of the session, if it is known

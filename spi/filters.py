@@ -310,7 +310,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("isNull", "isna", "is_none", "is_"), "is_null()"),
     **dict.fromkeys(("isNotNull", "notna", "is_not"), "is_not_null()"),
 }
-"""What stands for the methods of other libraries' columns."""
+"""Replacements for methods that columns of other libraries have."""
 
 
 def col(name: str) -> Column:

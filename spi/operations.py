@@ -54,7 +54,7 @@ Answer: TypeAlias = list[tuple[Value, ...]]
 
 
 class Effect(enum.Enum):
-    """What a write does to its row."""
+    """The effect of a write on its row."""
 
     PUT = "put"
     """The row becomes exactly this."""
@@ -82,7 +82,7 @@ class When(enum.Enum):
 
 
 class Otherwise(enum.Enum):
-    """What becomes of a write whose condition does not hold."""
+    """The treatment of a write whose condition does not hold."""
 
     REFUSE = "refuse"
     """The call raises, and none of its writes is done."""
@@ -102,16 +102,16 @@ class Judged(enum.Enum):
 
 
 class Records(enum.Enum):
-    """What a feed with the producer `input` keeps."""
+    """The records that a feed with the producer `input` keeps."""
 
     GIVEN = "given"
-    """What the writes were given, whatever came of them."""
+    """The rows that the writes were given, whatever their effect."""
     DONE = "done"
     """The rows that were written, as they are afterwards."""
 
 
 class Verb(NamedTuple):
-    """What all writes of a call have in common."""
+    """The properties that all writes of a call share."""
 
     name: str
     """The name of the method."""

@@ -76,7 +76,7 @@ class Signalling(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """What the store can do beyond what every store can."""
+        """The abilities of the store beyond those of every store."""
 
     @property
     def wakes(self) -> bool:

@@ -46,7 +46,7 @@ def require_feed(spec: TableSpecification) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FeedRequest:
-    """What to read of a feed.
+    """The part of a feed to read.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class FeedView(ABC):
     floor: int
     """Every change after this version is kept."""
     state: bytes = b""
-    """What else the store needs to read a request of this view, in any process."""
+    """Further state with which the store reads a request of this view, in any process."""
 
     @property
     @abstractmethod

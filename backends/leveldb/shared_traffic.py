@@ -18,7 +18,7 @@ class _Share(NamedTuple):
     engines: tuple[object, ...]
     """The first one counts."""
     before: Traffic
-    """What engines counted that have left."""
+    """The traffic that engines counted which have left."""
 
 
 class SharedTraffic:

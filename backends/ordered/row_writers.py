@@ -53,7 +53,7 @@ WrittenPair: TypeAlias = tuple[bytes, bytes | None]
 Pairs: TypeAlias = Sequence[WrittenPair]
 """In the order of the writes."""
 Written: TypeAlias = tuple[Pairs, Sequence[bytes]]
-"""What writes come to, and the raw keys of those that were left out, each once."""
+"""The effects of writes, and the raw keys of skipped writes, each once."""
 _NOTHING: Written = ((), ())
 
 

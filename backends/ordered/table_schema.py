@@ -64,7 +64,7 @@ class TableSchema:
 
     feed: FeedSchema | None = None
     taken: Mapping[str, int] = field(default_factory=lambda: NOTHING_TAKEN)
-    """What revisions of migrations took away, see `SchemaChange.taken`."""
+    """Fields and indexes that revisions of migrations took away, see `SchemaChange.taken`."""
 
     def taking(self, what: str, revision: int | None) -> TableSchema:
         """Return a table that remembers what a revision took away."""

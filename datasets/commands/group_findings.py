@@ -1,4 +1,4 @@
-"""What `structable doctor` says of the groups of topics."""
+"""The findings of `structable doctor` about the groups of topics."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _of_prefix(system: SystemData, table: str) -> Iterator[Finding]:
 
 
 def _state(system: SystemData, row: Subscription) -> GroupStatus | str:
-    """Return how far a group is, or why it cannot be told."""
+    """Return how far a group is, or the reason why that is unknown."""
     name = row.topic.removeprefix("feed/")
     source: Source[Any] = Topic(name, bytes) if name == row.topic else Feed(name)
     try:

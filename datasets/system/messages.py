@@ -38,7 +38,7 @@ MAX_BODY_SIZE = 1 << 20
 REDRIVEN = "structable-redriven"
 """The header of a message that was published anew for one group, which it names."""
 TOPIC_TABLES = "topic_"
-"""What the names of the topics' tables begin with, after the prefix of the datasets."""
+"""The prefix of topics' tables, after the prefix of the datasets."""
 
 _RESERVED = "structable-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
@@ -97,14 +97,14 @@ class Message(Generic[Body]):
 
 
 class Source(ABC, Generic[Body]):
-    """What groups read: a topic, or the feed of a table."""
+    """The source that groups read: a topic, or the feed of a table."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def subject(self) -> str:
-        """What the rows of its groups call it."""
+        """The name of the source in the rows of its groups."""
 
     @abstractmethod
     def table(self, prefix: str) -> str:

@@ -34,7 +34,7 @@ PROGRESS = TableSpecification(
 
 @dataclass(frozen=True, slots=True)
 class JoinProgress:
-    """What one step did, or several.
+    """The progress of one step, or of several.
 
     Attributes
     ----------

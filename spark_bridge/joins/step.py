@@ -95,7 +95,7 @@ _Next: TypeAlias = Literal["bind", "large", "rebuild", "take over", "widen"]
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What an attempt of a small step came to: a progress, or what to do next about the record that it read."""
+    """The outcome of an attempt of a small step: progress, or the next action for the record that it read."""
 
     record: Record | None
     progress: JoinProgress | None = None

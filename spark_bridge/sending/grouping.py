@@ -20,7 +20,7 @@ _FIRST = 10
 
 @dataclass(slots=True)
 class Counts:
-    """What a task saw: rows, distinct keys, and keys that are missing in any case, with the first ten of them."""
+    """Counts of a task: rows, distinct keys, and keys that are certainly missing, with the first ten of them."""
 
     rows: int = 0
     keys: int = 0

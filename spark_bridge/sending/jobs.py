@@ -80,7 +80,7 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What a task did, or why what it was given is refused."""
+    """The result of a task, or the reason for which its rows are refused."""
 
     staged: StagedWrite | None = None
     counts: Counts | None = None

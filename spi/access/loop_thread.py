@@ -64,7 +64,7 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._early: list[Callable[[], object]] = []
-        """What to do on the loop as soon as there is one."""
+        """Calls to make on the loop as soon as there is one."""
         self._stopping = asyncio.Event()
         self._ended = False
         self._waiting_for_end: list[SimpleQueue[None]] | None = []

@@ -12,7 +12,7 @@ Kind: TypeAlias = Literal["get", "put", "upsert", "update", "delete"]
 
 
 class Update(NamedTuple):
-    """What an update writes."""
+    """The changes and the default of an update."""
 
     changes: Mapping[str, object]
     default: object

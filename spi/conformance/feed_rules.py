@@ -195,7 +195,7 @@ class FeedRules(FeedCase):
 
     @pytest.mark.parametrize(("kind", "producer"), MERGED)
     def test_feed_of_merges(self, fed: Storage, kind: str, producer: str) -> None:
-        """Of calls, transactions and jobs on every engine, input has all records, even ignored ones, and lookup images."""
+        """On every engine, input has all records of calls, transactions and jobs, even ignored ones; lookup images."""
         plain_spec, cases = TYPES_OF_TABLES[kind]
         spec = with_feed(plain_spec, producer)
         fed.admin.create(spec)

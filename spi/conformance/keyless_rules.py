@@ -59,7 +59,7 @@ UNSUPPORTED: dict[str, Callable[[StructuredTable], object]] = {
     "delete_many": lambda table: table.delete_many([()]),
     "update_all": lambda table: table.update_all(Range.all(), {"n": 1}),
 }
-"""What a table without a key does not have."""
+"""The calls that a table without a key refuses."""
 
 BOUNDED: dict[str, Callable[[StructuredTable], object]] = {
     "scan": lambda table: table.scan(Range.prefix(("a",))),

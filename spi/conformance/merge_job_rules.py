@@ -245,7 +245,7 @@ class MergeJobRules(MergeCase):
         assert typed.table("t").count() == 0
 
     def test_merge_job_takes_effect_as_of_its_commit(self, typed: Storage) -> None:
-        """What others changed since `stage` does not conflict, and is merged with."""
+        """Rows that others changed since `stage` do not conflict: the job is merged into them."""
         for spec in (BLIND, SUMS, BY_SEQUENCE, FIRST_ROW):
             typed.admin.create(spec)
             view = typed.table("t")

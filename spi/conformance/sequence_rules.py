@@ -44,7 +44,7 @@ AGGREGATED = {
 
 
 class SequenceRules(MergeCase):
-    """What is late by its sequence changes nothing that is newer."""
+    """A change that is late by its sequence changes nothing that is newer."""
 
     def test_sequence_takes_the_whole_row(self, typed: Storage) -> None:
         """With `sequence.field` every merge takes the whole row: unnamed fields become null."""

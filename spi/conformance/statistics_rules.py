@@ -23,7 +23,7 @@ __all__ = ["StatisticsRules"]
 
 _MANY = 20_000
 _FACTOR = 3
-"""What an estimate may be off by."""
+"""The factor by which an estimate may be wrong."""
 
 
 def _near(rows: int, wanted: int) -> bool:
@@ -31,7 +31,7 @@ def _near(rows: int, wanted: int) -> bool:
 
 
 class StatisticsRules(ConformanceCase):
-    """Few rows are counted, many are estimated, and a planner is never told of none where there are some."""
+    """Few rows are counted, many are estimated, and a table with rows is never estimated as empty."""
 
     def test_statistics_without_the_capability(self, storage: Storage) -> None:
         """A store without statistics refuses `statistics` with `UnsupportedOperationError`."""

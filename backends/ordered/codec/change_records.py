@@ -57,7 +57,7 @@ _COUNT = struct.Struct("<I")
 _HEAD_OF_ONE = struct.Struct("<IBII")
 _HEAD_OF_TWO = struct.Struct("<IBBIIII")
 _RECORD_BYTES = 9
-"""What a record takes before the keys and rows."""
+"""Bytes of a record before its keys and rows."""
 PACKED_BYTES = 1 << 20
 """The size of an entry with several records, about."""
 _NUMBERED_BYTES = 32 << 10

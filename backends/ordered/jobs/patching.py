@@ -56,7 +56,7 @@ def _named_bytes(columns: int) -> int:
 
 
 class _Mark(NamedTuple):
-    """What a staged row does."""
+    """The effect of a staged row."""
 
     arm: PatchArm
     required: bool

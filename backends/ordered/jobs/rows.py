@@ -31,19 +31,19 @@ class Chunk(NamedTuple):
     end: bytes
     """Where they end in the order of the rows: the argument `after` that yields those which follow."""
     appends: list[bytes]
-    """What is appended to the change feed of the table, each value one entry."""
+    """Values to append to the change feed of the table, one entry each."""
     number: int | None
     """The number of the change that comes next, in a feed of the producer `input`, if it is known."""
 
 
 class Written(NamedTuple):
-    """What a chunk of staged rows makes of the table's rows."""
+    """The effect of a chunk of staged rows on the table."""
 
     writes: dict[bytes, bytes | None]
     olds: dict[bytes, bytes | None]
     """The rows before, of each key in `writes`."""
     records: list[NewRecord]
-    """What a feed with the producer `input` keeps."""
+    """The records that a feed with the producer `input` keeps."""
     end: bytes
 
 

@@ -133,7 +133,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """What the applied chunks of a job have done."""
+    """The effect of a job's applied chunks."""
 
     end: bytes = b""
     """Where the last of them ended in the order of the rows."""

@@ -1,7 +1,7 @@
 """Records of streams in the catalog: of each stream of a table, the last batch that was committed.
 
 A record is written by the commit that makes the batch visible, and removed when the table is dropped, never by age. It
-alone tells whether a batch is committed: the job of a batch has no record any more once all of its rows are in place.
+alone says whether a batch is committed: the job of a batch has no record any more once all of its rows are in place.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class PlannedScan(NamedTuple):
     columns: PlannedColumns
     """The columns of the rows that are read."""
     computed: ComputedScan | None
-    """What becomes of their batches."""
+    """The computation on the batches."""
 
     @classmethod
     def of(cls, binding: TableBinding, arguments: PlanScan) -> PlannedScan:

@@ -46,7 +46,7 @@ class Grouping(NamedTuple):
     query: str
     """As that of a split, of the columns that `read_groups` reads."""
     clause: str
-    """What follows its conditions."""
+    """The clause after the conditions."""
 
 
 class SplitState(NamedTuple):
@@ -65,7 +65,7 @@ class SplitState(NamedTuple):
     grouping: Grouping | None = None
     """None of an aggregation whose rows are sent, and grouped by the reader."""
     computed: ComputedScan | None = None
-    """What becomes of the batches."""
+    """The computation on the batches."""
 
     @property
     def beginning(self) -> tuple[str, str]:

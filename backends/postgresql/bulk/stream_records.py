@@ -32,7 +32,7 @@ _ABORTED = "aborted bigint[] not null default '{}'"
 
 
 class StreamRecords:
-    """The records of one schema; they tell of a batch what `JobRecords` tells of a job with an id.
+    """The records of one schema; they record of a batch what `JobRecords` records of a job with an id.
 
     A stream's row also has the batches above the committed one that were aborted and did not begin again. An abort and
     a commit lock the row, so that neither misses the other.

@@ -306,7 +306,7 @@ def record(pipeline: str, stage: str, step: str, seconds: float, rows: int | Non
 
 
 class _Scope:
-    """What a micro-batch has persisted, until its end."""
+    """DataFrames that a micro-batch has persisted, until its end."""
 
     def __init__(self) -> None:
         self._frames: list[DataFrame] = []
