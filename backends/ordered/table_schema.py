@@ -59,7 +59,7 @@ class TableSchema:
     identity: bytes = b""
     """The first space of the table: no other table of this store has it, not even one of the same name.
 
-    Empty in a table older than identities, of which at most one exists per name.
+    Empty in a table older than identities; at most one such table exists per name.
     """
 
     feed: FeedSchema | None = None

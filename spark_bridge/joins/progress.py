@@ -58,7 +58,7 @@ class JoinProgress:
 
     @property
     def unchanged(self) -> int:
-        """The affected rows of which nothing had to be written."""
+        """The affected rows for which nothing had to be written."""
         return self.affected - self.inserted - self.updated - self.deleted
 
     def followed_by(self, later: JoinProgress) -> JoinProgress:

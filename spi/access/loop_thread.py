@@ -85,7 +85,7 @@ class LoopThread:
         """
         if not self.is_started:
             # After an interruption it is not known whether there is a thread: the first of several runs.
-            # A daemon, so that a program that does not close its tables ends all the same.
+            # A daemon, so that a program that does not close its tables can end.
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
             self.is_started = True
 

@@ -227,7 +227,7 @@ class DerivedFieldRules(FieldRuleCase, WritingCase):
             assert next(scanned).id == 1
 
     def test_filling_field_has_no_order_and_no_index(self, ruled: OpenRuled) -> None:
-        """Until a rule is ready, `order_by` and `scan_index` of its field are refused; `explain` names computed fields."""
+        """Until the field is ready, `order_by` and `scan_index` are refused; `explain` names the computed fields."""
         table = ruled(NUMBER, before=({"id": 1, "body": FIVE},))
         with pytest.raises(InvalidFieldError, match=r"'number'.* is being filled"):
             table.scan(order_by="number")

@@ -175,7 +175,7 @@ class FeedReadingRules(FeedCase):
 
     @EACH
     def test_plans_of_changes(self, fed: Storage, producer: str) -> None:
-        """The splits, one after the other, have the order of `read`, however many; a plan has its range, and holds nothing."""
+        """Splits, one after the other, have the order of `read`; a plan has its range, and holds nothing."""
         positions = self.fed_grid(fed, producer)
         feed = fed.changes("grid")
         for since, until in [(None, None), (positions[1], positions[4]), (positions[3], None), (None, positions[0])]:

@@ -101,7 +101,7 @@ MERGED = [(kind, producer) for kind in TYPES_OF_TABLES for producer in PRODUCERS
 
 
 class FeedRules(FeedCase):
-    """A feed holds every change of the rows of its table, whoever makes it."""
+    """A feed holds every change of the rows of its table, by whatever call it is made."""
 
     def all_verbs(self, storage: Storage, producer: str, verbs: dict[str, Verb], base: int) -> FeedPosition:
         """Make the rows of all verbs, and return the position thereafter."""

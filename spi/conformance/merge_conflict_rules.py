@@ -62,7 +62,7 @@ OTHERS: dict[str, TableSpecification] = {
         }
     ),
 }
-"""Tables of which a merge is a write like any other."""
+"""Tables on which a merge is a write like any other."""
 
 FIRST_ROW = BLIND.evolve(options={"merge-engine": "first-row"})
 OUTSIDE = -1

@@ -52,7 +52,7 @@ class RollingUpgradeRules(ConformanceCase):
 
     @pytest.fixture
     def older(self, storage_url: str) -> Iterator[Storage]:
-        """Connect once more, as the program of the release before; its admin calls hardly wait."""
+        """Connect once more, as the program of the release before; its admin calls barely wait."""
         with connect(storage_url, ddl_timeout=0.5) as storage:
             yield storage
 

@@ -1,4 +1,4 @@
-"""Rules of signals: after a commit its listeners wake, after a rollback nobody."""
+"""Rules of signals: a commit wakes its listeners, a rollback wakes none."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SignalRules(ForkCases, FeedCase):
             assert sum(listener.wait(0) for listener in others) <= 4
 
     def test_no_commit_no_signal(self, storage: Storage) -> None:
-        """A rollback, an exception and a conflict wake nobody."""
+        """A rollback, an exception and a conflict wake no listener."""
         storage.admin.create(ITEMS)
 
         def roll_back(transaction: Transaction) -> None:

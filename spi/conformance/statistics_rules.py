@@ -129,7 +129,7 @@ class StatisticsRules(ConformanceCase):
         assert found.rows == COUNTED_ROWS + 1 or not found.exact
 
     def test_statistics_hold_nothing(self, storage: Storage) -> None:
-        """A table of which statistics were taken can be dropped at once, and then has none."""
+        """A table whose statistics were read can be dropped at once, and then has none."""
         self.require("statistics")
         storage.admin.create(ITEMS)
         storage.table(ITEMS.name).upsert(item(1))

@@ -19,7 +19,7 @@ _COMMITS = 10
 
 
 def _numbers(storage: Storage) -> tuple[int, int, int]:
-    """Return the numbers of a storage, of which those that are not counted are 0; skip if there are none."""
+    """Return the numbers of a storage, with 0 for those that are not counted; skip if there are none."""
     traffic = storage.traffic()
     if traffic is None:
         pytest.skip("the store does not count its traffic")

@@ -31,7 +31,7 @@ _MARK = b"changes:"
 _ENTRY_BYTES = 100
 """The cost of an entry besides its payload."""
 _CANDIDATES = 64
-"""Bounds kept for each split, of which the best is chosen."""
+"""Bounds kept for each split, to choose the best."""
 
 
 @dataclass(frozen=True, slots=True)

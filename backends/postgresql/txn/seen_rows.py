@@ -69,7 +69,7 @@ class SeenRows:
         self._sizes.clear()
 
     def note_one(self, key: Pieces, result: pq.abc.PGresult, is_whole: bool) -> None:
-        """Record a row of which all fields outside the key were read, or some."""
+        """Record a row whose fields outside the key were read, all or some."""
         if not result.ntuples:
             self.put(key, ABSENT)
         elif is_whole:
