@@ -36,7 +36,7 @@ class Schema:
     application : str
         The program's name.
     instance : str, optional
-        Its name among those of the application; host, process and a random part, if not given.
+        A name of this process that is unique in the application; by default host, process and a random part.
     clock : callable, optional
         Returns the time, an aware datetime; UTC now, if not given.
     monotonic : callable

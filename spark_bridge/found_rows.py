@@ -77,15 +77,15 @@ class Matches(NamedTuple):
         return cls(taken.is_valid(), columns)
 
     def slice(self, start: int, rows: int) -> Matches:
-        """Return those of some of the keys."""
+        """Return the matches of some consecutive keys."""
         return Matches(self.there.slice(start, rows), [column.slice(start, rows) for column in self.columns])
 
 
 class CachedRows:
-    """Rows of a table by their keys, and absences, of which the least recently used go first; not for several threads.
+    """A cache of rows by their keys, and of absences; evicts the least recently used. For one thread at a time.
 
-    The rows are columns, of which a batch of keys takes what it needs at once. Rows that have expired, or were read
-    anew, count until some must go.
+    The rows are kept as columns, from which a batch of keys takes its values at once. Rows that have expired, or were
+    read again, count until some must be evicted.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ class TableAdmin(ABC):
         spec : TableSpecification
             What the table must have.
         progress : callable, optional
-            Is called with the number of rows that the new indexes cover so far, and that of all rows where it is known.
+            Called with the number of rows that the new indexes cover so far, and the number of all rows or None.
         revision : int, optional
             The revision that adds fields and indexes, also those which another one took away.
 

@@ -181,7 +181,7 @@ class Topic(Source[Body]):
         return f"{prefix}{TOPIC_TABLES}{self.name.replace('-', '_')}"
 
     def specification(self, prefix: str) -> TableSpecification:
-        """Return that of the topic's table."""
+        """Return the specification of the topic's table."""
         fields = [Field.string("key"), Field.bytes("body"), Field.string("headers"), Field.timestamp("published")]
         options = {
             "write-mode": "log",

@@ -28,7 +28,7 @@ class Counts:
     first_missing: list[tuple[object, ...]] = field(default_factory=list)
 
     def add(self, other: Counts) -> None:
-        """Add those of another task, which has other keys."""
+        """Add the counts of another task, which has other keys."""
         self.rows += other.rows
         self.keys += other.keys
         self.missing += other.missing

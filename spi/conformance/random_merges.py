@@ -33,7 +33,7 @@ _BATCH = 12
 
 
 class RandomMerges(MergeCase):
-    """Whatever comes in whatever order, the rows are those of the model."""
+    """After any changes in any order, the rows are those of the model."""
 
     @pytest.mark.parametrize("function", FUNCTIONS)
     def test_random_change_rows_match_the_model(self, typed: Storage, function: str) -> None:

@@ -56,7 +56,7 @@ def with_feed(
 
 
 def change_feed(schema: str, before: TableVersion, after: TableVersion, change: SchemaChange) -> list[Call]:
-    """Return the calls that make the feed of a table that of its next version, once its columns are changed."""
+    """Return the calls that adapt the feed of a table to the table's next version, once its columns are changed."""
     if before.feed != after.feed:
         ended = [] if before.feed is None else feed_end(schema, before.spec, before.feed, keeps_table=True)
         return [*map(command, ended), *define_feed(schema, after)]
