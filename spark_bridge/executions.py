@@ -105,7 +105,7 @@ def _is_alone(stage: JavaObject) -> bool:
 
 
 def _keeps_nothing(gateway: JavaGateway, plan: JavaObject) -> bool:
-    """Return whether a physical plan reads all anew when it is executed again.
+    """Return whether a physical plan reads everything again when it is executed again.
 
     Shuffles, the broadcast sides of joins, stages of adaptive execution, subqueries and cached frames stay as they are.
     """

@@ -138,7 +138,7 @@ class CachedRows:
 
     def _set(self, keys: list[KeyValues], facts: npt.NDArray[np.void], columns: list[pa.Array[Any]]) -> None:
         self._keys = keys
-        """By their places; a key that was read anew has several, of which the last counts."""
+        """Keys by their places; a key that was read again has several places, and the last one counts."""
         self._places: dict[KeyValues | None, int] = {key: place for place, key in enumerate(keys)}
         # One more than there are, which stands for the place -1.
         self._facts = np.concatenate([facts, np.zeros(1, _FACTS)])

@@ -1,4 +1,4 @@
-"""Parts of a stream's first snapshot, which tasks read: as it was taken, or made anew from a later state."""
+"""Parts of a stream's first snapshot, which tasks read: as it was taken, or rebuilt from a later state."""
 
 from __future__ import annotations
 

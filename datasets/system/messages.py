@@ -36,7 +36,7 @@ Body = TypeVar("Body")
 
 MAX_BODY_SIZE = 1 << 20
 REDRIVEN = "structable-redriven"
-"""The header of a message that was published anew for one group, which it names."""
+"""The header of a message that was published again for one group; its value names the group."""
 TOPIC_TABLES = "topic_"
 """The prefix of topics' tables, after the prefix of the datasets."""
 

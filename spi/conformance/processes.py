@@ -281,7 +281,7 @@ class ProcessCases(ConformanceCase):
 
 
 class ForkCases(ConformanceCase):
-    """A process forked from its own must connect anew."""
+    """A process forked from another must connect again."""
 
     @pytest.fixture
     def forkable(self, storage: Storage) -> StructuredTable:
@@ -379,7 +379,7 @@ class ForkCases(ConformanceCase):
                     assert [row["id"] for row in rows] == [1]
 
     def test_child_connects_anew(self, storage: Storage, storage_url: str, forkable: StructuredTable) -> None:
-        """A forked process that connects anew works like any other."""
+        """A forked process that connects again works like any other."""
         self.require("multi_process")
 
         def connect_anew() -> object:

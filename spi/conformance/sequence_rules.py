@@ -129,7 +129,7 @@ class SequenceRules(MergeCase):
         )
 
     def test_deleted_row_leaves_nothing_behind(self, typed: Storage) -> None:
-        """A late add makes a deleted row anew."""
+        """A late add restores a deleted row."""
         self.merge(
             typed,
             BY_ONE,

@@ -299,7 +299,7 @@ end"""
 
 
 def _renewal(schema: str, number: int) -> str:
-    """Return the function that begins the feed anew: TRUNCATE does not tell which rows there were."""
+    """Return the function that begins a new feed: TRUNCATE does not report the rows that it deletes."""
     token = "left(replace(gen_random_uuid()::text, '-', ''), 8) || right(gen_random_uuid()::text, 8)"
     return f"""
 declare

@@ -330,5 +330,5 @@ class _Scope:
         return self._tables[name]
 
     def forget(self, name: str) -> None:
-        """Read a table anew from now on, because it was written."""
+        """Read a table again from now on, because it was written."""
         self._tables.pop(name, None)
