@@ -78,7 +78,7 @@ class FeedRequest:
 
 
 class FeedView(ABC):
-    """The feed of a table in one state of the store: a snapshot, a connection, or what else is needed to ask."""
+    """The feed of a table in one state of the store, read by a snapshot, a connection, or whatever the store needs."""
 
     spec: TableSpecification
     feed: str

@@ -77,7 +77,7 @@ class RowWriter:
         return _removed(table, writes)
 
     def upserted(self, table: TableOverlay, row: Row) -> WrittenPair | None:
-        """Return what the upsert of one row comes to; None if nothing is written, or a blind step was noted."""
+        """Return the pair that an upsert of one row writes; None if it writes nothing or records a blind step."""
         return table.binding.encode_full(row) or changed_row(table, row)
 
     def merged(self, table: TableOverlay, writes: RowWrites) -> Written:

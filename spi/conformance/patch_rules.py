@@ -278,7 +278,7 @@ class PatchRules(PatchCase):
 
     @pytest.mark.parametrize("producer", ["lookup", "input"])
     def test_feed_of_a_patch(self, storage: Storage, producer: str) -> None:
-        """A feed has the images of the rows, or under `input` what the arms that took effect are as plain verbs."""
+        """A feed has the images of the rows; under `input` it records the arms that took effect like plain verbs."""
         self.require("streams")
         self.require("table_types")
         self.require("change_feeds")

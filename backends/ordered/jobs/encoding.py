@@ -27,7 +27,7 @@ class EncodedBatch(NamedTuple):
     """A batch that has rows."""
 
     columns: tuple[str, ...]
-    """The same in all batches."""
+    """The columns, the same in all batches."""
     pairs: list[Pair]
     size: int
     """The size of the batch, in bytes."""

@@ -92,7 +92,7 @@ class Fold(ABC, Generic[Keyed]):
         return None
 
     def written(self, latest: EngineSnapshot | None, after: bytes) -> Iterator[Written]:
-        """Yield what the rows after a key write, some thousand rows at a time, or fewer large ones."""
+        """Yield the writes of the rows after a key, some thousand rows at a time, or fewer large ones."""
         groups = self.groups(after)
         latest = latest if self.reads else None
         most = _CHUNK_ROWS if latest is None else min(_FIRST_ROWS, _CHUNK_ROWS)

@@ -48,7 +48,7 @@ class StagedMerge:
         self._same_key = same_key(binding, self._value)
 
     def there(self) -> str:
-        """Return the query whether the rows still exist: a crash of the server empties staging tables."""
+        """Return the query that checks whether the rows still exist: a crash of the server empties staging tables."""
         return f"select exists (select from {self._source})"
 
     def write(self, *, each_key_once: bool) -> str:

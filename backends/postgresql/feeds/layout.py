@@ -114,7 +114,7 @@ def before_column(field: str) -> str:
 
 
 def after_column(field: str) -> str:
-    """Return the column of a field outside the key, as it was after; in records of any field."""
+    """Return the column with a field outside the key after the change; in records, with any field."""
     return f"a_{column_name(field)}"
 
 

@@ -38,7 +38,7 @@ class SeenRows:
         return {key: sizes[key] for key in keys if key in sizes} if sizes else {}
 
     def put(self, key: Pieces, size: int | None) -> None:
-        """Record the size of a row; None if nothing is known of it any more."""
+        """Record the size of a row; None if it is no longer known."""
         if size is None:
             self._sizes.pop(key, None)
             return
