@@ -92,7 +92,7 @@ class ColumnChoice:
 
 
 class Columns(NamedFields, Protocol):
-    """What a source must know of the columns of its file."""
+    """The columns of a file, as its source needs them."""
 
     def named(self, cells: int) -> Sequence[str] | None:
         """Return the names of as many columns; None if the file names them, ValueError if there are others."""

@@ -136,7 +136,7 @@ class FileImport:
 
 
 class _KeyCount:
-    """Counts rows, and different keys, of which two rows may share one, as long as they fit in 8 MiB.
+    """Counts rows, and distinct keys as long as the keys fit in 8 MiB.
 
     They are grouped in several times as much memory.
     """

@@ -36,7 +36,7 @@ _SUFFIXES = {
     ".parquet": "parquet",
 }
 TAB_SUFFIXES = (".tsv", ".tsv.gz")
-"""Of CSV files whose cells are separated by tabs."""
+"""Extensions of CSV files whose cells are separated by tabs."""
 TABLE_LIMIT = 100
 """The rows that are shown as a table unless a limit is given."""
 _ROW_GROUP_ROWS = 256 * 1024

@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def one_ahead(items: Iterable[Item], function: Callable[[Item], Result]) -> Iterator[tuple[Item, Callable[[], Result]]]:
-    """Yield each item with what waits for the function's result; that of the next item is then under way."""
+    """Yield each item with a call that waits for its result, while the function already works on the next item."""
     with ThreadPoolExecutor(1, thread_name_prefix="structable-parser") as thread:
         before = None
         for item in items:

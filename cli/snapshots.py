@@ -67,7 +67,7 @@ def whole_batches(
 
 
 def whole_count(storage: Storage, spec: TableSpecification) -> int:
-    """Return the number of rows of a table; of a log that of those in its feed."""
+    """Return the number of rows of a table; for a log, the number of rows in its feed."""
     if not spec.table_options.log:
         return storage.table(spec.name).count()
     with storage.changes(spec.name).read(columns=spec.field_names[:1]) as changes:

@@ -14,7 +14,7 @@ IN_FOOTER, IN_MESSAGE = 1, 2
 """The position of the schema in the footer of an IPC file, and in the first message of a stream."""
 
 _WIDEST = 64
-"""Of the integers that pyarrow reads, in bits; Polars writes 128."""
+"""The width of the widest integers that pyarrow reads, in bits; Polars writes 128."""
 
 # Positions of fields in their tables, and the number of a type in its union.
 _FIELDS, _NAME, _TYPE_NUMBER, _TYPE, _CHILDREN, _BITS = 1, 0, 2, 3, 5, 0

@@ -1,4 +1,4 @@
-"""What names a thing: references to programs, runs and datasets, checked names, and run ids."""
+"""References to programs, runs and datasets, checked names, and run ids."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Session:
 
     @cached_property
     def application_state(self) -> ApplicationStates:
-        """What applications keep."""
+        """Values that applications keep."""
         return ApplicationStates(self._context)
 
     @cached_property

@@ -154,7 +154,7 @@ class SystemData:
 
     @property
     def prefix(self) -> str:
-        """What the tables' names begin with."""
+        """The prefix of the tables' names."""
         return self._tables.prefix
 
     @property
@@ -282,7 +282,7 @@ class SystemData:
         remove_application(self._run_in_context, namespace, application)
 
     def remove_namespace(self, namespace: str) -> None:
-        """Remove a namespace, and each row whose field `namespace` is it, in every table; else as an application."""
+        """Remove a namespace and its rows in every table, in steps as `remove_application` does."""
         remove_namespace(self._run_in_context, namespace)
 
     def close(self) -> None:

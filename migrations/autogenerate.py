@@ -1,4 +1,4 @@
-"""What differs between a store's tables and the specifications of a program, as operations of a revision."""
+"""Differences between a store's tables and a program's specifications, as operations of a revision."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["Differences", "differences", "specifications_named"]
 
 @dataclass(slots=True)
 class Differences:
-    """What a revision would have to do.
+    """The operations that a revision would have to record.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def differences(
 
 
 class _Dropped:
-    """What contracts take away, those that are not finished included."""
+    """Fields and indexes that contracts take away, unfinished contracts included."""
 
     def __init__(self, rows: Iterable[RevisionRow]) -> None:
         self.tables: set[str] = set()

@@ -22,7 +22,7 @@ __all__ = ["Backfill", "Stopped"]
 
 
 class Stopped(MigrationError):
-    """The runner was told to stop; the revision goes on with `resume`."""
+    """The runner was stopped; the revision goes on with `resume`."""
 
 
 class Backfill:

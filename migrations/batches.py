@@ -49,7 +49,7 @@ def task_of(
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a batch did.
+    """The result of a batch.
 
     Parameters
     ----------

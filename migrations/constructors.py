@@ -1,4 +1,4 @@
-"""What the operations of a script take, so that it imports nothing: fields, tables, functions of fields."""
+"""Constructors of a script's arguments, so that it imports nothing: fields, tables, functions of fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operation does to each existing row: the matter of the backfill and of its verification."""
+"""The effect of an operation on each existing row, for the backfill and for its verification."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["Changed", "Fill", "fill_of"]
 
 
 class Changed(NamedTuple):
-    """What becomes of a row.
+    """The change of a row.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Changed(NamedTuple):
 
 
 class Fill(Protocol):
-    """What an operation does to the rows of a table."""
+    """The effect of an operation on the rows of a table."""
 
     @property
     def table(self) -> str:

@@ -54,7 +54,7 @@ class RevisionRow:
 
     @property
     def operations(self) -> Operations:
-        """Its operations."""
+        """The operations of the revision."""
         return Operations.from_text(self.text)
 
     @classmethod

@@ -209,7 +209,7 @@ _CONTRACTS = DropTable | DropIndex | RenameField | DropField | DropRule
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """What a script recorded.
+    """The operations that a script recorded.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ class Operations:
 
     @property
     def contracts(self) -> tuple[Operation, ...]:
-        """What a contract takes away, in its order: fields after the indexes and rules that name them."""
+        """The operations of a contract, in its order: fields after the indexes and rules that name them."""
         return tuple(one for one in (*self.up, *self.contract) if isinstance(one, _CONTRACTS))
 
     def to_text(self) -> str:

@@ -32,14 +32,14 @@ _LONGEST_PAUSE = 1.0
 
 
 class _Sizes(threading.local):
-    """What each thread has learnt about batches goes on from part to part."""
+    """The size of batches that each thread has found best; it carries over from part to part."""
 
     def __init__(self) -> None:
         self.size = BatchSize()
 
 
 class Filling:
-    """What the threads of a process that fill one operation share.
+    """The state shared by the threads of a process that fill one operation.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class Filling:
 
 
 _fillings: weakref.WeakValueDictionary[str, Filling] = weakref.WeakValueDictionary()
-"""What the runners of this process fill, by a name that no other process knows."""
+"""The fills of this process's runners, by a name that no other process knows."""
 
 
 @dataclass(frozen=True, slots=True)

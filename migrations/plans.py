@@ -1,4 +1,4 @@
-"""What `up` would do: the operations of a revision with their locks, rows and warnings, and a rehearsal on few rows."""
+"""Plans of `up`: the operations of a revision with their locks, rows and warnings, and a rehearsal on few rows."""
 
 from __future__ import annotations
 

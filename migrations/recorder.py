@@ -50,7 +50,7 @@ class Recorder(Constructors):
         self._record(CreateTable(specification), "up")
 
     def drop_table(self, table: str, keep_days: int = 7) -> None:
-        """Retire a table in contract: nobody finds it any more; its rows are deleted `keep_days` later."""
+        """Retire a table in contract: programs no longer find it; its rows are deleted `keep_days` later."""
         if isinstance(keep_days, bool) or not isinstance(keep_days, int) or keep_days < 0:
             raise RevisionError(f"keep_days is {keep_days!r}; it must be a whole number of days, 0 or more")
         self._record(DropTable(self._name(table), keep_days), "up", "contract")
@@ -112,7 +112,7 @@ class Recorder(Constructors):
         """Change rows in place: `function`, "module:function", takes a row and returns changes, or None.
 
         It must be idempotent, and old code must understand the result. `where` is an expression as the command line has
-        it; only rows of which it is true are given to the function.
+        it; only rows for which it is true are given to the function.
         """
         self._record(Rewrite(self._name(table), self._callable(function), where), "up", "down")
 

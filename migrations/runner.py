@@ -157,7 +157,7 @@ class Runner:
         self._in_transaction(call)
 
     def _note(self, number: int, position: int) -> None:
-        """Record that an operation makes what was not there, before it does."""
+        """Record, before an operation creates something, that it did not exist, so that `down` may remove it."""
         key = TaskKey(number, position, MADE_PART)
         self._in_transaction(lambda tx, at: self._history.tasks(tx).upsert(task_of(key, at, done=True)))
 
@@ -166,7 +166,7 @@ class Runner:
             return {task.operation for task in tasks if task.part == MADE_PART}
 
     def _report_of(self, number: int, position: int) -> Report:
-        """Return what records how many rows the index of an operation covers, now and then."""
+        """Return a callback that records now and then how many rows an operation's new index covers."""
         key = TaskKey(number, position, INDEX_PART)
         last = 0.0
 

@@ -21,7 +21,7 @@ Mapper: TypeAlias = Callable[[Callable[[int], int], Iterable[int]], Iterable[int
 
 @dataclass(frozen=True, slots=True)
 class RunnerScope:
-    """What a runner and its backfills share.
+    """The state that a runner and its backfills share.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class Schema:
     application : str
         The program's name.
     instance : str, optional
-        Its name among those of the application; host, process and a random part, if not given.
+        A name of this process that is unique in the application; by default host, process and a random part.
     clock : callable, optional
         Returns the time, an aware datetime; UTC now, if not given.
     monotonic : callable
@@ -109,7 +109,7 @@ class Schema:
         Raises
         ------
         NotReadyError
-            If it is not; it tells the progress.
+            If it is not; the error has the progress.
         """
         row = self._history.all().get(revision)
         if row is None or not row.state.ready:

@@ -208,7 +208,7 @@ class SchemaCalls:
             self._patiently(lambda: self._admin.set_rules(spec.name, rules))
 
     def _patiently(self, call: Callable[[], None]) -> None:
-        """Call, and again after a pause if others hold the tables for longer than the store waits; none is ended."""
+        """Call, and retry after a pause while other transactions hold the tables; they are reported, never ended."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return call()

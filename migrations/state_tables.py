@@ -24,7 +24,7 @@ REVISIONS = TableSpecification(
     ],
     primary_key=["revision"],
 )
-"""One row a revision that has begun; `resumes` is the state that a paused one goes on with."""
+"""A row for each revision that has begun; `resumes` is the state in which a paused one goes on."""
 
 TASKS = TableSpecification(
     "structable_tasks",
@@ -44,7 +44,7 @@ TASKS = TableSpecification(
     ],
     primary_key=["revision", "operation", "part"],
 )
-"""One row a part of a table that an operation fills: from key `begin` on to before `end`, done up to `cursor`."""
+"""A row for each part of a table that an operation fills: keys from `begin` to before `end`, filled up to `cursor`."""
 
 CLIENTS = TableSpecification(
     "structable_clients",
@@ -57,7 +57,7 @@ CLIENTS = TableSpecification(
     ],
     primary_key=["application", "instance"],
 )
-"""One row a program that has announced itself; that of the application "" has the oldest revision still served."""
+"""A row for each running program; the row of the application "" has the oldest revision that may still run."""
 
 LEASE = TableSpecification(
     "structable_lease",

@@ -98,7 +98,7 @@ def check_contract(calls: SchemaCalls, operations: Operations) -> None:
 
 
 def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime) -> dt.datetime | None:
-    """Take away what only old code needs; return until when a retired table is kept, if it still is."""
+    """Take away what only old code needs; return the time until which a retired table is kept, or None."""
     match operation:
         case DropRule(table, field):
             calls.drop_rule(table, field)

@@ -21,7 +21,7 @@ _SAMPLES = 20
 
 @dataclass(slots=True)
 class Verified:
-    """What a verification found.
+    """The result of a verification.
 
     Parameters
     ----------

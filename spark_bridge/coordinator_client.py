@@ -122,7 +122,7 @@ class CoordinatorClient:
         return cast(tuple[ScanSplit, ...], self._ask("plan_stream", stream, start, end))
 
     def first_snapshot(self, stream: FeedStream, position: FeedPosition | None = None) -> HeldSnapshot:
-        """Take the first snapshot of a stream; with a position make that anew which was taken there."""
+        """Take the first snapshot of a stream, or rebuild the one that was taken at a position."""
         channel = self._open()
         try:
             return HeldSnapshot(cast(FirstSnapshot, _answer(channel, FIRST_SNAPSHOT, (stream, position))), channel)

@@ -1,4 +1,4 @@
-"""What the driver's JVM asks the coordinator, in place of a Python process that Spark would start to ask it."""
+"""Questions of the driver's JVM to the coordinator, for which Spark would start a Python process otherwise."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 CONTRACT_ERRORS = (StructableError, ValueError)
-"""What users are told in one line."""
+"""Errors that users get as one line."""
 
 _CARRIED = "structable's error for the driver"
 

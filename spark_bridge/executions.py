@@ -94,7 +94,7 @@ class SparkExecutions:
 
 
 def _is_alone(stage: JavaObject) -> bool:
-    """Tell whether a stage neither reads nor writes shuffled data, as a limit may beside its plan, and persists none.
+    """Return whether a stage neither reads nor writes shuffled data, as a limit may beside its plan, and persists none.
 
     Of what is kept, Spark makes again only the parts that were lost.
     """
@@ -105,7 +105,7 @@ def _is_alone(stage: JavaObject) -> bool:
 
 
 def _keeps_nothing(gateway: JavaGateway, plan: JavaObject) -> bool:
-    """Tell whether a physical plan reads all anew when it is executed again.
+    """Return whether a physical plan reads everything again when it is executed again.
 
     Shuffles, the broadcast sides of joins, stages of adaptive execution, subqueries and cached frames stay as they are.
     """

@@ -49,7 +49,7 @@ class StreamSchemaError(SchemaIncompatibleError):
 
 @dataclass(frozen=True, slots=True)
 class FeedStream:
-    """What a running query reads: the fields as its columns were named and typed when it started."""
+    """The fields that a running query reads, with the names and types that its columns had when it started."""
 
     options: ReadOptions
     fields: tuple[Field, ...]
@@ -210,7 +210,7 @@ def plan_changes(
 def first_snapshot(
     stream: FeedStream, storage: Storage, now: PlannedScan, position: FeedPosition | None, splits: int
 ) -> FirstSnapshot:
-    """Return the first snapshot of a stream: that of now, or with a position that which was taken there, made anew.
+    """Return the first snapshot of a stream: the current one, or with a position the snapshot taken there, rebuilt.
 
     Raises
     ------
@@ -219,7 +219,7 @@ def first_snapshot(
     SchemaIncompatibleError
         If a field was widened since the query started.
     UnsupportedOperationError
-        If the rows at the position cannot be told from the changes.
+        If the rows at the position cannot be computed from the changes.
     """
     planned = dt.datetime.now(dt.UTC)
     table = stream.options.table

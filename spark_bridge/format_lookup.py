@@ -112,7 +112,7 @@ def _definer(gateway: JavaGateway) -> JavaObject:
 
 
 def _is_known(gateway: JavaGateway, name: str = f"structable.{_CLASS}") -> bool:
-    """Tell whether this thread finds a class; an exception from Java takes many messages, so Spark is asked first."""
+    """Return whether this thread finds a class; an exception from Java takes many messages, so Spark is asked first."""
     try:
         return bool(gateway.jvm.org.apache.spark.util.Utils.classIsLoadable(name))
     except (Py4JError, TypeError):  # this Spark has no such method

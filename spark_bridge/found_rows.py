@@ -27,23 +27,23 @@ Values: TypeAlias = tuple[Value, ...]
 
 _FACTS = np.dtype([("expires", np.float64), ("used", np.int64), ("there", np.bool_)])
 _NEW_ROWS = 10_000
-"""So many new rows, or more beside many old ones, are kept apart from these, which need not be copied for each."""
+"""The number of new rows, more if there are many old ones, that are kept apart, so that the old ones are not copied."""
 
 
 class Found(NamedTuple):
-    """Rows that were found: their keys, and the values of each wanted field in the order of these."""
+    """Rows that were found: their keys, and for each wanted field its values in the order of the keys."""
 
     keys: Sequence[KeyValues]
     columns: Sequence[Sequence[Value]]
 
     @classmethod
     def of(cls, rows: Mapping[KeyValues, Values], fields: Sequence[str]) -> Found:
-        """Return rows that are kept by their keys."""
+        """Build from rows in a dict by key."""
         return cls(list(rows), list(zip(*rows.values(), strict=True)) if rows else [()] * len(fields))
 
     @classmethod
     def of_rows(cls, spec: TableSpecification, fields: Sequence[str], rows: Sequence[Row]) -> Found:
-        """Return rows of a table, column by column."""
+        """Build from rows of a table."""
         if not rows:
             return cls([], [()] * len(fields))
         values = zip(*[row.astuple() for row in rows], strict=True)
@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """What was found for each of some keys: whether there is a row, and its wanted fields, else nulls."""
+    """The result for each of some keys: whether there is a row, and its wanted fields, or nulls."""
 
     there: pa.BooleanArray
     columns: Sequence[pa.Array[Any]]
@@ -77,15 +77,15 @@ class Matches(NamedTuple):
         return cls(taken.is_valid(), columns)
 
     def slice(self, start: int, rows: int) -> Matches:
-        """Return those of some of the keys."""
+        """Return the matches of some consecutive keys."""
         return Matches(self.there.slice(start, rows), [column.slice(start, rows) for column in self.columns])
 
 
 class CachedRows:
-    """Rows of a table by their keys, and absences, of which the least recently used go first; not for several threads.
+    """A cache of rows by their keys, and of absences; evicts the least recently used. For one thread at a time.
 
-    The rows are columns, of which a batch of keys takes what it needs at once. Rows that have expired, or were read
-    anew, count until some must go.
+    The rows are kept as columns, from which a batch of keys takes its values at once. Rows that have expired, or were
+    read again, count until some must be evicted.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class CachedRows:
 
     def _set(self, keys: list[KeyValues], facts: npt.NDArray[np.void], columns: list[pa.Array[Any]]) -> None:
         self._keys = keys
-        """By their places; a key that was read anew has several, of which the last counts."""
+        """Keys by their places; a key that was read again has several places, and the last one counts."""
         self._places: dict[KeyValues | None, int] = {key: place for place, key in enumerate(keys)}
         # One more than there are, which stands for the place -1.
         self._facts = np.concatenate([facts, np.zeros(1, _FACTS)])

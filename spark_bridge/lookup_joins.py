@@ -101,9 +101,10 @@ def joined(
     source: Callable[[tuple[str, ...]], RowSource],
     batch: int,
 ) -> DataFrame:
-    """Join a DataFrame with rows of a table, which tasks find in the source that is made for the added fields.
+    """Join a DataFrame with rows of a table, which tasks look up in the result of `source(added_fields)`.
 
-    `keys` are columns with their key fields, `added` fields with their names. Raises as `lookup_join` does.
+    `keys` pairs columns with key fields, `added` pairs fields with their names in the result. Raises as `lookup_join`
+    does.
     """
     check_join(df, spec, keys, added, how)
     if how in ("semi", "anti"):

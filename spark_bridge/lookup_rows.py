@@ -1,4 +1,4 @@
-"""What a task of a look-up join does: reads the rows of its keys in batches, and remembers some."""
+"""The task of a look-up join: reads the rows of its keys in batches, and caches some."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class RowSource(Protocol):
     """Where a task finds rows; picklable."""
 
     def open(self) -> AbstractContextManager[RowsOf]:
-        """Return a context that yields what returns the wanted fields of the rows of keys; None is that of no row."""
+        """Return a context that yields a function from keys to the wanted fields of their rows; key None has no row."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreRows:
-    """Rows of a table, over a connection of the task's own, some of which it remembers.
+    """Rows of a table, read over a connection of the task's own, and cached in part.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class StoreRows:
     fields : tuple of str
         The fields that are wanted.
     cache_rows : int
-        Rows and absences that are remembered at most.
+        The most rows and absences to cache.
     """
 
     store: StoreClient
@@ -65,12 +65,12 @@ class StoreRows:
 
 
 def read_rows(storage: Storage, spec: TableSpecification, fields: tuple[str, ...], keys: list[KeyValues]) -> list[Row]:
-    """Return the rows of keys; refuses those of a table whose fields are not those that the join was made with.
+    """Return the rows of keys, after checking that the table still has the key and the fields of the join.
 
     Raises
     ------
     InvalidFieldError
-        If the key or a field is another now.
+        If the key or a field has changed.
     """
     rows = storage.table(spec.name).multi_read(keys, fields or spec.primary_key)
     now = storage.admin.get_specification(spec.name)

@@ -29,7 +29,7 @@ _MODES = {str(mode): mode for mode in WriteMode if mode is not WriteMode.PATCH}
 
 
 class Pushdown(enum.StrEnum):
-    """What a read does in place of Spark."""
+    """The work that a read does in place of Spark."""
 
     ALL = "all"
     FILTERS = "filters"

@@ -1,4 +1,4 @@
-"""What a split gives in place of all its rows: some of them, of which Spark takes those of the scan."""
+"""Partial results of splits: fewer rows than all, from which Spark takes the rows of the scan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the JVM tells a reader in Python: metadata of its schema's first column, the only way there is."""
+"""Requests of the JVM to a reader in Python: metadata of its schema's first column, the only channel there is."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Top:
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What a scan reads beyond the columns of its schema."""
+    """The properties of a scan besides the columns of its schema."""
 
     execution: int | None = None  # the execution in which it is planned, if there is one
     zone: str | None = None  # the time zone of the session, if it is known
@@ -46,7 +46,7 @@ class ScanRequest:
 
     @classmethod
     def of(cls, schema: StructType) -> ScanRequest:
-        """Return what the schema of a reader carries; nothing if Spark's own scan made it."""
+        """Return the request in the metadata of a reader's schema; an empty one if Spark's own scan made the schema."""
         metadata = schema.fields[0].metadata if schema.fields else {}
         given = {name: metadata.get(key) for name, key in REQUEST_KEYS.items()}
         top = None if given["TOP"] is None else json.loads(given["TOP"])

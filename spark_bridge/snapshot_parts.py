@@ -1,4 +1,4 @@
-"""Parts of a stream's first snapshot, which tasks read: as it was taken, or made anew from a later state."""
+"""Parts of a stream's first snapshot, which tasks read: as it was taken, or rebuilt from a later state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SnapshotPart(InputPartition):
 
     @abstractmethod
     def read(self, columns: Sequence[str], read_split: ReadSplit) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, of which these columns are wanted; batches may have others too, and another order."""
+        """Yield the rows with at least these columns; batches may have others too, in another order."""
 
 
 def snapshot_parts(snapshot: FirstSnapshot) -> list[SnapshotPart]:

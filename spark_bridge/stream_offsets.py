@@ -55,7 +55,7 @@ class StreamOffset:
 
 
 def offset_of(value: Mapping[str, object]) -> StreamStart | StreamOffset:
-    """Return the offset that was made this JSON; ValueError for what is none."""
+    """Return the offset that this JSON stands for; ValueError if it stands for none."""
     try:
         if set(value) == {"start"}:
             return StreamStart(str(value["start"]))

@@ -147,7 +147,7 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
         self._give_up_snapshot()
 
     def _takes_snapshot(self, since: StreamStart | StreamOffset) -> bool:
-        """Tell whether a batch after an offset has the rows of the table, which a log has not."""
+        """Return whether a batch after an offset has the rows of the table, which a log has not."""
         return isinstance(since, StreamStart) and since.is_snapshot and not self._stream.log
 
     def _snapshot(self) -> StreamOffset:

@@ -1,4 +1,4 @@
-"""What the JVM asks of a table when it plans a scan: its keys and indexes, what may be pushed down, and its size."""
+"""Facts of a table for the JVM's planning of a scan: its keys and indexes, possible pushdown, and its size."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ class TableAdmin(ABC):
     A transaction that begins after a call returned sees its effect, in every process. A call that has to wait for open
     transactions waits at most `ddl_timeout` seconds, then raises `StorageUnavailableError` and has changed nothing.
 
-    A migration gives the number of its `revision` where it takes something away for good: from then on a
-    `create_or_update` that names it is refused, unless it has a revision itself.
+    A migration passes the number of its `revision` where it takes a field or an index away for good: from then on a
+    `create_or_update` that names this field or index is refused, unless that call passes a revision, too.
     """
 
     @abstractmethod
@@ -57,7 +57,7 @@ class TableAdmin(ABC):
         spec : TableSpecification
             What the table must have.
         progress : callable, optional
-            Is called with the number of rows that the new indexes cover so far, and that of all rows where it is known.
+            Called with the number of rows that the new indexes cover so far, and the number of all rows or None.
         revision : int, optional
             The revision that adds fields and indexes, also those which another one took away.
 

@@ -1,6 +1,6 @@
 """Partial aggregates of Arrow batches, for stores that compute them where the rows are read. Imports pyarrow.
 
-Numbers are decimals of as few digits as those of the rows at hand need, which Arrow multiplies and adds exactly.
+Numbers become decimals, which Arrow multiplies and adds exactly, of as few digits as the numbers of the batch need.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def partial_aggregates(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the partial aggregates of batches, which must have the fields of the aggregation.
 
-    At most some 100,000 groups are in memory: more are yielded, and a group may come again. If groups are hardly fewer
+    At most some 100,000 groups are in memory: more are yielded, and a group may come again. If groups are barely fewer
     than rows, each row is one. Without `group_by` there is at least one row.
 
     Raises

@@ -230,7 +230,7 @@ class ArrowStream(Protocol):
 
 
 StagedData: TypeAlias = "Iterable[RecordBatch] | ArrowStream"
-"""What `stage` takes."""
+"""The data that `stage` accepts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,13 @@ __all__ = [
 _KEYS = ("name", "fields", "primary_key", "indexes", "options", "rules")
 _REQUIRES = "requires"
 _TABLE_TYPES = "table-types"
-"""What software must know to write to a table whose options mean something."""
+"""The feature needed to write to a table whose options mean something."""
 _CHANGE_FEEDS = "change-feeds"
-"""What software must know to write to a table with a change feed."""
+"""The feature needed to write to a table with a change feed."""
 _FIELD_RULES = "field-rules"
-"""What software must know to read or write a table with rules."""
+"""The feature needed to read or write a table with rules."""
 _LOGS = "logs"
-"""What software must know to write to a table that keeps no rows."""
+"""The feature needed to write to a table that keeps no rows."""
 _KNOWN = (_TABLE_TYPES, _CHANGE_FEEDS, _FIELD_RULES, _LOGS)
 
 

@@ -131,7 +131,7 @@ class _PlanProblem(Protocol):
 
     @property
     def text(self) -> str:
-        """The problem and its cure."""
+        """The problem and its remedy."""
 
 
 class PlanError(StructableError, ValueError):

@@ -42,12 +42,12 @@ class Operator(enum.Enum):
 
     @property
     def negated(self) -> Operator:
-        """The comparison that is true of exactly the other values (null aside)."""
+        """The operator that is true of exactly the values for which this one is false; neither is true of null."""
         return _NEGATED[self]
 
     @property
     def mirrored(self) -> Operator:
-        """The comparison that is true if the two sides are exchanged."""
+        """The operator that gives the same result after the two sides are exchanged."""
         return _MIRRORED.get(self, self)
 
 
@@ -310,7 +310,7 @@ _OTHER_NAMES = {
     **dict.fromkeys(("isNull", "isna", "is_none", "is_"), "is_null()"),
     **dict.fromkeys(("isNotNull", "notna", "is_not"), "is_not_null()"),
 }
-"""What stands for the methods of other libraries' columns."""
+"""Replacements for methods that columns of other libraries have."""
 
 
 def col(name: str) -> Column:

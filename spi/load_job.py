@@ -27,7 +27,7 @@ __all__ = ["load"]
 
 
 class _Jobs(Protocol):
-    """What a load needs of a storage."""
+    """The methods of a storage that a load needs."""
 
     @property
     def admin(self) -> TableAdmin: ...

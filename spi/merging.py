@@ -65,7 +65,7 @@ class Merger:
         """Whether operands of one row may be applied in any order; a table with an index is never blind."""
 
     def refuse(self, kind: RowKind, given: Mapping[str, Value]) -> None:
-        """Raise for a change that the table refuses whatever its row is.
+        """Raise if the table refuses a change, whatever row it has stored.
 
         Raises
         ------

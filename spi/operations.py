@@ -1,7 +1,7 @@
-"""What a table or a storage can be asked, as values: writes of rows and of a range, look-ups, scans, plans and jobs.
+"""The operations of tables and storages, as values: writes of rows and of a range, look-ups, scans, plans and jobs.
 
-A verb of `StructuredTable` makes one of them from its arguments, as they were given; the table that runs it checks them
-against its schema. So a value is never checked against one schema and run against another: it is checked again.
+A verb of `StructuredTable` makes an operation from its arguments as they were given; the table that runs the operation
+checks them against its schema. So an operation is always checked against the schema against which it runs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Answer: TypeAlias = list[tuple[Value, ...]]
 
 
 class Effect(enum.Enum):
-    """What a write does to its row."""
+    """The effect of a write on its row."""
 
     PUT = "put"
     """The row becomes exactly this."""
@@ -82,7 +82,7 @@ class When(enum.Enum):
 
 
 class Otherwise(enum.Enum):
-    """What becomes of a write whose condition does not hold."""
+    """The treatment of a write whose condition does not hold."""
 
     REFUSE = "refuse"
     """The call raises, and none of its writes is done."""
@@ -102,19 +102,19 @@ class Judged(enum.Enum):
 
 
 class Records(enum.Enum):
-    """What a feed with the producer `input` keeps."""
+    """The records that a feed with the producer `input` keeps."""
 
     GIVEN = "given"
-    """What the writes were given, whatever came of them."""
+    """The rows that the writes were given, whatever their effect."""
     DONE = "done"
     """The rows that were written, as they are afterwards."""
 
 
 class Verb(NamedTuple):
-    """What all writes of a call have in common."""
+    """The properties that all writes of a call share."""
 
     name: str
-    """Of the method."""
+    """The name of the method."""
     effect: Effect
     when: When = When.ANY
     otherwise: Otherwise = Otherwise.REFUSE

@@ -31,7 +31,7 @@ class RowWrite(NamedTuple):
     when: When = When.ANY
     otherwise: Otherwise = Otherwise.REFUSE
     kind: RowKind = RowKind.UPDATE_AFTER
-    """Of a MERGE."""
+    """The kind of a MERGE."""
     expected: Mapping[str, Value] = _NOTHING
     """The values that the row must have."""
     default: Mapping[str, Value] | None = None

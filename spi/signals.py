@@ -22,7 +22,7 @@ _LOOK = 0.1
 
 
 class Listener(ABC):
-    """Waits for the signals of some channels. Threads may share it; a forked process must connect anew.
+    """Waits for the signals of some channels. Threads may share it; a forked process must connect again.
 
     A signal is a hint that something was committed, never the thing itself: it may come twice, or without a cause, or
     be lost, as one that is sent while a connection to the store is down. So look at the store after each wait, and also
@@ -76,7 +76,7 @@ class Signalling(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """What the store can do beyond what every store can."""
+        """The abilities of the store beyond those of every store."""
 
     @property
     def wakes(self) -> bool:

@@ -156,7 +156,7 @@ class Storage(Transactional, Signalling):
         """Begin an atomic write job, or return the one that was begun under this id with the same table and mode.
 
         An id belongs to the table of that moment, not to its name: once the table is dropped, the id is unknown, and
-        may be used for the table's successor or any other. `WriteJob.committed` tells whether the job was committed
+        may be used for the table's successor or any other. `WriteJob.committed` says whether the job was committed
         before.
 
         A batch of a stream has the stream and its number in place of an id. The number of the last batch committed of

@@ -210,7 +210,7 @@ def outcome_of(error: BaseException | None, *, committing: bool = False) -> str:
 
 
 class StoreMeter:
-    """What the storages of one store share: its name among the attributes, and the instruments."""
+    """The meter that all storages of one store share: the instruments, and the store's name among the attributes."""
 
     __slots__ = ("_attributes", "metrics", "store")
 

@@ -166,7 +166,7 @@ class StructuredTable(Frames):
         Returns
         -------
         list of tuple
-            The keys of which an update was skipped, each once, in the order of their first skip. An empty list, without
+            The keys whose update was skipped, each once, in the order of their first skip. An empty list, without
             asking the store, for no updates.
         """
         self._admit(UPDATE_MANY.name)
@@ -212,7 +212,7 @@ class StructuredTable(Frames):
         range : Range
             The interval of keys.
         where : Filter, optional
-            Only rows of which it is true; null is unknown, hence not true.
+            Only rows for which it is true; null is unknown, hence not true.
         columns : iterable of str, optional
             The columns to return; key fields are always among them.
         order_by : str, optional

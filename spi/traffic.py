@@ -9,7 +9,7 @@ __all__ = ["Traffic"]
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a storage has exchanged with its store since it was connected; None for what the store does not count.
+    """The traffic of a storage with its store since it was connected; None for numbers that the store does not count.
 
     Parameters
     ----------

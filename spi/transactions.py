@@ -72,9 +72,9 @@ class Transaction(ABC):
     def signal(self, channel: str) -> None:
         """Wake the listeners of a channel once this transaction has been committed, see `Storage.listen`.
 
-        A signal is no write: it conflicts with nothing, and a transaction may signal without writing. Several of one
-        channel are one. A rollback, or a commit that fails, wakes nobody; a signal that cannot be sent fails no commit
-        of writes.
+        A signal is not a write: it conflicts with nothing, and a transaction may signal without writing. Several
+        signals of one channel count as one. A rollback, or a commit that fails, wakes no listener; a signal that cannot
+        be sent fails no commit of writes.
 
         Raises
         ------

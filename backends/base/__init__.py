@@ -1,1 +1,1 @@
-"""What the stores share, and what depends on none of them: a rule or a mechanism in each module."""
+"""Rules and mechanisms that the stores share, one in each module; none depends on a store."""

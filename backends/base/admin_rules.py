@@ -21,7 +21,7 @@ __all__ = ["require_fillable", "require_index", "require_same_case", "require_sp
 def require_specification(spec: object, *, has_feeds: bool) -> None:
     """Raise InvalidSpecificationError or UnsupportedOperationError if no table of a store can have this specification.
 
-    `has_feeds` tells whether tables of the store may have change feeds.
+    `has_feeds` says whether tables of the store may have change feeds.
     """
     if not isinstance(spec, TableSpecification):
         raise InvalidSpecificationError(f"{spec!r} is not a TableSpecification")

@@ -46,7 +46,7 @@ def require_feed(spec: TableSpecification) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FeedRequest:
-    """What to read of a feed.
+    """The part of a feed to read.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class FeedRequest:
 
 
 class FeedView(ABC):
-    """The feed of a table in one state of the store: a snapshot, a connection, or what else is needed to ask."""
+    """The feed of a table in one state of the store, read by a snapshot, a connection, or whatever the store needs."""
 
     spec: TableSpecification
     feed: str
@@ -86,7 +86,7 @@ class FeedView(ABC):
     floor: int
     """Every change after this version is kept."""
     state: bytes = b""
-    """What else the store needs to read a request of this view, in any process."""
+    """Further state with which the store reads a request of this view, in any process."""
 
     @property
     @abstractmethod
@@ -94,7 +94,7 @@ class FeedView(ABC):
         """The newest stable version of the store."""
 
     def reached(self, version: int) -> bool:
-        """Tell whether a version is not beyond the newest; a store that cannot know that soon waits longer here.
+        """Return whether a version is not beyond the newest; a store that cannot know that soon waits longer here.
 
         Raises
         ------

@@ -39,7 +39,7 @@ class FeedUpkeep:
         self._background = BackgroundThread("structable-feeds", self._work)
 
     def stopped(self) -> bool:
-        """Tell whether `stop` was called."""
+        """Return whether `stop` was called."""
         return self._background.stopping.is_set()
 
     def noticed(self, table: str) -> None:

@@ -1,4 +1,4 @@
-"""What the rows of a write job of mode patch do, checked and in one form for every store."""
+"""The effects of the rows of a write job of mode patch, checked, and in one form for every store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REPEATABLE = frozenset((PatchArm.DELETE, PatchArm.EXPECT))
 
 
 class PatchMark(NamedTuple):
-    """What one row of a patch does."""
+    """The effect of one row of a patch."""
 
     arm: PatchArm
     required: bool

@@ -29,7 +29,7 @@ class PooledConnection(ABC):
     """A connection that a pool lends. It closes itself when it is collected."""
 
     tally: Tally
-    """What it has exchanged."""
+    """The traffic of the connection."""
     slot: Slot | None = None
     """The pool's permit for this connection."""
     lent = False

@@ -1,4 +1,4 @@
-"""`HeldSnapshot`: a `SharedSnapshot` whose state is freed when nobody needs it any more."""
+"""`HeldSnapshot`: a `SharedSnapshot` whose state is freed when no plan needs it any more."""
 
 from __future__ import annotations
 

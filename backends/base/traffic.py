@@ -25,7 +25,7 @@ class Tally:
 
 
 class Tallies:
-    """The tallies of connections, of which each is counted on after it was closed, or lost in any way.
+    """The tallies of connections; each still counts after its connection was closed or lost.
 
     Reading takes no lock: a finaliser may read, and so may a process forked while another thread had the lock.
     """

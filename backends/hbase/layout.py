@@ -185,7 +185,7 @@ def gate_number(row: bytes) -> int:
 
 
 def gate_column(session: bytes, feed: bytes) -> bytes:
-    """Return the column of the row `GATES` that tells that a session has a row in the gate of a feed."""
+    """Return the column of the row `GATES` that records that a session has a row in the gate of a feed."""
     return _GATE + session + feed
 
 

@@ -98,7 +98,7 @@ class Splits:
     def estimate(self, begin: bytes, end: bytes) -> tuple[int, int]:
         """Return about how many rows an interval has, and their bytes: parts are as dense as their first rows.
 
-        The gateway tells no sizes, so that the distances of keys must do.
+        The gateway reports no sizes, so the distances of keys are used instead.
         """
         table, low, high = self._layout.interval(begin, end)
         parts = list(pairwise([low, *self._points(table, low, high, _SPOTS), high]))

@@ -28,7 +28,7 @@ __all__ = ["Staging"]
 
 _PAIR = struct.Struct(">II")
 _CHUNK_BYTES = 512 << 10
-"""Of a chunk of several pairs."""
+"""The size of a chunk of several pairs."""
 _OWNER_BYTES = 16
 _NUMBER_BYTES = 6
 _TIMESTAMP = 1

@@ -15,7 +15,7 @@ from .native.manifest import TableFile, read_manifest
 __all__ = ["compact"]
 
 _PART_BYTES = 16 << 20
-"""Of the table files in one request; LevelDB rewrites some four times as much with them, in about a second."""
+"""The size of the table files in one request, for which LevelDB rewrites about four times as much in about a second."""
 
 
 def compact(folder: Folder, rewrite: Callable[[Sequence[bytes]], bool]) -> Iterator[CompactionProgress]:

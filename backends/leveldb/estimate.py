@@ -14,7 +14,7 @@ __all__ = ["estimate"]
 
 _PARTS = 16
 _SAMPLE_BYTES = 64 << 10
-"""A sample has several of the blocks by which LevelDB tells sizes."""
+"""A sample has several of the blocks in which LevelDB reports sizes."""
 _MOST_SAMPLED = 5_000
 
 

@@ -72,8 +72,8 @@ class Folder:
     def prepare(self) -> None:
         """Make the folder if it is missing, open to its user alone.
 
-        Raises `DataCorruptionError` if it holds other files and no database, and writes nothing then. A folder of
-        another user, or with a part that is a link, is a `StorageUnavailableError`.
+        Raises `DataCorruptionError`, with nothing written, if the folder holds other files and no database;
+        `StorageUnavailableError` if it belongs to another user, or one of its parts is a link.
         """
         with self.usable():
             _make(self.path)

@@ -1,4 +1,4 @@
-"""`DatabaseIdentity`: tells whether a folder still holds the database that was opened there.
+"""`DatabaseIdentity`: checks whether a folder still holds the database that was opened there.
 
 LevelDB itself goes on writing to deleted files, and a client would take another database in the same place for its own.
 """

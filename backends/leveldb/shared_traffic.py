@@ -18,7 +18,7 @@ class _Share(NamedTuple):
     engines: tuple[object, ...]
     """The first one counts."""
     before: Traffic
-    """What engines counted that have left."""
+    """The traffic that engines counted which have left."""
 
 
 class SharedTraffic:
@@ -40,7 +40,7 @@ class SharedTraffic:
             self._share = _Share((*engines, engine), before)
 
     def leave(self, engine: object) -> None:
-        """End the part of an engine. The last one need not leave: it counts what is exchanged in the end."""
+        """End an engine's share. The last engine need not leave: it then also counts the traffic of closing."""
         with self._lock:
             engines, before = self._share
             if engine not in engines:

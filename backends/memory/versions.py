@@ -24,7 +24,7 @@ class Version:
     number: int
     value: bytes | None
     step: type | None = None
-    """What made it from the version before: `Increment` or `Operand`; None if it was written."""
+    """The step from the version before, `Increment` or `Operand`; None if the value was written."""
 
 
 class Held(Protocol):
@@ -50,7 +50,7 @@ class VersionedMap:
         self.schema_changes: dict[bytes, int] = {}
         """Space to the number of the commit that last changed its schema."""
         self.runs: dict[bytes, tuple[str, float, list[tuple[bytes, bytes]]]] = {}
-        """Staged runs of write jobs by what tells where they are: owner, time, pairs."""
+        """Staged runs of write jobs, by reference: owner, time, pairs."""
         self.signals = LocalSignals()
         self._time = 0
         self._versions: dict[bytes, list[Version]] = {}
@@ -90,7 +90,7 @@ class VersionedMap:
         return None
 
     def changed_since(self, key: bytes, number: int, *, but: type | None = None) -> bool:
-        """Tell whether a later commit changed a key; those that did so by a step of type `but` do not count."""
+        """Return whether a later commit changed a key; those that did so by a step of type `but` do not count."""
         return any(
             version.number > number and (but is None or version.step is not but)
             for version in self._versions.get(key, ())

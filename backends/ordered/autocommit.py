@@ -35,7 +35,7 @@ from .transaction import OrderedTransaction, bound_table
 __all__ = ["AutoCommitOrderedTable"]
 
 _Written: TypeAlias = tuple[WriteSet | None, Answer | None]
-"""What a call writes, if anything, and its answer."""
+"""The writes of a call, if any, and its answer."""
 
 
 class _OneCall(TransactionLifecycle):

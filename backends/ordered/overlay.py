@@ -36,7 +36,7 @@ class TableOverlay:
     """
 
     records: Sequence[NewRecord] = ()
-    """What the verbs were given, of a table whose feed holds that."""
+    """The rows that verbs were given, if the table's feed records them."""
 
     __slots__ = ("_kept", "_room", "binding", "increments", "reads", "snapshot", "transaction", "writes")
 

@@ -53,7 +53,7 @@ WrittenPair: TypeAlias = tuple[bytes, bytes | None]
 Pairs: TypeAlias = Sequence[WrittenPair]
 """In the order of the writes."""
 Written: TypeAlias = tuple[Pairs, Sequence[bytes]]
-"""What writes come to, and the raw keys of those that were left out, each once."""
+"""The effects of writes, and the raw keys of skipped writes, each once."""
 _NOTHING: Written = ((), ())
 
 
@@ -77,7 +77,7 @@ class RowWriter:
         return _removed(table, writes)
 
     def upserted(self, table: TableOverlay, row: Row) -> WrittenPair | None:
-        """Return what the upsert of one row comes to; None if nothing is written, or a blind step was noted."""
+        """Return the pair that an upsert of one row writes; None if it writes nothing or records a blind step."""
         return table.binding.encode_full(row) or changed_row(table, row)
 
     def merged(self, table: TableOverlay, writes: RowWrites) -> Written:
@@ -313,7 +313,7 @@ def _checked(binding: TableBinding, row: Row) -> tuple[bytes, Row]:
 
 
 def _replaces(binding: TableBinding, kind: RowKind, row: Row) -> bool:
-    """Tell whether a change makes the row what it is, whatever it was before."""
+    """Return whether a change makes the row what it is, whatever it was before."""
     if not binding.replaces_whole or kind.retracts:
         return False
     unnamed = len(binding.spec.fields) - len(row)

@@ -17,7 +17,7 @@ __all__ = ["RuledOrderedTable"]
 
 
 class RuledOrderedTable(RuledTable):
-    """What a transaction needs of the table under the rules to commit its writes."""
+    """The members of the table under the rules that a transaction needs to commit its writes."""
 
     __slots__ = ("_inner",)
 

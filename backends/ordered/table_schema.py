@@ -59,12 +59,12 @@ class TableSchema:
     identity: bytes = b""
     """The first space of the table: no other table of this store has it, not even one of the same name.
 
-    Empty in a table older than identities, of which at most one exists per name.
+    Empty in a table older than identities; at most one such table exists per name.
     """
 
     feed: FeedSchema | None = None
     taken: Mapping[str, int] = field(default_factory=lambda: NOTHING_TAKEN)
-    """What revisions of migrations took away, see `SchemaChange.taken`."""
+    """Fields and indexes that revisions of migrations took away, see `SchemaChange.taken`."""
 
     def taking(self, what: str, revision: int | None) -> TableSchema:
         """Return a table that remembers what a revision took away."""

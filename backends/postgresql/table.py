@@ -56,7 +56,7 @@ from .txn.update_many import Update, checked_updates, update_batch
 __all__ = ["PostgreSQLTable"]
 
 _ROW_BYTES = 32
-"""What a row is taken to have if none was seen."""
+"""The assumed size of a row if none was seen."""
 _NO_OTHERS = Scan(())[6:]
 """The arguments of a scan that its shortest way does not know, where they are not given."""
 

@@ -1,4 +1,4 @@
-"""What `structable doctor` says of the groups of topics."""
+"""The findings of `structable doctor` about the groups of topics."""
 
 from __future__ import annotations
 

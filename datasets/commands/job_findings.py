@@ -1,4 +1,4 @@
-"""What `structable doctor` says of job queues."""
+"""The findings of `structable doctor` about job queues."""
 
 from __future__ import annotations
 

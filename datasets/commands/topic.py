@@ -135,7 +135,7 @@ def redrive(
     prefix: Prefix = "sys_",
     form: Form = Format.TEXT,
 ) -> None:
-    """Publish the messages that a group has given up anew, for this group alone."""
+    """Publish again, for this group alone, the messages that it has given up."""
     url, name, group = placed(url, name, group)
     for one in ids or ():
         _checked(parse_id, one)

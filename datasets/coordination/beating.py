@@ -17,7 +17,7 @@ _log = logging.getLogger("structable.datasets")
 
 
 def member_name() -> str:
-    """Return a name for an owner that nobody else has: host, process and a random number."""
+    """Return a unique name for an owner: host, process and a random number."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 

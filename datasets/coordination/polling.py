@@ -13,7 +13,7 @@ _SHORTEST, _LONGEST, _LONGEST_WHERE_WOKEN = 0.05, 1.0, 5.0
 
 
 class Woken(Protocol):
-    """What ends a wait early: an event, or a listener for signals of a store."""
+    """Ends a wait early: an event, or a listener for signals of a store."""
 
     def wait(self, timeout: float, /) -> bool:
         """Return whether it was woken, as soon as it is, and otherwise after `timeout` seconds."""

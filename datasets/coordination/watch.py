@@ -11,7 +11,7 @@ MOST_TTL = 2**31 - 1
 
 
 class Watch:
-    """What this process saw of the beats of others. Safe to share between threads.
+    """The beats of other processes, as this process saw them. Safe to share between threads.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ def consumer_of(
     watch: Watch,
     now: Callable[[], dt.datetime],
 ) -> Consumer[Body]:
-    """Do what `SystemData.consumer` says."""
+    """Implement `SystemData.consumer`."""
     check_name(group, "group")
     check_ttl(ttl)
     if isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or not 1 <= max_attempts <= _MOST_ATTEMPTS:

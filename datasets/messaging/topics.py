@@ -218,7 +218,7 @@ class Topics:
         ]
 
     def redrive(self, topic: Source[Any], group: str, ids: Iterable[str] | None = None) -> int:
-        """Publish dead letters anew, for this group alone, and return how many: all, or those of the ids.
+        """Publish dead letters again, for this group alone, and return how many: all, or those with the given ids.
 
         They have the header `structable-redriven`, by which other groups pass them over.
 
@@ -244,7 +244,7 @@ class Topics:
         return self._taken(topic, group, ids, give_back)
 
     def purge(self, topic: Source[Any], group: str, ids: Iterable[str] | None = None) -> int:
-        """Delete dead letters, and return how many: all, or those of the ids.
+        """Delete dead letters, and return how many: all, or those with the given ids.
 
         Raises
         ------

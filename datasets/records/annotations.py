@@ -1,4 +1,4 @@
-"""What a class's annotations mean: the type of each field, and how its values are kept."""
+"""Translates a class's annotations: the type of each field, and how its values are kept."""
 
 from __future__ import annotations
 

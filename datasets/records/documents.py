@@ -23,7 +23,7 @@ _SUSPECT = ("null", "NaN", "Inf", "[[", "[{")
 _TIME = re.compile(r":\d\d[-+.Z]")
 """The end of a time whose offset msgspec may have rounded to minutes."""
 _MISFITS = (TypeError, ValueError, ArithmeticError, RecursionError)
-"""What msgspec raises for a value, or a text, that does not fit."""
+"""The errors that msgspec raises for a value, or a text, that does not fit."""
 
 
 class Document:

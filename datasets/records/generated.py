@@ -21,7 +21,7 @@ __all__ = ["Codec"]
 R = TypeVar("R", bound=Record)
 
 _MISFITS = (KeyError, ValueError, TypeError, RecursionError)
-"""What a reader raises for a value that does not fit."""
+"""The errors that a reader raises for a value that does not fit."""
 _MOST_KEYWORDS = 14
 """CPython passes more of them in a dict: a record of 28 fields would take 1.0 us instead of 0.25."""
 

@@ -128,8 +128,8 @@ class Artifacts(Dataset):
     ) -> list[Plugin]:
         """Return the plugins for a version of an artifact, by type, name, and the artifact that brings them.
 
-        A plugin may come from several artifacts and versions; one that is both for this artifact and for all of them
-        is given twice.
+        A plugin may come from several artifacts and versions. If one is declared both for this artifact and for every
+        artifact, it is returned twice.
 
         Parameters
         ----------

@@ -72,7 +72,7 @@ class Context:
 
     @property
     def prefix(self) -> str:
-        """What the tables' names begin with."""
+        """The prefix of the tables' names."""
         return self._tables.prefix
 
     def records(self, table: RecordTable[R]) -> Records[R]:

@@ -94,11 +94,11 @@ class FieldLineages(Dataset):
         return {field for one in found for field in one.fields}
 
     def incoming(self, field: EndpointField, begin: dt.datetime, end: dt.datetime) -> set[EndpointField]:
-        """Return the fields that runs made a field of."""
+        """Return the fields from which runs made this field."""
         return self._related(Direction.INCOMING, EndpointField(*field), begin, end)
 
     def outgoing(self, field: EndpointField, begin: dt.datetime, end: dt.datetime) -> set[EndpointField]:
-        """Return the fields that runs made of a field."""
+        """Return the fields that runs made from this field."""
         return self._related(Direction.OUTGOING, EndpointField(*field), begin, end)
 
     def operations(

@@ -37,12 +37,12 @@ def job_key(job: Job) -> tuple[object, ...]:
 
 
 def held(context: Context, job: Job) -> Job:
-    """Return the job as it is stored, which its worker still has.
+    """Return the stored job, after checking that its worker still has it.
 
     Raises
     ------
     LeaseLostError
-        If it has ended, was rescued, cancelled or claimed again.
+        If the job has ended, or was rescued, cancelled or claimed again.
     """
     stored = context.records(JOBS).get(*job_key(job)) if job.state is JobState.RUNNING else None
     if stored is None or stored.claims != job.claims:

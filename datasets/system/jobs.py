@@ -29,7 +29,7 @@ _LONGEST_DELAY = 2**31
 
 
 class Enqueued(NamedTuple):
-    """What `enqueue` did.
+    """The result of `enqueue`.
 
     Parameters
     ----------

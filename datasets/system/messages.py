@@ -36,9 +36,9 @@ Body = TypeVar("Body")
 
 MAX_BODY_SIZE = 1 << 20
 REDRIVEN = "structable-redriven"
-"""The header of a message that was published anew for one group, which it names."""
+"""The header of a message that was published again for one group; its value names the group."""
 TOPIC_TABLES = "topic_"
-"""What the names of the topics' tables begin with, after the prefix of the datasets."""
+"""The prefix of topics' tables, after the prefix of the datasets."""
 
 _RESERVED = "structable-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
@@ -97,14 +97,14 @@ class Message(Generic[Body]):
 
 
 class Source(ABC, Generic[Body]):
-    """What groups read: a topic, or the feed of a table."""
+    """The source that groups read: a topic, or the feed of a table."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def subject(self) -> str:
-        """What the rows of its groups call it."""
+        """The name of the source in the rows of its groups."""
 
     @abstractmethod
     def table(self, prefix: str) -> str:
@@ -140,18 +140,19 @@ class Topic(Source[Body]):
     Parameters
     ----------
     name : str
-        1 to 37 of a-z, 0-9 and -, not - first; fewer by what the prefix of the datasets' tables is longer than 4.
+        1 to 37 characters of a-z, 0-9 and -, not beginning with -. Each character by which the prefix of the datasets'
+        tables is longer than 4 shortens the limit by one.
     type : type
-        That of the bodies: a subclass of `Record`, kept as a JSON document, or bytes.
+        The type of the bodies: a subclass of `Record`, kept as a JSON document, or bytes.
     retention : timedelta
-        How long messages are kept, whatever groups have read.
+        How long messages are kept, whether groups have read them or not.
 
     Raises
     ------
     ValueError
         If the name or the retention is out of its range.
     RecordTypeError
-        If the type is another one.
+        If the type is neither bytes nor a subclass of `Record`.
     """
 
     name: str
@@ -180,7 +181,7 @@ class Topic(Source[Body]):
         return f"{prefix}{TOPIC_TABLES}{self.name.replace('-', '_')}"
 
     def specification(self, prefix: str) -> TableSpecification:
-        """Return that of the topic's table."""
+        """Return the specification of the topic's table."""
         fields = [Field.string("key"), Field.bytes("body"), Field.string("headers"), Field.timestamp("published")]
         options = {
             "write-mode": "log",

@@ -101,8 +101,9 @@ class Runs(Dataset):
     ) -> Changed | Ignored:
         """Create a run, PENDING, with a cluster, PROVISIONING, and count it.
 
-        A run that exists is EXISTS, whatever its source; an absent version of the application MISSING.
-        The fence of the application is shared, and that of the profile, so that neither goes meanwhile.
+        The answer is EXISTS for a run that exists, whatever its source, and MISSING for an absent version of the
+        application. The fences of the application and of the profile are shared, so that neither is deleted at the same
+        time.
 
         Raises
         ------

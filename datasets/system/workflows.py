@@ -44,7 +44,7 @@ class Workflows(Dataset):
         Parameters
         ----------
         source : int
-            Grows in the order of the sender, as that of runs; a message of a smaller one than the stored is stale.
+            A number that grows in the order of the sender, as for runs; a message with a smaller one is stale.
         child_run : str, optional
             The run that the node started.
         failure : JSON document, optional

@@ -57,7 +57,7 @@ class Subscription(Record):
 
 
 class GroupBeat(Record):
-    """How often the members of a group said that they are alive: a row of its own, which handling does not write."""
+    """The number of beats of a group's members: a row of its own, which the handling of messages does not write."""
 
     topic: str
     group: str

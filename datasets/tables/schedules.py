@@ -30,7 +30,7 @@ class ScheduleStatus(enum.StrEnum):
 
 
 class ScheduleJobState(enum.StrEnum):
-    """What the job of a schedule waits for."""
+    """The step for which the job of a schedule waits."""
 
     PENDING_TRIGGER = "PENDING_TRIGGER"
     PENDING_CONSTRAINT = "PENDING_CONSTRAINT"

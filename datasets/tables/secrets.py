@@ -29,7 +29,7 @@ class _Sealed(Record):
 
 
 class Secret(Record):
-    """What is known of a secret, without its value; `version` counts its values from 1."""
+    """The metadata of a secret, without its value; `version` counts its values from 1."""
 
     namespace: str
     secret: str

@@ -21,7 +21,7 @@ __all__ = [
 
 
 class WorkflowToken(Record):
-    """What the nodes of a workflow's run tell one another."""
+    """A value that nodes of a workflow's run pass to one another."""
 
     namespace: str
     application: str

@@ -1,4 +1,4 @@
-"""What the commands print of revisions, for people."""
+"""Prints revisions for people."""
 
 from __future__ import annotations
 

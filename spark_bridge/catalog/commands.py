@@ -1,4 +1,4 @@
-"""What statements do in a store; runs in the driver's process, with the coordinator's connections."""
+"""Carries out statements in a store; runs in the driver's process, with the coordinator's connections."""
 
 from __future__ import annotations
 

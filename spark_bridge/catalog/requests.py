@@ -37,7 +37,7 @@ ONLY_READ = tuple(sorted(READ_OPTIONS.keys() - WRITE_OPTIONS.keys()))
 
 @dataclass(frozen=True, slots=True)
 class CatalogRequest:
-    """What a statement asks of a store."""
+    """The request of a statement to a store."""
 
     command: str
     store: StoreClient

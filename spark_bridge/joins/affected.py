@@ -1,4 +1,4 @@
-"""Which rows of the left table a step must join again: what the feeds of both tables have since the last one."""
+"""Finds the rows of the left table that a step must join again, by the changes of both tables since the last step."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _KINDS = ("inner", "left")
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class ForeignKeyJoin:
-    """The join of two tables of which the left refers to the right by fields; immutable, picklable, equal by content.
+    """A join of two tables, the left of which refers to the right by fields; immutable, picklable, equal by content.
 
     A third table, the result, holds it. Its primary key is the left table's: it has at most one row for each left row.
     A left row matches the right row whose key is its foreign key; a null in any part of the foreign key matches

@@ -139,7 +139,7 @@ class SparkSteps:
             return staged
 
     def _is_selective(self, stores: JoinStores, kernel: Kernel, since: Positions) -> bool:
-        """Tell whether so few rows are affected that reading them by key is cheaper than scans of the tables."""
+        """Return whether so few rows are affected that reading them by key is cheaper than scans of the tables."""
         try:
             rows = stores.left.statistics(stores.join.left.name).rows
         except UnsupportedOperationError:

@@ -76,7 +76,7 @@ class KeyPlaces:
 
 @dataclass(frozen=True, slots=True)
 class RightImages:
-    """What becomes of unchanged left rows that refer to changed rows of the right table; picklable.
+    """The changes of results for unchanged left rows that refer to changed right rows; picklable.
 
     Attributes
     ----------

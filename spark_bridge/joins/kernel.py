@@ -24,16 +24,16 @@ class Difference:
 
     kind: RowKind
     values: Values
-    """In the order of the result's columns; of a DELETE those of the row that goes."""
+    """The row in the order of the result's columns; for a DELETE the row to delete."""
 
     @property
     def is_delete(self) -> bool:
-        """Whether the row goes."""
+        """Whether the row is deleted."""
         return self.kind is RowKind.DELETE
 
 
 def is_same(one: Values, other: Values) -> bool:
-    """Tell whether two rows are equal as the contract has it: null equals null, NaN equals NaN, -0.0 equals 0.0."""
+    """Return whether two rows are equal by the contract: null equals null, NaN equals NaN, -0.0 equals 0.0."""
     if one == other:
         return True
     return all(a == b or (a != a and b != b) for a, b in zip(one, other, strict=True))
@@ -79,7 +79,7 @@ class Kernel:
         return None if None in key else key
 
     def matters(self, side: str, before: Row, after: Row) -> bool:
-        """Tell whether an update of a row of one side may change the result."""
+        """Return whether an update of a row of one side may change the result."""
         if self._joiner is not None:
             return True
         watched = self._watched[side]

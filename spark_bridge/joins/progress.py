@@ -34,7 +34,7 @@ PROGRESS = TableSpecification(
 
 @dataclass(frozen=True, slots=True)
 class JoinProgress:
-    """What one step did, or several.
+    """The progress of one step, or of several.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class JoinProgress:
 
     @property
     def unchanged(self) -> int:
-        """The affected rows of which nothing had to be written."""
+        """The affected rows for which nothing had to be written."""
         return self.affected - self.inserted - self.updated - self.deleted
 
     def followed_by(self, later: JoinProgress) -> JoinProgress:
@@ -82,11 +82,11 @@ class Positions:
     right: FeedPosition
 
     def same_feeds(self, other: Positions) -> bool:
-        """Tell whether both are of the same feeds, so that one is before the other."""
+        """Return whether both are of the same feeds, so that one is before the other."""
         return (self.left.feed, self.right.feed) == (other.left.feed, other.right.feed)
 
     def reach(self, other: Positions) -> bool:
-        """Tell whether neither is before its counterpart in other positions of the same feeds."""
+        """Return whether neither is before its counterpart in other positions of the same feeds."""
         return self.left >= other.left and self.right >= other.right
 
 
@@ -166,7 +166,7 @@ def all_records(table: StructuredTable) -> Iterable[Record]:
 
 
 def write_record(table: StructuredTable, record: Record) -> None:
-    """Write what is recorded of a join."""
+    """Write the record of a join."""
     intent, at = record.intent, record.positions
     document = None
     if intent is not None:

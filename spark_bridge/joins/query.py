@@ -44,10 +44,10 @@ def start_join(
 ) -> StreamingQuery:
     """Start a streaming query that keeps the result of a join up to date.
 
-    It catches up first, and then steps whenever the feed of one of both tables moves. Steps, small and large, are as
-    those of a `JoinWorker`, and any number of both may run one join; see `open_join` for what Spark does. An error of a
-    step that may pass, such as a store that cannot be reached, is logged and the step tried again; any other ends the
-    query.
+    The query catches up first, and then takes a step whenever the feed of one of the tables moves. Its steps, small and
+    large, are like those of a `JoinWorker`, and any number of queries and workers may run one join; `open_join` says
+    which work Spark does. A passing error of a step, such as an unreachable store, is logged and the step tried again;
+    any other error ends the query.
 
     Parameters
     ----------

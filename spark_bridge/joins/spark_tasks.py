@@ -1,4 +1,4 @@
-"""What Spark's tasks do in a large step: they read splits, find changed keys, and stage differences."""
+"""Spark's tasks in a large step: they read splits, find changed keys, and stage differences."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _different(before: pa.RecordBatch, after: pa.RecordBatch, columns: tuple[str
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a task staged, or why what it was given is refused."""
+    """The rows that a task staged, or the reason for which its rows are refused."""
 
     staged: StagedWrite | None = None
     counts: Counts = field(default_factory=Counts)

@@ -86,7 +86,7 @@ class LargeSteps(Protocol):
     def stage_all(self, stores: JoinStores, kernel: Kernel, job: WriteJob) -> Staged:
         """Stage the differences between the whole join and the result, read as in `stage_changes`.
 
-        There `affected` counts the differences.
+        In the counts, `affected` is the number of differences.
         """
 
 
@@ -95,7 +95,7 @@ _Next: TypeAlias = Literal["bind", "large", "rebuild", "take over", "widen"]
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What an attempt of a small step came to: a progress, or what to do next about the record that it read."""
+    """The outcome of an attempt of a small step: progress, or the next action for the record that it read."""
 
     record: Record | None
     progress: JoinProgress | None = None
@@ -104,7 +104,7 @@ class _Outcome:
 
 
 class Stepper:
-    """Steps of one join; not for several threads at once.
+    """Takes the steps of one join. Used by one thread at a time.
 
     Parameters
     ----------
@@ -113,9 +113,9 @@ class Stepper:
     small : int
         The most affected rows of a small step.
     large_steps : LargeSteps
-        All others.
+        Computes all other steps.
     instruments : JoinInstruments
-        Where to report.
+        The metrics to report to.
 
     Raises
     ------
@@ -379,7 +379,7 @@ class Stepper:
         _log.warning("join %r is joined from the start: %s", self._join.name, reason)
 
     def _is_old(self, view: View, since: Positions) -> bool:
-        """Tell whether a position is older than a tenth of the time for which changes are kept; asked now and then."""
+        """Return whether a position is older than a tenth of the retention of changes; checked now and then."""
         now = time.monotonic()
         if now < self._look:
             return False

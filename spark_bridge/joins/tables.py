@@ -122,20 +122,20 @@ class JoinTables:
             )
 
     def fits(self, view: View) -> bool:
-        """Tell whether the left and the right table are still as they were when the join was bound."""
+        """Return whether the left and the right table are still as they were when the join was bound."""
         bound = self._bound
         assert bound is not None
         return view.left.specification == bound.left and view.right.specification == bound.right
 
     def result_fits(self, view: View) -> bool:
-        """Tell whether the result has the fields that the join makes."""
+        """Return whether the result has the fields that the join makes."""
         assert self._bound is not None
         assert view.result is not None
         spec = view.result.specification
         return all(one.name in spec and spec.field(one.name) == one for one in self._bound.result.fields)
 
     def adopts(self, known: Definition, bound: BoundJoin) -> bool:
-        """Tell whether the join has no selection of its own, and is bound with another one than the recorded."""
+        """Return whether the join has no selection of its own, and is bound with another one than the recorded."""
         if self._join.select is not None or bound.select is None or known.selection is None:
             return False
         ours = {name: f"{side}.{field}" for name, (side, field) in bound.select.items()}

@@ -1,10 +1,10 @@
 """`JoinWorker`: keeps the result of a foreign-key join up to date, from any process.
 
-For the Spark form: a worker is a loop around `Stepper` (`step.py`), which has the protocol of every step: it reads the
-progress, decides whether a step is small, and publishes. What it does not do itself is to compute the differences of a
-large step and of a rebuild and to stage them: that is a `LargeSteps`, given to the `Stepper`. Here it is `MergePass`
-(`rebuild.py`), which reads in this process, in batches; Spark's reads DataFrames of one state. A `LargeSteps` says at
-which positions it read, and the `Stepper` records the intent, commits the job and records the positions.
+A worker is a loop around `Stepper` (`step.py`), which has the protocol of every step: it reads the progress, decides
+whether a step is small, and publishes. A `LargeSteps`, given to the `Stepper`, computes and stages the differences of a
+large step and of a rebuild. Here it is `MergePass` (`rebuild.py`), which reads in this process, in batches; with Spark
+it reads DataFrames of one state. A `LargeSteps` returns the positions at which it read; the `Stepper` records the
+intent, commits the job and records the positions.
 """
 
 from __future__ import annotations

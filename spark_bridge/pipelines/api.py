@@ -1,4 +1,4 @@
-"""`Pipeline`: declares sources and tables, and plans. Only to run it takes Spark, and opens stores."""
+"""`Pipeline`: declares sources and tables, and plans. Only running it needs Spark and opens stores."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ class Pipeline:
         result_fields: Iterable[Field] | None = None,
         result: TableRef,
     ) -> Table:
-        """Declare the result of a foreign-key join of two tables, of which the pipeline must feed at least one.
+        """Declare the result of a foreign-key join of two tables; the pipeline must feed at least one of them.
 
         A step of each micro-batch that writes to one of them brings the result up to date, after these writes. The
         arguments are those of `structable.spark_bridge.joins.ForeignKeyJoin`. Only the join writes to the result.

@@ -31,7 +31,7 @@ __all__ = ["Checked", "check"]
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the checks find; keys are the numbers of nodes.
+    """The results of the checks; keys are the numbers of nodes.
 
     Parameters
     ----------

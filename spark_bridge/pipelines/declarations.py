@@ -1,4 +1,4 @@
-"""What was declared of one pipeline so far: its nodes, their names, and the partitioners that were registered."""
+"""The declarations of a pipeline so far: its nodes, their names, and registered partitioners."""
 
 from __future__ import annotations
 

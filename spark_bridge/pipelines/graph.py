@@ -239,7 +239,7 @@ Table = StoreTable | RemoteTable | ForeignKeyTable
 
 
 class StepKind(enum.StrEnum):
-    """What a node does when the pipeline runs.
+    """The work of a node when the pipeline runs.
 
     The first three stand in fronts only, the writes among the steps of a micro-batch only.
     """

@@ -16,9 +16,9 @@ __all__ = ["Linked", "find_groups", "member_reasons", "shown_group"]
 
 @dataclass(frozen=True, slots=True)
 class Linked:
-    """A connected set of groups, by the numbers of nodes, in the order of their names.
+    """A connected set of groups: the numbers of its nodes, in the order of their names.
 
-    `rekeyed` are its maps behind which no key is known.
+    `rekeyed` are its maps that may change the key, so that none is known after them.
     """
 
     joins: tuple[int, ...]

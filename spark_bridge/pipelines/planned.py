@@ -1,4 +1,4 @@
-"""What planning finds: groups and problems, and the stages and steps that Spark runs, whose writes have names."""
+"""The results of planning: groups and problems, and the stages and steps that Spark runs, whose writes have names."""
 
 from __future__ import annotations
 

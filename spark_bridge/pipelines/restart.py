@@ -1,4 +1,4 @@
-"""What may change between two starts of a pipeline on one checkpoint: compares plans, as JSON."""
+"""Compares plans as JSON, to allow only safe changes between two starts of a pipeline on one checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front of a stage, its steps, and what of them a micro-batch must keep."""
+"""The front of a stage, its steps, and which of their results a micro-batch must keep."""
 
 from __future__ import annotations
 

@@ -117,8 +117,8 @@ class Stream:
     ) -> Stream:
         """Join with another stream, by columns and within a window.
 
-        `on` lists columns of both, or maps columns of this stream to those of the other. Of listed columns the result
-        has one each.
+        `on` lists columns of both, or maps columns of this stream to columns of the other. The result has each listed
+        column once.
         """
         if not isinstance(window, JoinWindow):
             raise ValueError(f"window is {window!r}; it must be a JoinWindow, without which the state would only grow")

@@ -165,12 +165,12 @@ def columns_of(
     beside: Iterable[str] = (),
     further: Iterable[InvalidFieldError] = (),
 ) -> tuple[str, ...]:
-    """Return the fields that a DataFrame writes: its columns but those of changes, orders, deletes and `beside`.
+    """Return the fields that a DataFrame writes: its columns except `deletes`, `beside` and columns that only order it.
 
     Raises
     ------
     InvalidFieldError
-        That names everything that keeps the DataFrame from being written, with the problems given as `further`.
+        If the DataFrame cannot be written; the error lists all problems, those of `further` included.
     """
     names = schema.fieldNames()
     problems = list(further)

@@ -24,7 +24,7 @@ class RowOrder(enum.Enum):
     POSITION = enum.auto()
     """As the rows are: by the number of the partition, and then of the row."""
     PREIMAGES_FIRST = enum.auto()
-    """Of changes: what was before an update comes before what is after it."""
+    """Order changes: the row before an update comes before the row after it."""
 
 
 @dataclass(frozen=True, slots=True)

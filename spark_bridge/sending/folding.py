@@ -47,13 +47,13 @@ class Patch(NamedTuple):
 
 @dataclass(slots=True)
 class KeyFold:
-    """What the updates and deletes of one key, in their order, do to its row, whether there is one or not.
+    """The effect of the updates and deletes of one key, in their order, on its row, present or absent.
 
     Rows are fields outside the key.
     """
 
     changes: dict[str, Value] = field(default_factory=dict)
-    """What a row that was there gets; of no matter after a delete."""
+    """The changes of a present row; unused after a delete."""
     row: dict[str, Value] | None = None
     """The row now, if there was none or a delete came."""
     deleted: bool = False

@@ -20,7 +20,7 @@ _FIRST = 10
 
 @dataclass(slots=True)
 class Counts:
-    """What a task saw: rows, distinct keys, and keys that are missing in any case, with the first ten of them."""
+    """Counts of a task: rows, distinct keys, and keys that are certainly missing, with the first ten of them."""
 
     rows: int = 0
     keys: int = 0
@@ -28,7 +28,7 @@ class Counts:
     first_missing: list[tuple[object, ...]] = field(default_factory=list)
 
     def add(self, other: Counts) -> None:
-        """Add those of another task, which has other keys."""
+        """Add the counts of another task, which has other keys."""
         self.rows += other.rows
         self.keys += other.keys
         self.missing += other.missing
@@ -90,7 +90,7 @@ def counted(batches: Iterable[pa.RecordBatch], key: Sequence[str], counts: Count
 
 
 def last_rows(batches: Iterable[pa.RecordBatch], key: Sequence[str], counts: Counts) -> Iterator[pa.RecordBatch]:
-    """Yield the last row of each key of sorted batches, and count what was there."""
+    """Yield the last row of each key of sorted batches, and count all rows and keys."""
     groups = Groups(key)
     held: pa.RecordBatch | None = None
     for batch in batches:

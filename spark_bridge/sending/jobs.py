@@ -57,7 +57,7 @@ class WriteSummary:
     keys : int
         The distinct keys of them; of a table without a key, the rows.
     missing : int
-        The distinct keys of which an update was skipped because they had no row. If the answer to the commit was lost,
+        The distinct keys whose update was skipped because they had no row. If the answer to the commit was lost,
         and the commit therefore repeated, only those are counted that were deleted before in the same rows; a warning
         says so.
     """
@@ -80,7 +80,7 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What a task did, or why what it was given is refused."""
+    """The result of a task, or the reason for which its rows are refused."""
 
     staged: StagedWrite | None = None
     counts: Counts | None = None
@@ -128,7 +128,7 @@ def run_job(
 ) -> WriteSummary:
     """Write a DataFrame by one job, unless it had been committed before; then nothing is checked or written.
 
-    The rows of a micro-batch are read then all the same: a stateful query whose state did not move ends for good.
+    The rows of a micro-batch are still read then: a stateful query whose state did not move ends for good.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def run_job(
 
 
 def measure_missing(table: str, missing: int) -> None:
-    """Count keys of which an update was skipped."""
+    """Count keys whose update was skipped."""
     meter = recording_meter()
     if meter is not None:
         description = "Keys of which an update was skipped because they had no row"

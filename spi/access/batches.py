@@ -57,7 +57,7 @@ class Batch(ABC):
 
 
 class CompleteBatch(Batch):
-    """Keeps every operation; gets of a key with nothing between them are one read. Its size is their number."""
+    """Keeps every operation; its size is their number. Consecutive gets of a key become one read."""
 
     def add(self, kind: Kind, key: Hashable, payload: object, caller: Caller) -> None:
         steps = self.steps.setdefault(key, [])

@@ -51,7 +51,7 @@ class BlockingTable(Generic[K, V]):
     with `close`; afterwards every method raises TransactionClosedError.
 
     An exception that a signal's handler raises in a waiting thread, such as KeyboardInterrupt, ends the wait alone: the
-    call is carried out all the same, its error goes to asyncio's log, and the table can be used and closed as before.
+    call is still carried out, its error goes to asyncio's log, and the table can be used and closed as before.
 
     A process that was forked after the first call cannot use the table: every method raises RuntimeError there, and
     `close` does nothing. A table that was not used before the fork works in either process.
@@ -195,7 +195,7 @@ class BlockingTable(Generic[K, V]):
     def close(self) -> None:
         """Flush the table, and end its functions and threads; idempotent.
 
-        Raises the error of closing a function, once; the thread has ended all the same.
+        Raises the error of closing a function, once; the thread has ended anyway.
         """
         if self._is_of_another_process():
             return

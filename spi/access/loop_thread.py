@@ -64,7 +64,7 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._early: list[Callable[[], object]] = []
-        """What to do on the loop as soon as there is one."""
+        """Calls to make on the loop as soon as there is one."""
         self._stopping = asyncio.Event()
         self._ended = False
         self._waiting_for_end: list[SimpleQueue[None]] | None = []
@@ -85,7 +85,7 @@ class LoopThread:
         """
         if not self.is_started:
             # After an interruption it is not known whether there is a thread: the first of several runs.
-            # A daemon, so that a program that does not close its tables ends all the same.
+            # A daemon, so that a program that does not close its tables can end.
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
             self.is_started = True
 

@@ -34,7 +34,7 @@ def send_to(
 
     Nothing is written until the result is consumed. Messages of one key are written one after the other. The first
     failure, of a write or of `messages` itself, is raised in place of its message, once all writes in flight have
-    ended; these are not yielded, and a note tells how many of them failed, too.
+    ended. Messages in flight are then not yielded; a note on the error says how many of them failed, too.
 
     Parameters
     ----------
@@ -52,9 +52,9 @@ def send_to(
     ValueError
         If `mode` or `concurrency` has another value.
     UnsupportedOperationError
-        If the table has no `upsert`, with this mode.
+        If `mode` is "upsert" and the table has no `upsert`.
     TypeError
-        In place of a message that is not such a pair; `send_update_to` takes an UpdateMessage.
+        If a message is not a pair of a key and a value; `send_update_to` takes an UpdateMessage.
     """
     if mode not in ("replace", "upsert"):
         raise ValueError(f"mode is {shown(mode)}; it must be 'replace' or 'upsert'")

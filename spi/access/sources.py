@@ -12,7 +12,7 @@ Kind: TypeAlias = Literal["get", "put", "upsert", "update", "delete"]
 
 
 class Update(NamedTuple):
-    """What an update writes."""
+    """The changes and the default of an update."""
 
     changes: Mapping[str, object]
     default: object
@@ -84,7 +84,7 @@ class Source(ABC):
 
     @abstractmethod
     def look(self) -> None:
-        """Look at the schema again soon, as the source took what the known one refuses."""
+        """Read the schema again soon: the source has accepted a row that the known schema refuses."""
 
     @abstractmethod
     async def open(self) -> None:

@@ -229,7 +229,7 @@ class AsyncTable(TableVerbs[K], Generic[K, V]):
         self._use()
         try:
             await self._source.open()
-        except asyncio.CancelledError:  # the functions may be opened all the same
+        except asyncio.CancelledError:  # the functions may still be opened
             self._begin_closing().add_done_callback(self._log_closing)
             raise
         return self

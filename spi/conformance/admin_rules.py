@@ -174,7 +174,7 @@ class AdminRules(ConformanceCase):
             assert storage.table(name).count() == 1
 
     def test_threads_that_create_one_table(self, storage: Storage) -> None:
-        """Of threads that create the same table at once one wins; the others get `TableAlreadyExistsError`."""
+        """One of several threads that create a table at once wins; the others get `TableAlreadyExistsError`."""
         for number in range(3):
             spec = TableSpecification(f"t{number}", [Field.int("k"), Field.int("v")], ["k"], ["v"])
             barrier = threading.Barrier(4)

@@ -210,7 +210,7 @@ class AtomicRules(ConformanceCase):
         assert keys(table.scan_index("v", 0)) == []
 
     def test_delete_all_where(self, open_table: OpenTable) -> None:
-        """`delete_all` deletes only the rows of which `where` is true: null is unknown, hence kept."""
+        """`delete_all` deletes only the rows for which `where` is true: null is unknown, hence kept."""
         table = open_table(GRID)
         rows = grid_rows()
         table.upsert_many(rows)
@@ -219,7 +219,7 @@ class AtomicRules(ConformanceCase):
         assert plain(table.scan()) == [row for row in rows if row not in gone]
 
     def test_update_all(self, open_table: OpenTable) -> None:
-        """`update_all` changes the named fields of a range's rows of which `where` is true; it returns their number."""
+        """`update_all` changes named fields of a range's rows for which `where` is true, and returns their number."""
         table = open_table(GRID)
         rows = grid_rows()
         table.upsert_many(rows)

@@ -143,7 +143,7 @@ class BulkScanRules(ConformanceCase):
         assert 1 <= len(parts) <= 8
 
     def test_empty_table(self, storage: Storage, planned: StructuredTable) -> None:
-        """A plan of no rows has splits all the same, and they are empty."""
+        """A plan of no rows has splits, too, and they are empty."""
         storage.admin.create(ITEMS)
         for plan in (
             storage.plan_scan("items", splits=3),

@@ -147,7 +147,7 @@ class ThreadCases(ConformanceCase):
             assert len(keys(table.scan_index("tag", "on duty"))) == 1
 
     def test_one_insert_wins(self, storage: Storage) -> None:
-        """Of concurrent inserts of one key one wins; the others get `RecordExistsError`."""
+        """One of several concurrent inserts of a key wins; the others get `RecordExistsError`."""
         storage.admin.create(ITEMS)
         for number in range(self.stress_rounds // 3):
 

@@ -57,7 +57,7 @@ def tagging(tag: str) -> Write:
 
 
 class ConflictRules(ConformanceCase):
-    """Of two overlapping transactions that wrote one row the first to commit wins."""
+    """If two overlapping transactions write one row, the first to commit wins."""
 
     @pytest.fixture
     def contested(self, storage: Storage) -> StructuredTable:

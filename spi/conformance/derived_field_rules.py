@@ -63,7 +63,7 @@ class DerivedFieldRules(FieldRuleCase, WritingCase):
 
     @READY
     def test_defaults_and_changes_compute_it(self, ruled: OpenRuled, ready: bool) -> None:
-        """So do defaults, and changes with a kind, whose retracts need not fit the rules."""
+        """Defaults and changes with a kind compute a derived field; the rows of retracts need not fit the rules."""
         table = ruled(replace(NUMBER, ready=ready))
         table.update({"id": 4, "note": "new"}, default={"body": SIX})
         table.update({"id": 5, "body": FIVE}, default={"body": SIX, "note": "d"})
@@ -85,7 +85,7 @@ class DerivedFieldRules(FieldRuleCase, WritingCase):
 
     @READY
     def test_steps_swaps_and_ranges_compute_it(self, ruled: OpenRuled, ready: bool) -> None:
-        """`increment`, `compare_and_swap` and `update_all` of a source compute it, too."""
+        """`increment`, `compare_and_swap` and `update_all` of a source compute the derived field."""
         table = ruled(replace(TEXT, ready=ready))
         table.increment((1,), "size", 5)
         table.increment_many([((1,), "size", 2), ((2,), "size", -1), ((1,), "size", 3)])
@@ -227,7 +227,7 @@ class DerivedFieldRules(FieldRuleCase, WritingCase):
             assert next(scanned).id == 1
 
     def test_filling_field_has_no_order_and_no_index(self, ruled: OpenRuled) -> None:
-        """Until it is ready, `order_by` and `scan_index` are refused; `explain` tells what is computed."""
+        """Until the field is ready, `order_by` and `scan_index` are refused; `explain` names the computed fields."""
         table = ruled(NUMBER, before=({"id": 1, "body": FIVE},))
         with pytest.raises(InvalidFieldError, match=r"'number'.* is being filled"):
             table.scan(order_by="number")

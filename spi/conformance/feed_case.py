@@ -55,7 +55,7 @@ __all__ = [
 
 PRODUCERS = ["lookup", "input", "full-compaction"]
 GONE = (ChangesLostError, TableNotFoundError, UnsupportedOperationError)
-"""What reading a feed that has ended raises, according to what the table is now."""
+"""The errors of reading a feed that has ended, depending on the table of that name."""
 
 LONGEST = 30.0
 """Seconds in which a change is in its feed."""

@@ -53,7 +53,7 @@ HOT = TableSpecification(
 
 
 class FeedConcurrency(FeedCase):
-    """What a reader has collected stays true, whoever writes meanwhile."""
+    """Changes that a reader has collected stay true, whatever is written later."""
 
     def poll(self, storage: Storage, table: str, done: threading.Event) -> tuple[FeedPosition, list[Change]]:
         """Follow a feed from its beginning without a pause, until a look that begins after the event."""

@@ -227,7 +227,7 @@ class FeedJobRules(FeedCase):
         assert row["n"] == 70
 
     def test_feed_of_a_job_of_other_processes(self, fed: Storage, peer: Client) -> None:
-        """Staged there and committed here, or the other way about: the feed is the same for both."""
+        """A job may be staged in one process and committed in another: both processes read the same feed."""
         self.fed_target(fed, "lookup")
         since, before = fed.changes("items").latest(), state_of(fed, "items")
         job = peer.ask("begin_write", "items", "upsert", self.fresh_id())

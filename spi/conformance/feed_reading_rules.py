@@ -78,7 +78,7 @@ class FeedReadingRules(FeedCase):
 
     @EACH
     def test_ranges(self, fed: Storage, producer: str) -> None:
-        """(since, until]: by default all that is kept, up to now; ranges concatenate, and read again they are equal."""
+        """A read returns (since, until], by default all that is kept; ranges concatenate, and repeated reads agree."""
         positions = self.fed_grid(fed, producer)
         everything = read_between(fed, "grid")
         assert everything == read_between(fed, "grid", fed.changes("grid").earliest(), fed.changes("grid").latest())
@@ -175,7 +175,7 @@ class FeedReadingRules(FeedCase):
 
     @EACH
     def test_plans_of_changes(self, fed: Storage, producer: str) -> None:
-        """Split after split is the order of `read`, however many; the plan tells its range, and holds nothing."""
+        """Splits, one after the other, have the order of `read`; a plan has its range, and holds nothing."""
         positions = self.fed_grid(fed, producer)
         feed = fed.changes("grid")
         for since, until in [(None, None), (positions[1], positions[4]), (positions[3], None), (None, positions[0])]:

@@ -1,4 +1,4 @@
-"""Rules of how changes expire, and of what is told to a reader who comes too late."""
+"""Rules of how changes expire, and of the error that a late reader gets."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class FeedRetentionRules(FeedCase):
         assert read_between(fed, "items", positions[-1]) == []
 
     def test_expiry_by_age_loses_no_younger_position(self, fed: Storage) -> None:
-        """Of a table at rest in a busy store no position is lost that nothing was dropped after, however old."""
+        """A table at rest in a busy store loses no position after which nothing was dropped, however old it is."""
         feed, positions = self.commits(fed, "lookup", **BRIEF)
         fed.admin.create(with_feed(ITEMS, "lookup").evolve(name="other"))
         while _has_changes(fed):
@@ -169,7 +169,7 @@ class FeedRetentionRules(FeedCase):
             feed.read(transaction.position("items"))
 
     def test_at_after_expiry(self, fed: Storage) -> None:
-        """Of kept changes alone: `at` of a time long ago is before the first that is kept."""
+        """`at` considers kept changes alone: for a time long ago it is before the first kept change."""
         feed, positions = self.commits(fed, "lookup")
         feed.expire(positions[2])
         kept = read_between(fed, "items")

@@ -101,7 +101,7 @@ MERGED = [(kind, producer) for kind in TYPES_OF_TABLES for producer in PRODUCERS
 
 
 class FeedRules(FeedCase):
-    """A feed holds every change of the rows of its table, whoever makes it."""
+    """A feed holds every change of the rows of its table, by whatever call it is made."""
 
     def all_verbs(self, storage: Storage, producer: str, verbs: dict[str, Verb], base: int) -> FeedPosition:
         """Make the rows of all verbs, and return the position thereafter."""
@@ -195,7 +195,7 @@ class FeedRules(FeedCase):
 
     @pytest.mark.parametrize(("kind", "producer"), MERGED)
     def test_feed_of_merges(self, fed: Storage, kind: str, producer: str) -> None:
-        """Of every engine, by calls, transactions and jobs: input has each record, ignored ones too; lookup images."""
+        """On every engine, input has all records of calls, transactions and jobs, even ignored ones; lookup images."""
         plain_spec, cases = TYPES_OF_TABLES[kind]
         spec = with_feed(plain_spec, producer)
         fed.admin.create(spec)

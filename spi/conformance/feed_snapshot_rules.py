@@ -24,7 +24,7 @@ class FeedSnapshotRules(FeedCase):
     @BOTH
     @pytest.mark.parametrize("read_only", [True, False])
     def test_position_of_a_transaction(self, fed: Storage, isolation: Isolation, read_only: bool) -> None:
-        """It names the transaction's snapshot exactly, whatever is committed later, or written by itself."""
+        """The position names the snapshot exactly, whatever the transaction writes or others commit later."""
         self.fed_items(fed, 3)
         with fed.transaction(isolation, read_only) as transaction:
             position = transaction.position("items")
@@ -91,7 +91,7 @@ class FeedSnapshotRules(FeedCase):
             transaction.position("items")
 
     def test_position_of_a_plan(self, fed: Storage) -> None:
-        """What a feed has after `ScanPlan.position` is exactly what was committed after the plan's snapshot."""
+        """A feed has after `ScanPlan.position` exactly the changes committed after the plan's snapshot."""
         self.fed_items(fed, 20)
         with fed.plan_scan("items", splits=3, where=col("n") < 10, columns=["id"]) as plan:
             position = plan.position

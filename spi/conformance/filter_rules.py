@@ -34,7 +34,7 @@ NAN = math.nan
 
 
 def ids(table: StructuredTable, where: Filter) -> list[Value]:
-    """Return the ids of the rows of which a filter is true; `scan` and `count` have to agree."""
+    """Return the ids of the rows for which a filter is true; `scan` and `count` have to agree."""
     found = [row["id"] for row in table.scan(where=where)]
     assert table.count(where=where) == len(found), str(where)
     return found

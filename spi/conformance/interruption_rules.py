@@ -17,7 +17,7 @@ __all__ = ["InterruptionRules"]
 _STEP = "STRUCTABLE_TEST_INTERRUPT_STEP"
 _SECONDS = "STRUCTABLE_TEST_INTERRUPT_SECONDS"
 _SHARES = {"transaction": 1.0, "schema change": 0.1}
-"""Of `interruptions`; the others have a fifth each."""
+"""Shares of `interruptions`; every other call has a fifth."""
 
 
 class InterruptionRules(ConformanceCase):

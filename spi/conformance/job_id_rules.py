@@ -145,7 +145,7 @@ class JobIdRules(JobCase):
         assert plain(target.scan()) == BEFORE
 
     def test_committed_job_of_a_dropped_table(self, storage: Storage, target: StructuredTable) -> None:
-        """Of a job whose table was dropped after the commit nothing is known any more: `TableNotFoundError`."""
+        """A committed job whose table was dropped is forgotten: `TableNotFoundError`."""
         job = self.job(storage, WriteMode.UPSERT)
         staged = self.stage_one(storage, job)
         storage.commit_write(job, staged)
@@ -220,7 +220,7 @@ class JobIdRules(JobCase):
 
     @ALL_MODES
     def test_one_of_many_commits_applies(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
-        """Of commits of one id at once one returns true; others return false, or conflict and may come again."""
+        """One of several commits of an id at once returns true; others return false, or conflict and may be retried."""
         for _ in range(max(2, self.stress_rounds // 20)):
             job = self.job(storage, mode)
             target.upsert({"id": 1, "n": 1})

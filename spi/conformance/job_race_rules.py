@@ -78,7 +78,7 @@ class JobRaceRules(JobCase):
 
     @_IN_PLACE_AND_WHOLE
     def test_commit_meets_an_abort(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
-        """Of a commit and an abort at once one wins: rows and a true result, or `TransactionClosedError` and none."""
+        """If a commit meets an abort, one wins: rows and a true result, or `TransactionClosedError` and no rows."""
         for number in range(1, self.races + 1):
             job = self.job(storage, mode)
             staged = self.stage_many(storage, job, number * 1_000)
@@ -160,7 +160,7 @@ class JobRaceRules(JobCase):
             self.expect_whole(streamed, number * 1_000, there=True)
 
     def test_two_overwrites_meet(self, storage: Storage, target: StructuredTable) -> None:
-        """Of two jobs that overwrite one table at once both are committed, and one of them is all that is left."""
+        """Two jobs that overwrite one table at once both commit, and the table holds the rows of one of them."""
         for number in range(self.races):
             firsts = [1_000 * (2 * number + 1), 1_000 * (2 * number + 2)]
             jobs = [self.job(storage, WriteMode.OVERWRITE) for _ in firsts]

@@ -68,7 +68,7 @@ class JobRules(JobCase):
         assert len(keys(target.scan_index("tag", "new"))) == 600
 
     def test_last_attempt_handed_over_counts(self, storage: Storage, target: StructuredTable) -> None:
-        """Of two attempts of a partition passed to the commit the last counts; an attempt not passed never does."""
+        """The last of two attempts of a partition passed to the commit counts; an attempt not passed never does."""
         for order, expected in (([0, 1], 1), ([1, 0], 0), ([2, 1, 0, 1], 1)):
             job = self.job(storage, WriteMode.UPSERT)
             attempts = [

@@ -59,7 +59,7 @@ UNSUPPORTED: dict[str, Callable[[StructuredTable], object]] = {
     "delete_many": lambda table: table.delete_many([()]),
     "update_all": lambda table: table.update_all(Range.all(), {"n": 1}),
 }
-"""What a table without a key does not have."""
+"""The calls that a table without a key refuses."""
 
 BOUNDED: dict[str, Callable[[StructuredTable], object]] = {
     "scan": lambda table: table.scan(Range.prefix(("a",))),
@@ -279,7 +279,7 @@ class KeylessRules(MergeCase):
         assert table.count() == 0
 
     def test_delete_all_of_a_bag(self, typed: Storage) -> None:
-        """A change-log table has `delete_all` with all rows, and a condition."""
+        """`delete_all` of a change-log table takes the range of all rows only, and may take a condition."""
         table = self.keyless(typed, BAG, ROWS)
         with pytest.raises(InvalidFieldError):
             table.delete_all(Range.prefix(("a",)))

@@ -68,7 +68,7 @@ class LiveSchemaRules(ConformanceCase):
 
     @pytest.fixture
     def hasty(self, storage_url: str) -> Iterator[Storage]:
-        """Connect to the fresh store such that admin calls hardly wait for open transactions."""
+        """Connect to the fresh store with admin calls that barely wait for open transactions."""
         with connect(storage_url, ddl_timeout=0.5) as storage:
             yield storage
 

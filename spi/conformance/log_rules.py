@@ -61,7 +61,7 @@ REFUSED: dict[str, Callable[[StructuredTable], object]] = {
     "count": lambda table: table.count(),
     "explain": lambda table: table.explain(),
 }
-"""What a log does not have."""
+"""The calls that a log refuses."""
 
 INVALID: dict[str, dict[str, Any]] = {
     "a primary key": {"primary_key": ["name"]},
@@ -102,7 +102,7 @@ class LogRules(FeedCase):
         assert LOG.table_options == LOG.evolve(options={**LOG.options, "changelog-producer": "input"}).table_options
 
     def test_inserts_into_a_log(self, fed: Storage) -> None:
-        """What is inserted is in the feed, in the order of commits and within them of calls, and numbered from 0."""
+        """Inserted rows are in the feed, in the order of commits, within a commit of calls, and numbered from 0."""
         table, feed = self.make_log(fed)
         since = feed.latest()
         table.insert({"name": "a"})
@@ -361,7 +361,7 @@ class LogRules(FeedCase):
             fed.changes("unfed").restart()
 
     def test_schema_changes_of_a_log(self, fed: Storage) -> None:
-        """A log gets new and wider fields, keeps its retention and its kind, and no producer is named to end it."""
+        """A log gets new and wider fields, keeps its retention, and can become no other kind of table."""
         spec = TableSpecification(
             "log", [Field.int("n")], options={"write-mode": "log", "changelog.time-retained": "3 d"}
         )

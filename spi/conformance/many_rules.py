@@ -67,7 +67,7 @@ def inside(range_: Range) -> list[Record]:
 
 
 class ManyRules(ConformanceCase):
-    """The forms of operations for many keys or ranges do what the single ones do, all or none."""
+    """Operations on many keys or ranges do the same as those on one, all or nothing."""
 
     @pytest.mark.parametrize("name", REFUSED)
     def test_bulk_form_of_bad_arguments(self, open_table: OpenTable, name: str) -> None:

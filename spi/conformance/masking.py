@@ -20,7 +20,7 @@ def secrets_of(url: str) -> tuple[str, ...]:
     """Return the secrets that `mask_url` hides: as written, decoded, and in the `repr` of either; longest first.
 
     A secret that is short, a word or a part of the masked URL is omitted: masking every `a` or `postgres` would garble
-    the text and reveal the secret. In the URL itself `mask_url` hides it all the same.
+    the text and reveal the secret. In the URL itself `mask_url` still hides it.
     """
     credentials = url.partition("://")[2].rpartition("@")[0]
     found = {credentials.partition(":")[2], StorageUrl.parse(url).password or ""}

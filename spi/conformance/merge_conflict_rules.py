@@ -1,4 +1,4 @@
-"""Rules of conflicts between merges: which overlapping transactions may both commit, and that the view never tells."""
+"""Rules of conflicts between merges: which transactions may both commit, and that the auto-commit view hides them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ OTHERS: dict[str, TableSpecification] = {
         }
     ),
 }
-"""Tables of which a merge is a write like any other."""
+"""Tables on which a merge is a write like any other."""
 
 FIRST_ROW = BLIND.evolve(options={"merge-engine": "first-row"})
 OUTSIDE = -1
@@ -142,7 +142,7 @@ class MergeConflictRules(MergeCase):
             table.delete((1,))
 
     def test_first_rows_conflict(self, typed: Storage, session: OpenSession) -> None:
-        """Of two transactions that put the first row one commits; where it is there, both do nothing."""
+        """One of two transactions that put a first row commits; if there is a row already, both do nothing."""
         typed.admin.create(FIRST_ROW)
         assert self.both(session, merging(2), merging(3)) == (True, False)
         assert self.both(session, merging(4), merging(5))[0]

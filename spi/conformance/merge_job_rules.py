@@ -100,7 +100,7 @@ class MergeJobRules(MergeCase):
         assert [(row["list"], row["last"]) for row in typed.table("t").scan()] == [(expected, "10")] * 2
 
     def test_job_merges_the_last_attempt(self, typed: Storage) -> None:
-        """Of two attempts of a partition handed to commit the last counts; one that is not handed over never does."""
+        """The last of two attempts of a partition passed to the commit counts; an attempt not passed never does."""
         typed.admin.create(BLIND)
         job = self.begin_job(typed, WriteMode.UPSERT)
         attempts = [
@@ -245,7 +245,7 @@ class MergeJobRules(MergeCase):
         assert typed.table("t").count() == 0
 
     def test_merge_job_takes_effect_as_of_its_commit(self, typed: Storage) -> None:
-        """What others changed since `stage` does not conflict, and is merged with."""
+        """Rows that others changed since `stage` do not conflict: the job is merged into them."""
         for spec in (BLIND, SUMS, BY_SEQUENCE, FIRST_ROW):
             typed.admin.create(spec)
             view = typed.table("t")

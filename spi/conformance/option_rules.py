@@ -265,7 +265,7 @@ class OptionRules(MergeCase):
             assert spec.evolve(name="other").options == spec.options
 
     def test_catalog_keeps_options(self, typed: Storage, storage_url: str) -> None:
-        """Specifications come back from the catalog as they were, also after connecting anew."""
+        """Specifications come back from the catalog as they were, also after reconnecting."""
         specs = [spec.evolve(name=f"t{number}") for number, spec in enumerate(ALLOWED)]
         for spec in specs:
             typed.admin.create(spec)

@@ -52,7 +52,7 @@ class PatchRules(PatchCase):
         assert keys(streamed.scan_index("rank", 1)) == [(1,)]
 
     def test_present_and_absent_of_one_key(self, storage: Storage, streamed: StructuredTable) -> None:
-        """Of both arms of a key, that counts which fits the row before the job, from whatever partition it comes."""
+        """If a key has both arms, the one that fits the row before the job counts, from whatever partition it comes."""
         job = self.patch_job(storage)
         parts: list[list[Arm]] = [
             [("absent", {"id": 1, "n": 100, "note": "put"}), ("present", {"id": 3, "n": 30})],
@@ -278,7 +278,7 @@ class PatchRules(PatchCase):
 
     @pytest.mark.parametrize("producer", ["lookup", "input"])
     def test_feed_of_a_patch(self, storage: Storage, producer: str) -> None:
-        """A feed has the images of the rows, or under `input` what the arms that took effect are as plain verbs."""
+        """A feed has the images of the rows; under `input` it records the arms that took effect like plain verbs."""
         self.require("streams")
         self.require("table_types")
         self.require("change_feeds")
@@ -364,7 +364,7 @@ class PatchRules(PatchCase):
         assert streamed.read((5,)) == item(5, note="put")
 
     def test_patch_outlives_the_storage(self, storage: Storage, streamed: StructuredTable, storage_url: str) -> None:
-        """What was staged is there for another storage, marks included."""
+        """Another storage finds all staged rows, marks included."""
         self.require("restartable")
         job = self.patch_job(storage, on_missing="skip")
         arms: list[Arm] = [("present", {"id": 1, "n": 7}), ("present", {"id": 9}), ("delete", {"id": 2})]

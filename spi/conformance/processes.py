@@ -86,7 +86,7 @@ class ProcessCases(ConformanceCase):
         assert storage.table("items").read((1,)) == item(1, n=3 * self.stress_rounds)
 
     def test_processes_that_create_one_table(self, start: StartClient, storage: Storage) -> None:
-        """Of processes that create the same table at once one wins; the others get `TableAlreadyExistsError`."""
+        """One of several processes that create a table at once wins; the others get `TableAlreadyExistsError`."""
         clients = [start("create", ITEMS) for _ in range(3)]
         for client in clients:
             assert client.next() == "ready"
@@ -224,7 +224,7 @@ class ProcessCases(ConformanceCase):
     def test_overlapping_writers_of_two_processes(
         self, start: StartClient, storage: Storage, session: OpenSession
     ) -> None:
-        """Of two processes whose transactions wrote one row, the first to commit wins."""
+        """If transactions of two processes write one row, the first to commit wins."""
         storage.admin.create(ITEMS)
         storage.table("items").upsert({"id": 1, "n": 1})
         one = session()
@@ -281,7 +281,7 @@ class ProcessCases(ConformanceCase):
 
 
 class ForkCases(ConformanceCase):
-    """A process forked from its own must connect anew."""
+    """A process forked from another must connect again."""
 
     @pytest.fixture
     def forkable(self, storage: Storage) -> StructuredTable:
@@ -379,7 +379,7 @@ class ForkCases(ConformanceCase):
                     assert [row["id"] for row in rows] == [1]
 
     def test_child_connects_anew(self, storage: Storage, storage_url: str, forkable: StructuredTable) -> None:
-        """A forked process that connects anew works like any other."""
+        """A forked process that connects again works like any other."""
         self.require("multi_process")
 
         def connect_anew() -> object:

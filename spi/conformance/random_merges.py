@@ -33,11 +33,11 @@ _BATCH = 12
 
 
 class RandomMerges(MergeCase):
-    """Whatever comes in whatever order, the rows are those of the model."""
+    """After any changes in any order, the rows are those of the model."""
 
     @pytest.mark.parametrize("function", FUNCTIONS)
     def test_random_change_rows_match_the_model(self, typed: Storage, function: str) -> None:
-        """Of each function and type: random changes, extremes too, make the rows and the errors of the model."""
+        """For each function and type, random changes, extremes too, make the rows and errors of the model."""
         chance = random.Random(function)
         spec = aggregated_by(function)
         typed.admin.create(spec)

@@ -1,4 +1,4 @@
-"""Rules of renamed fields: both names have one value, whoever writes which."""
+"""Rules of renamed fields: both names have one value, whichever name is written."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class RollingUpgradeRules(ConformanceCase):
 
     @pytest.fixture
     def older(self, storage_url: str) -> Iterator[Storage]:
-        """Connect once more, as the program of the release before; its admin calls hardly wait."""
+        """Connect once more, as the program of the release before; its admin calls barely wait."""
         with connect(storage_url, ddl_timeout=0.5) as storage:
             yield storage
 
@@ -90,7 +90,7 @@ class RollingUpgradeRules(ConformanceCase):
         assert keys(table.scan_index("owner", "ada")) == [(1,), (2,)]
 
     def test_mixed_specification_adds_what_is_new_and_keeps_the_rest(self, storage: Storage) -> None:
-        """Of a specification that both lacks and adds, the table gets what is new, after what it has."""
+        """A specification that lacks some fields and adds others appends the new ones, and the table keeps the rest."""
         before = NEW.evolve(fields=[*NEW.fields[:2], Field.float("cost"), *NEW.fields[3:]], indexes=["owner"])
         storage.admin.create(before)
         table = storage.table("jobs")

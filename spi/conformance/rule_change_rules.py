@@ -55,7 +55,7 @@ class RuleChangeRules(FieldRuleCase):
 
     @pytest.fixture
     def impatient(self, migrating: Storage, storage_url: str) -> Iterator[Storage]:
-        """Connect to the fresh store such that admin calls hardly wait for open transactions."""
+        """Connect to the fresh store with admin calls that barely wait for open transactions."""
         with connect(storage_url, ddl_timeout=0.5) as storage:
             yield storage
 
@@ -302,7 +302,7 @@ class RuleChangeRules(FieldRuleCase):
                 migrating.admin.set_rules(spec.name, [Renamed("n", "m")])
 
     def test_what_a_revision_took_away_does_not_come_back(self, migrating: Storage, other: Storage) -> None:
-        """What was taken away for a revision is refused with its number, unless a revision brings it back."""
+        """A field or index that a revision took away is refused, unless a revision brings it back."""
         migrating.admin.create(EVENTS)
         migrating.admin.drop_index("events", "note", revision=7)
         migrating.admin.drop_field("events", "size", revision=8)

@@ -212,7 +212,7 @@ class RunnerRules(ConformanceCase):
         assert row["note"] == "long"
 
     def test_run_retries_a_swallowed_conflict(self, storage: Storage, counted: StructuredTable) -> None:
-        """A conflict that the body swallowed is retried all the same: it is never taken for a commit."""
+        """A conflict that the body swallowed is retried, too: it is never taken for a commit."""
         attempts: list[int] = []
         body = self.disturbed(counted, 2, attempts)
 

@@ -1,4 +1,4 @@
-"""The tables that the rules are tried on, and sample values of every type in the order of the contract."""
+"""The tables for the rules, and sample values of every type in the order of the contract."""
 
 from __future__ import annotations
 

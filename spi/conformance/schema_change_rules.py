@@ -81,7 +81,7 @@ class SchemaChangeRules(ConformanceCase):
 
     @pytest.mark.parametrize("indexes", [("a", "b"), ("b", "a")])
     def test_refused_indexes_leave_nothing_behind(self, storage: Storage, indexes: tuple[str, ...]) -> None:
-        """Of indexes that are added together none stays if a row does not fit one: later rows need to fit none."""
+        """If a row does not fit one of several new indexes, none is added, and later rows need not fit them."""
         spec = TableSpecification("t", [Field.int("k"), Field.string("a"), Field.string("b")], ["k"])
         storage.admin.create(spec)
         table = storage.table("t")

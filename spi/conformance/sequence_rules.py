@@ -44,7 +44,7 @@ AGGREGATED = {
 
 
 class SequenceRules(MergeCase):
-    """What is late by its sequence changes nothing that is newer."""
+    """A change that is late by its sequence changes nothing that is newer."""
 
     def test_sequence_takes_the_whole_row(self, typed: Storage) -> None:
         """With `sequence.field` every merge takes the whole row: unnamed fields become null."""
@@ -129,7 +129,7 @@ class SequenceRules(MergeCase):
         )
 
     def test_deleted_row_leaves_nothing_behind(self, typed: Storage) -> None:
-        """A late add makes a deleted row anew."""
+        """A late add restores a deleted row."""
         self.merge(
             typed,
             BY_ONE,

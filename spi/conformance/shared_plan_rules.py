@@ -206,7 +206,7 @@ class SharedFeedRules(FeedCase):
     """Positions of plans that share a snapshot."""
 
     def test_positions_of_shared_plans_agree(self, fed: Storage) -> None:
-        """Positions of all plans are those of the one snapshot: the feeds have after them exactly what came later."""
+        """All plans have positions of the one snapshot: after them the feeds have exactly the later changes."""
         self.require("shared_snapshots")
         self.fed_items(fed, 20)
         fed.admin.create(NOTED)

@@ -1,4 +1,4 @@
-"""Rules of signals: after a commit its listeners wake, after a rollback nobody."""
+"""Rules of signals: a commit wakes its listeners, a rollback wakes none."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _signal(storage: Storage, channel: str) -> None:
 
 
 class SignalRules(ForkCases, FeedCase):
-    """Signals of this process, and with the capability `wakes` those of others."""
+    """Signals of this process, and with the capability `wakes` the signals of other processes."""
 
     def test_commit_wakes_the_listeners_of_its_channels(self, storage: Storage, storage_url: str) -> None:
         """A commit that returned wakes each listener of its channels, those of other storages too, and few others."""
@@ -62,7 +62,7 @@ class SignalRules(ForkCases, FeedCase):
             assert sum(listener.wait(0) for listener in others) <= 4
 
     def test_no_commit_no_signal(self, storage: Storage) -> None:
-        """A rollback, an exception and a conflict wake nobody."""
+        """A rollback, an exception and a conflict wake no listener."""
         storage.admin.create(ITEMS)
 
         def roll_back(transaction: Transaction) -> None:

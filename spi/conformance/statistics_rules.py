@@ -23,7 +23,7 @@ __all__ = ["StatisticsRules"]
 
 _MANY = 20_000
 _FACTOR = 3
-"""What an estimate may be off by."""
+"""The factor by which an estimate may be wrong."""
 
 
 def _near(rows: int, wanted: int) -> bool:
@@ -31,7 +31,7 @@ def _near(rows: int, wanted: int) -> bool:
 
 
 class StatisticsRules(ConformanceCase):
-    """Few rows are counted, many are estimated, and a planner is never told of none where there are some."""
+    """Few rows are counted, many are estimated, and a table with rows is never estimated as empty."""
 
     def test_statistics_without_the_capability(self, storage: Storage) -> None:
         """A store without statistics refuses `statistics` with `UnsupportedOperationError`."""
@@ -48,7 +48,7 @@ class StatisticsRules(ConformanceCase):
         assert storage.statistics(ITEMS.name) == TableStatistics(0, 0, exact=True)
 
     def test_statistics_of_few_rows(self, storage: Storage) -> None:
-        """Few rows are counted exactly, also after deletions and changes, and have bytes."""
+        """Few rows are counted exactly, also after deletions and changes, and their size in bytes is reported."""
         self.require("statistics")
         storage.admin.create(ITEMS)
         table = storage.table(ITEMS.name)
@@ -129,7 +129,7 @@ class StatisticsRules(ConformanceCase):
         assert found.rows == COUNTED_ROWS + 1 or not found.exact
 
     def test_statistics_hold_nothing(self, storage: Storage) -> None:
-        """A table of which statistics were taken can be dropped at once, and then has none."""
+        """A table whose statistics were read can be dropped at once, and then has none."""
         self.require("statistics")
         storage.admin.create(ITEMS)
         storage.table(ITEMS.name).upsert(item(1))

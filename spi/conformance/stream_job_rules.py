@@ -265,7 +265,7 @@ class StreamJobRules(JobCase):
         assert keys(streamed.scan()) == [(1,), (2,), (3,), (4,)]
 
     def test_committed_batch_stages_nothing(self, storage: Storage, streamed: StructuredTable) -> None:
-        """Of a committed batch, no staged row counts, however many are given."""
+        """Rows staged for a batch that is committed already never count."""
         assert self.write_batch(storage, 1, 3)
         job = self.begin_batch(storage, 1)
         (staged,) = self.stage_batch(storage, job, *range(100, 200))
@@ -330,7 +330,7 @@ class StreamJobRules(JobCase):
         assert len({change.version for change in changes}) == 2
 
     def test_one_of_many_commits_of_a_batch_applies(self, storage: Storage, streamed: StructuredTable) -> None:
-        """Of commits of one batch at once, each with rows of its own, exactly one is in the table."""
+        """If several commits of one batch, each with its own rows, run at once, exactly one applies."""
         for number in range(max(3, self.stress_rounds // 15)):
             streamed.delete_all(_ALL)
 
@@ -356,7 +356,7 @@ class StreamJobRules(JobCase):
                 assert found[0] == 10 * results.index(True)
 
     def test_batches_across_processes(self, storage: Storage, streamed: StructuredTable, peer: Client) -> None:
-        """What one process begins, stages and commits is known to every other."""
+        """Every process knows what another process has begun, staged and committed."""
         job = self.begin_batch(storage, 1)
         staged = self.stage_batch(storage, job, 3)
         assert peer.ask("commit_write", job, staged) == CommitResult(applied=True)
@@ -369,7 +369,7 @@ class StreamJobRules(JobCase):
         assert keys(streamed.scan()) == [(1,), (2,), (3,), (4,), (5,)]
 
     def test_random_drivers(self, storage: Storage, streamed: StructuredTable) -> None:
-        """Drivers that die anywhere and come again write each batch once, in order."""
+        """Drivers that die at any moment and restart write each batch once, in order."""
         chance = random.Random(self.max_steps)
         written: dict[int, int] = {}
         number = 0

@@ -19,7 +19,7 @@ _COMMITS = 10
 
 
 def _numbers(storage: Storage) -> tuple[int, int, int]:
-    """Return the numbers of a storage, of which those that are not counted are 0; skip if there are none."""
+    """Return the numbers of a storage, with 0 for those that are not counted; skip if there are none."""
     traffic = storage.traffic()
     if traffic is None:
         pytest.skip("the store does not count its traffic")
@@ -69,7 +69,7 @@ class TrafficRules(ConformanceCase):
         assert before == 0 or _numbers(storage)[0] - before >= _THREADS * _COMMITS
 
     def test_traffic_after_close(self, storage_url: str) -> None:
-        """`traffic` of a closed storage is what it was, or with what closing took."""
+        """`traffic` of a closed storage stays what it was, plus the traffic of closing."""
         with connect(storage_url) as storage:
             storage.admin.create(ITEMS)
             before = _numbers(storage)

@@ -1,7 +1,7 @@
 """A client process of the suite: `python -m structable.spi.conformance.worker` runs one command on a store.
 
 The first line of its input is a pickled command with its arguments. Each result is a pickled line of its output,
-written at once, so that acknowledged ones are known after a kill -9. Some commands wait for further lines of input.
+written at once, so that acknowledged commits are known after a kill -9. Some commands wait for further lines of input.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class WriteRules(WritingCase):
         return open_writing(ITEMS)
 
     def test_upsert(self, writing: Writing) -> None:
-        """`upsert` inserts an absent row, and changes the named fields of others; unnamed ones are null, or stay."""
+        """`upsert` inserts an absent row with null in unnamed fields, and changes the named fields of a present row."""
         writing.table.upsert(FULL)
         writing(
             "upsert", {"id": 3, "n": 3}, {"id": 1, "n": 6, "tag": None}, {"id": 2, "tag": "b"}, {"id": 1, "note": "y"}

@@ -27,7 +27,7 @@ __all__ = ["ScanRequest", "check_limit", "check_order", "check_splits", "row_col
 _MOST_SPLITS = 10_000
 
 _MOST_ROWS = sys.maxsize // 2
-"""More than any table has, and a sum of a limit and own writes is still a size."""
+"""A limit above the rows of any table, small enough that the transaction's own writes can be added to it."""
 
 
 @dataclass(slots=True)  # a frozen one takes three times as long to make, and each scan makes one

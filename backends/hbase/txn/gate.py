@@ -45,7 +45,7 @@ Appends: TypeAlias = Mapping[bytes, Mapping[int, bytes]]
 """By space of a feed, the values of the entries that a transaction appends, by their numbers in it."""
 
 _ROWS_AT_ONCE = 4
-"""Of a gate: an entry has up to a mebibyte, or one larger row."""
+"""Rows of a gate read at once: an entry has up to a mebibyte, or one larger row."""
 
 
 def gate_places(txid: bytes, appends: Appends) -> GatePlaces:

@@ -46,7 +46,7 @@ A version is a value, no value, a value made by increments, or one made by opera
 increments, operands, or no change.
 """
 STEPS: Mapping[int, int] = {INCREMENT: MERGED, OPERAND: ABSORBED}
-"""The intents of steps, of which two of one kind do not conflict, and the versions that they make."""
+"""The intents of steps, which do not conflict if they are of one kind, and the versions that they make."""
 
 _MADE_BY = {version: intent for intent, version in STEPS.items()}
 _KINDS = frozenset({b"P", b"D", b"M", b"B"})

@@ -47,7 +47,7 @@ def read_clock(gateway: Gateway, layout: Layout) -> int:
 
 
 def _knows_format(heartbeat: bytes, version: int) -> bool:
-    """Tell whether the process of a heartbeat knows a format; software before format 3 does not say what it knows."""
+    """Return whether the process of a heartbeat knows a format; software before format 3 does not say what it knows."""
     _, _, known = heartbeat.partition(b"|")[2].partition(b"|")
     return known.isdigit() and int(known) >= version
 
@@ -217,7 +217,7 @@ class Session:
         self.holders.pop(holder, None)
 
     def holds(self, holder: object) -> bool:
-        """Tell whether `hold` was called for this holder, and `release` was not."""
+        """Return whether `hold` was called for this holder, and `release` was not."""
         return holder in self.holders
 
     @property

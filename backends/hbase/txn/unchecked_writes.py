@@ -1,4 +1,4 @@
-"""`UncheckedWrites`: writes without a transaction, of rows that no snapshot reads yet, or any more."""
+"""`UncheckedWrites`: writes without a transaction, for rows that no snapshot reads yet or reads any more."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from structable.spi.errors import DataCorruptionError
 __all__ = ["GatePlaces", "Written", "WrittenRows", "decode_rows", "encode_rows"]
 
 _GATED = b"E"[0]
-"""The kind of a row that tells where in the gate of a feed a transaction put its entries."""
+"""The kind of a row that records where in the gate of a feed a transaction put its entries."""
 
 WrittenRows: TypeAlias = Mapping[bytes, Mapping[bytes, int]]
 """Space to row to the first byte of its intent."""

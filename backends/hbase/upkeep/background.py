@@ -25,7 +25,7 @@ _log = logging.getLogger("structable.hbase")
 
 
 _chance = random.Random()
-"""Of these threads alone: a program that seeds the common one gets the same numbers every time."""
+"""A generator for these threads alone: a program that seeds the common one gets the same numbers every time."""
 
 
 class Background:

@@ -1,4 +1,4 @@
-"""`ConnectionPool`: the connections of a client to the owner, of which each thread uses one at a time."""
+"""`ConnectionPool`: the connections of a client to the owner; a thread uses one at a time."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ __all__ = ["COMPRESSION", "DEFAULT_COMPRESSION", "record_compression", "recorded
 COMPRESSION = "compression"
 """The name of the file."""
 DEFAULT_COMPRESSION = "none"
-"""Of new databases."""
+"""The compression of new databases."""
 _BEFORE = "snappy"
 
 

@@ -233,7 +233,7 @@ class Database:
     def compact(self, first: bytes, last: bytes) -> None:
         """Merge the table files that overlap the keys from `first` to `last`, both included, down to one level.
 
-        If LevelDB fails, this returns all the same, and the next write raises.
+        If LevelDB fails, this still returns, and the next write raises.
         """
         if self.gate.shut:
             raise StorageUnavailableError(CLOSED)

@@ -56,7 +56,7 @@ def native_upkeep(function: Callable[Parameters, Result]) -> Callable[Parameters
 def wait_for_native_calls(seconds: float, *, newest_state: bool = False) -> bool:
     """Wait until each guarded call that another thread is in now has ended; False if one takes longer.
 
-    With `newest_state` only calls count that read it: closing the database concerns all others, too.
+    With `newest_state`, wait only for calls that read the newest state; closing the database must wait for all calls.
     """
     deadline = time.monotonic() + seconds
     waited_for = _guarded_frames(newest_state)

@@ -9,7 +9,7 @@ __all__ = ["History"]
 
 
 class History:
-    """The commits of a store, of which only the newest is held: each snapshot holds those after it in a linked list."""
+    """The commits of a store. It holds the newest one; each snapshot holds the commits after it, in a linked list."""
 
     __slots__ = ("_shared", "epoch", "numbers", "tail", "unsettled")
 

@@ -1,6 +1,6 @@
 """`Turns`: the owner's own transactions wait for busy clients, so that every process gets its turn.
 
-A transaction of the owner needs no messages, and hardly lets go of the interpreter's lock, which the threads that serve
+A transaction of the owner needs no messages, and rarely releases the interpreter's lock, which the threads that serve
 the clients need as well. So after each of its own commits the owner lets the clients catch up: it makes
 fewer than two for each one of a busy client, where a large transaction of a client counts as several.
 """
@@ -73,7 +73,7 @@ class Turns:
 
     def __init__(self) -> None:
         self.paces: dict[ClientPace, None] = {}
-        """Of the connected clients."""
+        """The paces of the connected clients."""
         self._since = 0.0
 
     def wait(self) -> None:

@@ -42,7 +42,7 @@ def no_shared() -> memoryview[int]:
 
 
 def cells_of(channels: Iterable[str]) -> list[int]:
-    """Return the cells that count the signals of channels, of which several may share one."""
+    """Return the cells that count the signals of channels; several channels may share a cell."""
     return sorted({_FIRST + zlib.crc32(channel.encode()) % _SLOTS for channel in channels})
 
 

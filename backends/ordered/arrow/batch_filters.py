@@ -47,7 +47,7 @@ _COMPARISONS: dict[Operator, Callable[[Array, Any], Array]] = {
 
 
 def compile_batch_filter(spec: TableSpecification, where: Filter) -> BatchPredicate:
-    """Return a function that tells of which rows of a batch a bound filter is true, as `compile_filter` would.
+    """Return a function that returns for which rows of a batch a bound filter is true, as `compile_filter` would.
 
     Parameters
     ----------

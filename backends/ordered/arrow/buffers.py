@@ -66,7 +66,7 @@ def parts_of(array: Array) -> tuple[npt.NDArray[np.int32], pa.Buffer]:
 
 
 def has_zero_bytes(array: Array) -> bool:
-    """Tell whether any element of a string or binary array holds a zero byte; bytes under a null count, too."""
+    """Return whether any element of a string or binary array holds a zero byte; bytes under a null count, too."""
     edges, data = parts_of(array)
     return not np.frombuffer(cast(Any, data), np.uint8)[edges[0] : edges[-1]].all()
 

@@ -20,7 +20,7 @@ __all__ = ["matching_batches"]
 def matching_batches(
     schema: TableSchema, columns: tuple[str, ...], where: Filter | None, pairs: Iterator[Pair]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of raw keys and values of which a bound filter is true, in their order, as batches of columns."""
+    """Yield the rows of raw keys and values for which a bound filter is true, in their order, as batches of columns."""
     if where is None:
         return ArrowDecoder(schema, columns).batches(pairs)
     decoded = ArrowDecoder(schema, tuple(dict.fromkeys([*columns, *where.fields()])))

@@ -56,7 +56,7 @@ _COUNT = struct.Struct("<I")
 _HEAD_OF_ONE = struct.Struct("<IBII")
 _HEAD_OF_TWO = struct.Struct("<IBBIIII")
 _RECORD_BYTES = 9
-"""What a record takes before the keys and rows."""
+"""Bytes of a record before its keys and rows."""
 PACKED_BYTES = 1 << 20
 """The size of an entry with several records, about."""
 _NUMBERED_BYTES = 32 << 10
@@ -162,7 +162,7 @@ def first_number(entry: bytes) -> int | None:
 
 
 def begins_with_postimage(entry: bytes) -> bool:
-    """Tell whether the first record of an entry has a row after its change; its preimage is in the entry before."""
+    """Return whether the first record of an entry has a row after its change; its preimage is in the entry before."""
     return count_records(entry) > 0 and entry[_COUNT.size] == NUMBERS[RowKind.UPDATE_AFTER]
 
 

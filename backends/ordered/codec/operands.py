@@ -83,7 +83,7 @@ class OperandCodec:
         return raw
 
     def fits(self, old: bytes | None, operands: Sequence[bytes], others: Sequence[bytes]) -> bool:
-        """Tell whether operands fit a row with any of the others, whatever their order; False if that is not certain.
+        """Return whether operands fit a row with any of the others, whatever their order; False if that is not certain.
 
         Only sums and counts can overflow. They fit if all that raise them fit together, and all that lower them.
         """

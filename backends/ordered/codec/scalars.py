@@ -34,7 +34,7 @@ def wrong_class(field: Field, name: str) -> str:
 
 
 def unusual(field: Field, name: str) -> list[str]:
-    """Return the tests that a value of the right class passes only if it has no stored form, or another."""
+    """Return the tests that find, among values of the right class, those that cannot be stored as they are."""
     match field.type:
         case FieldType.STRING:
             return [f'"\\0" in {name}']

@@ -36,7 +36,7 @@ class Upcalls:
         returns the new value; the engine passes them on without interpreting them. Raises `InvalidFieldError` on
         overflow.
     fits : callable
-        Tells whether the steps of one key fit its value, with any of other steps of the same kind before, between or
+        Returns whether the steps of one key fit its value, with any of other steps of the same kind before, between or
         after them: so that an engine that merges in readers commits nothing that a reader must refuse.
     describe : callable
         Takes a key, its value before and after a merge, and the steps; returns the space of the change feed that holds

@@ -1,6 +1,6 @@
 """The entries of change feeds as pairs: how an engine that gives versions at its commits stores them.
 
-An entry is under `space 01 version chunk`, as its time and what was appended.
+An entry has the key `space 01 version chunk`; its value is its time, followed by the appended value.
 """
 
 from __future__ import annotations

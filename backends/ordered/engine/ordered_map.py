@@ -248,13 +248,13 @@ class BulkChunk(NamedTuple):
 
     changes: dict[bytes, bytes | None]
     appends: Sequence[bytes] = ()
-    """What is appended to the space `BulkCommit.feed`, each value one entry of the whole commit's version."""
+    """Values to append to the space `BulkCommit.feed`, each an entry with the version of the whole commit."""
     first: int = 0
     """The number of the first of them among the entries of the commit."""
 
 
 class BulkCommit(ABC):
-    """A commit too large for memory, applied in chunks; `EngineTraits.bulk_application` tells how.
+    """A commit too large for memory, applied in chunks; `EngineTraits.bulk_application` says how.
 
     An engine that can apply all chunks in one atomic step calls `check`, and writes the chunks and `completion`. Any
     other engine first writes `decision` durably, then the chunks, then `completion`, and keeps every state in between

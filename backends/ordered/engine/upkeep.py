@@ -52,7 +52,7 @@ class Upkeep(OrderedMap):
     def create_space(self, space: bytes, *, feed: bool = False) -> None:
         """Make a space ready for its first key, before the catalog records its table; idempotent.
 
-        `feed` tells whether it is one of a change feed.
+        `feed` says whether it belongs to a change feed.
 
         Another process may take the same number at the same time, or have died after taking it: the commit to the
         catalog decides which table gets the space.

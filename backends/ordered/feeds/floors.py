@@ -80,12 +80,12 @@ def recorded_floor(raw: bytes | None) -> Floor | None:
 
 
 def read_floor(engine: OrderedMap, snapshot: EngineSnapshot, binding: TableBinding, newest: int) -> Floor:
-    """Return the floor of a feed: until something expires, the entry that begins it. `newest` is a settled version.
+    """Return the floor of a feed, which is its first entry until changes expire. `newest` is a settled version.
 
     Raises
     ------
     TransactionConflictError
-        If the first expiry came in between: a newer snapshot has it.
+        If the first changes have expired since the snapshot was taken: a newer snapshot has the floor.
     """
     assert binding.schema.feed is not None
     space = binding.schema.feed.space

@@ -39,7 +39,7 @@ def net_records(
 ) -> Iterator[Stamped]:
     """Yield the net changes that entries make together, by key; a generator, to be closed early.
 
-    Only those of the keys whose hash is in number `part` of `parts`. Holds some 32 MiB, and the rest in temporary
+    Yields only keys whose hash falls into number `part` of `parts`. Keeps some 32 MiB in memory, the rest in temporary
     files.
     """
     ordered = sort_records(_sortable(binding.schema.space, entries, part, parts))

@@ -28,8 +28,11 @@ class Part:
     begin, end : Bound
         The bounds.
     netted : bool
-        Whether the changes are netted; then `stamps` are the marks whose version and time they have, if there are any,
-        and only those of keys whose hash is in `share` of `shares` are in the part.
+        Whether the changes are netted.
+    stamps : tuple of Mark
+        The marks whose version and time netted changes get; empty if they get none.
+    share, shares : int
+        A netted part has only the keys whose hash falls into this share of so many.
     """
 
     begin: Bound

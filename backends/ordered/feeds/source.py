@@ -95,7 +95,7 @@ class FeedSource:
             rest, most, size = page.rest, min(4 * most, _MOST_ENTRIES), min(4 * size, _PAGE_BYTES)
 
     def bound_of(self, version: int, number: int) -> Bound:
-        """Return where the entry begins that has the change of a number, of a feed of the producer `input`."""
+        """Return the beginning of the entry that has a numbered change; for feeds of the producer `input`."""
 
         def found(snapshot: EngineSnapshot) -> Bound:
             return Bound(version, entry_with(number, partial(self._entry, snapshot, version)))

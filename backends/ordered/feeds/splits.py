@@ -29,14 +29,14 @@ __all__ = ["divide_changes", "read_change_split", "reads_changes"]
 
 _MARK = b"changes:"
 _ENTRY_BYTES = 100
-"""What an entry costs beside its payload."""
+"""The cost of an entry besides its payload."""
 _CANDIDATES = 64
-"""Bounds kept for each split, of which the best is chosen."""
+"""Bounds kept for each split, to choose the best."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Divided:
-    """What a split reads. `process` is the only one that can, if any."""
+    """The part that a split reads. If `process` is set, only that process can read it."""
 
     raw_schema: bytes
     columns: tuple[str, ...]
@@ -115,7 +115,7 @@ def _between_pairs(snapshot: EngineSnapshot, binding: TableBinding, feed: bytes,
 
 
 def reads_changes(split: ScanSplit) -> bool:
-    """Tell whether a split is one of changes, which need a store that is connected."""
+    """Return whether a split is one of changes, which need a store that is connected."""
     return split.state.startswith(_MARK)
 
 

@@ -27,10 +27,10 @@ class EncodedBatch(NamedTuple):
     """A batch that has rows."""
 
     columns: tuple[str, ...]
-    """The same in all batches."""
+    """The columns, the same in all batches."""
     pairs: list[Pair]
     size: int
-    """Of the batch, in bytes."""
+    """The size of the batch, in bytes."""
 
 
 def encoded_batches(job: WriteJob, binding: TableBinding, batches: StagedData) -> Iterator[EncodedBatch]:

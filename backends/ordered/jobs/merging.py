@@ -28,7 +28,7 @@ class MergedRows(Fold[_Keyed]):
         merges = binding.spec.table_options.merges or runs.partial
         self.reads = merges or binding.derives
         self._replaces = mode is WriteMode.CHANGES and not merges and self._fit
-        """Whether a row becomes the last that was staged, whatever the table has: it need not be decoded."""
+        """Whether the last staged row of a key replaces the stored row, which then need not be decoded."""
         self.refuses = not self._replaces
 
     def groups(self, after: bytes) -> Iterator[_Keyed]:

@@ -31,7 +31,7 @@ __all__ = ["JobEndedError", "JobOrder", "living_schema", "open_job", "required_s
 
 
 class JobEndedError(Exception):
-    """The job is already committed: there is nothing left to do; `whole` tells whether all of its rows are in place."""
+    """The job is already committed: there is nothing left to do; `whole` says whether all of its rows are in place."""
 
     def __init__(self, decider: str, missing: int, *, whole: bool) -> None:
         super().__init__(decider)

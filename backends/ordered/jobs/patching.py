@@ -56,12 +56,12 @@ def _named_bytes(columns: int) -> int:
 
 
 class _Mark(NamedTuple):
-    """What a staged row does."""
+    """The effect of a staged row."""
 
     arm: PatchArm
     required: bool
     positions: tuple[int, ...]
-    """Of the named fields among the fields outside the key."""
+    """Positions of the named fields among the fields outside the key."""
 
 
 class _Patch(NamedTuple):
@@ -155,7 +155,7 @@ class PatchedRows(Fold[_Keyed]):
             records.append((kind, raw_key, raw))
 
     def _is_as(self, old: bytes | None, expected: _Patch) -> bool:
-        """Tell whether there is a row that has the values of the named fields."""
+        """Return whether there is a row that has the values of the named fields."""
         if old is None or old == expected.raw:
             return old is not None
         decode = self._binding.rows.decode_values

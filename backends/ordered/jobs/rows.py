@@ -27,23 +27,23 @@ class Chunk(NamedTuple):
     """A part of what a job does."""
 
     changes: dict[bytes, bytes | None]
-    """Of rows and index entries."""
+    """Changes of rows and index entries."""
     end: bytes
     """Where they end in the order of the rows: the argument `after` that yields those which follow."""
     appends: list[bytes]
-    """What is appended to the change feed of the table, each value one entry."""
+    """Values to append to the change feed of the table, one entry each."""
     number: int | None
     """The number of the change that comes next, in a feed of the producer `input`, if it is known."""
 
 
 class Written(NamedTuple):
-    """What a chunk of staged rows makes of the table's rows."""
+    """The effect of a chunk of staged rows on the table."""
 
     writes: dict[bytes, bytes | None]
     olds: dict[bytes, bytes | None]
     """The rows before, of each key in `writes`."""
     records: list[NewRecord]
-    """What a feed with the producer `input` keeps."""
+    """The records that a feed with the producer `input` keeps."""
     end: bytes
 
 
@@ -57,7 +57,7 @@ _KINDS = {WriteMode.INSERT: RowKind.INSERT, WriteMode.DELETE: RowKind.DELETE}
 
 
 def is_repeatable(schema: TableSchema, mode: WriteMode) -> bool:
-    """Tell whether chunks of a job may be applied again after a crash: they do not depend on the rows before them."""
+    """Return whether chunks of a job may be applied again after a crash: they do not depend on the rows before them."""
     spec = schema.spec
     merges = mode in (WriteMode.UPSERT, WriteMode.CHANGES) and spec.table_options.merges
     bags = spec.keyless and mode is WriteMode.CHANGES
@@ -92,7 +92,7 @@ class Fold(ABC, Generic[Keyed]):
         return None
 
     def written(self, latest: EngineSnapshot | None, after: bytes) -> Iterator[Written]:
-        """Yield what the rows after a key write, some thousand rows at a time, or fewer large ones."""
+        """Yield the writes of the rows after a key, some thousand rows at a time, or fewer large ones."""
         groups = self.groups(after)
         latest = latest if self.reads else None
         most = _CHUNK_ROWS if latest is None else min(_FIRST_ROWS, _CHUNK_ROWS)

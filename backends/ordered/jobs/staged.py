@@ -126,7 +126,7 @@ class StagedRuns:
                 self._engine.check_run(state)
 
     def fit_indexes(self) -> bool:
-        """Tell whether all rows were staged under every index that the table has now."""
+        """Return whether all rows were staged under every index that the table has now."""
         indexed = set(self._binding.schema.maintained)
         return all(indexed <= set(one.schema.maintained) for one in self._staged)
 

@@ -104,6 +104,6 @@ def _living_streams(snapshot: EngineSnapshot, changes: WriteSet) -> dict[bytes, 
 
 
 def _is_overtaken(record: JobRecord, streams: dict[bytes, StreamRecord]) -> bool:
-    """Tell whether a job is a batch that counts as committed, by this batch or a higher one."""
+    """Return whether a job is a batch that counts as committed, by this batch or a higher one."""
     last = None if record.stream is None else streams.get(stream_key(record.table, record.stream))
     return last is not None and last.identity == record.identity and record.batch <= last.batch

@@ -56,9 +56,9 @@ def _distinct(spec: TableSpecification, ranges: list[Any]) -> list[Range]:
 
 
 def _plain_keys(binding: TableBinding, ranges: list[Any]) -> list[bytes] | None:
-    """Return the raw keys of ranges, each the prefix of a whole key that `check_range` would neither change nor refuse.
+    """Return the raw keys of ranges of one row each, or None if a range may be another one.
 
-    None if one may be something else; `check_range` then decides.
+    `check_range` would neither change nor refuse these ranges; after None it must decide.
     """
     encode = binding.encode_tuple
     raw_keys = [

@@ -330,7 +330,7 @@ def _unbuilt(schema: TableSchema, names: Iterable[str], built: Mapping[str, tupl
 
 
 def _is_building(current: TableSchema | None, schema: TableSchema, name: str) -> bool:
-    """Tell whether an index is still the one that `schema` has under construction."""
+    """Return whether an index is still the one that `schema` has under construction."""
     return current is not None and (current.space, current.building.get(name)) == (schema.space, schema.building[name])
 
 

@@ -98,7 +98,7 @@ class TableBinding:
         self.has_type = self.keyless or self.merges or self.feeds_input
         """Whether the table is another one than a plain `OrderedTable`."""
         self.merges_alone = self.merges and not self.feeds_input
-        """Whether an upsert is one merge, of which nothing else is kept."""
+        """Whether an upsert is one merge and records nothing else."""
         self.bare = not schema.maintained and schema.feed is None
         """Whether a commit adds nothing to the rows that are written."""
         self.feed_beginning: tuple[int, int] | None = None
@@ -127,7 +127,7 @@ class TableBinding:
 
     @cached_property
     def raw_nulls(self) -> bytes:
-        """The raw value of a row of which only the key is known."""
+        """The raw value of a row that has nothing but its key."""
         return self.rows.encode_values(self.nulls)
 
     @cached_property
@@ -299,7 +299,7 @@ class TableBinding:
         return kept
 
     def _differ(self, raw: bytes, other: bytes) -> bool:
-        """Tell whether two rows differ, of which the bytes do: in other layouts, or in floats, they may be equal."""
+        """Return whether rows of different bytes differ: in other layouts, or in floats, they may be equal."""
         if raw.startswith(self._version_mark) and other.startswith(self._version_mark):
             for part in self._exact_parts:
                 if raw[part] != other[part]:
@@ -319,7 +319,7 @@ class TableBinding:
         return self.schema.feed.space, pack_change(raw_key, before, after)
 
     def fits(self, raw: bytes | None, steps: Sequence[Step], others: Sequence[Step]) -> bool:
-        """Tell whether steps fit a row with any of the others, all of one kind; False if that is not certain."""
+        """Return whether steps fit a row with any of the others, all of one kind; False if that is not certain."""
         if any(step.schema != self.raw_schema for step in others):
             return False  # from before and after a schema change: one of them will not be committed
         if isinstance(steps[0], Operand):

@@ -101,7 +101,7 @@ class Catalog:
         return binding
 
     def may_have_feed(self, table: str) -> bool:
-        """Tell whether a table may have a change feed, by what is known of it without a read."""
+        """Return whether a table may have a change feed, by what is known of it without a read."""
         binding = self._current[1].get(table)
         return binding is None or binding.schema.feed is not None
 

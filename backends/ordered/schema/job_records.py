@@ -63,7 +63,7 @@ class JobRecord:
         return self.state in ("applying", "committed")
 
     def belongs_to(self, schema: TableSchema | None) -> bool:
-        """Tell whether this is a job of this very table, not of a dropped one with the same name."""
+        """Return whether this is a job of this very table, not of a dropped one with the same name."""
         return schema is not None and (self.table, self.identity) == (schema.spec.name, schema.identity)
 
     def becoming(self, state: JobState, decider: str = "") -> JobRecord:
@@ -133,7 +133,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """What the applied chunks of a job have done."""
+    """The effect of a job's applied chunks."""
 
     end: bytes = b""
     """Where the last of them ended in the order of the rows."""

@@ -1,7 +1,7 @@
 """Records of streams in the catalog: of each stream of a table, the last batch that was committed.
 
 A record is written by the commit that makes the batch visible, and removed when the table is dropped, never by age. It
-alone tells whether a batch is committed: the job of a batch has no record any more once all of its rows are in place.
+alone says whether a batch is committed: the job of a batch has no record any more once all of its rows are in place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StreamRecord:
     missing: int = 0  # what that call returns
 
     def belongs_to(self, schema: TableSchema | None) -> bool:
-        """Tell whether this is a stream of this very table, not of a dropped one with the same name."""
+        """Return whether this is a stream of this very table, not of a dropped one with the same name."""
         return schema is not None and (self.table, self.identity) == (schema.spec.name, schema.identity)
 
     def encode(self) -> bytes:
@@ -79,7 +79,7 @@ def read_stream(snapshot: EngineSnapshot, schema: TableSchema, stream: str) -> S
 
 
 def is_committed(snapshot: EngineSnapshot, schema: TableSchema | None, stream: str | None, batch: int | None) -> bool:
-    """Tell whether a batch of a stream of a table is committed; false for a job that is no batch."""
+    """Return whether a batch of a stream of a table is committed; false for a job that is no batch."""
     if schema is None or stream is None or batch is None:
         return False
     last = read_stream(snapshot, schema, stream)

@@ -1,4 +1,4 @@
-"""Staged changes of which several are of one key: numbered, and merged in rounds or, where there are many, singly."""
+"""Staged changes with several of one key: numbered, and merged in rounds or, where there are many, singly."""
 
 from __future__ import annotations
 

@@ -91,9 +91,9 @@ class PlannedScan(NamedTuple):
     """The columns of the batches."""
     request: ScanRequest
     columns: PlannedColumns
-    """Of the rows that are read."""
+    """The columns of the rows that are read."""
     computed: ComputedScan | None
-    """What becomes of their batches."""
+    """The computation on the batches."""
 
     @classmethod
     def of(cls, binding: TableBinding, arguments: PlanScan) -> PlannedScan:
@@ -283,7 +283,7 @@ def _plans(connection: ServerConnection, queries: Iterable[str]) -> Iterator[dic
 def _grouping(
     connection: ServerConnection, binding: TableBinding, aggregation: Aggregation, rows: str, query: str
 ) -> Grouping | None:
-    """Return how the server groups the rows of a query; None if it expects hardly fewer groups than rows."""
+    """Return how the server groups the rows of a query; None if it expects almost as many groups as rows."""
     wanted = ", ".join(aggregate_columns(binding.spec, aggregation))
     grouping = Grouping(f"select {wanted} {rows}", group_clause(aggregation))
     if aggregation.group_by:

@@ -28,7 +28,7 @@ __all__ = ["MOST_COLUMNS", "SplitReader", "read_one_split"]
 _MOST_READERS = 1_000
 _MOST_IDLE = 4
 MOST_COLUMNS = 500
-"""A result of the server's has at most 1,664 columns, and those that the server joins may take three each."""
+"""The server returns at most 1,664 columns, and a column of values that it concatenates may take three of them."""
 
 
 class SplitReader:

@@ -44,9 +44,9 @@ class Grouping(NamedTuple):
     """How the server computes partial aggregates in place of rows."""
 
     query: str
-    """As that of a split, of the columns that `read_groups` reads."""
+    """A query like that of a split, with the columns that `read_groups` reads."""
     clause: str
-    """What follows its conditions."""
+    """The clause after the conditions."""
 
 
 class SplitState(NamedTuple):
@@ -54,18 +54,18 @@ class SplitState(NamedTuple):
 
     spec: TableSpecification  # when the plan was made
     columns: tuple[str, ...]
-    """Those of the query."""
+    """The columns of the query."""
     query: str
-    """Without parameters, ending with a condition; the server rejects it once the table has changed."""
+    """A query without parameters that ends with a condition; the server rejects it once the table has changed."""
     pages: PageRange | None  # None if an index finds the rows
     inline: bool
     """Whether those pages hold all values, so that a run of pages never has many more bytes than its own."""
     snapshot: str
     aggregation: Aggregation | None = None
     grouping: Grouping | None = None
-    """None of an aggregation whose rows are sent, and grouped by the reader."""
+    """How the server groups; None if it sends the rows, and the reader groups them."""
     computed: ComputedScan | None = None
-    """What becomes of the batches."""
+    """The computation on the batches."""
 
     @property
     def beginning(self) -> tuple[str, str]:

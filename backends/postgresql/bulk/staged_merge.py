@@ -48,7 +48,7 @@ class StagedMerge:
         self._same_key = same_key(binding, self._value)
 
     def there(self) -> str:
-        """Return the query whether the rows still exist: a crash of the server empties staging tables."""
+        """Return the query that checks whether the rows still exist: a crash of the server empties staging tables."""
         return f"select exists (select from {self._source})"
 
     def write(self, *, each_key_once: bool) -> str:
@@ -123,7 +123,7 @@ class StagedMerge:
     # Sizes
 
     def may_outgrow(self) -> bool:
-        """Tell whether merged rows may exceed the limit together with the fields they keep."""
+        """Return whether merged rows may exceed the limit together with the fields they keep."""
         width = self._binding.width_without(() if self._staged.partial else self._staged.changed or self._given)
         return self._mode in _PARTIAL and judge(width, self._staged.largest, None)[1] is not Judge.NOBODY
 

@@ -22,7 +22,7 @@ __all__ = ["StagedPatch"]
 _PRESENT, _ABSENT, _REPLACE, _DELETE, _INSERT, _EXPECT = (ARMS.index(arm) for arm in PatchArm)
 _SHOWN = 10
 _STATISTICS = 10
-"""Of the tables that a commit makes: a tenth of the usual sample tells enough of them."""
+"""The statistics target of tables that a commit makes: a tenth of the usual sample is enough for them."""
 
 
 class StagedPatch:
@@ -164,7 +164,7 @@ class StagedPatch:
             raise returned_rows()
 
     def _same_key(self) -> str:
-        """Return the condition that a row of the table has the key of one of the keys."""
+        """Return the condition that a row `t` of the table has the key `k`."""
         names = [column(name) for name in self._binding.spec.primary_key]
         return " and ".join(f"t.{name} = k.{one}" for name, one in zip(names, self._key, strict=True))
 
@@ -243,7 +243,7 @@ class StagedPatch:
         )
 
     def _has(self, staged: StagedTable, arm: int) -> bool:
-        """Tell whether a staging table may have rows that act as an arm; an insertion beside a deletion replaces."""
+        """Return whether a staging table may have rows that act as an arm; an insertion beside a deletion replaces."""
         return str(ARMS[arm]) in staged.kinds or (arm == _REPLACE and str(PatchArm.INSERT) in staged.kinds)
 
     def _merge(self, staged: StagedTable, arm: int, mode: WriteMode) -> StagedMerge:

@@ -113,7 +113,7 @@ class StagedTable:
 
     @classmethod
     def decode(cls, data: bytes, job: WriteJob) -> StagedTable:
-        """Decode the result of `encode`; rejects that of another job, or of another mode."""
+        """Decode the result of `encode`; rejects a staged table of another job or of another mode."""
         try:
             name, table_id, columns, indexes, rows, largest, *more = json.loads(data)
             if not _is_staging(name) or not name.startswith(staging_prefix(job, int(table_id))):

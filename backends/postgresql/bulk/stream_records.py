@@ -32,7 +32,7 @@ _ABORTED = "aborted bigint[] not null default '{}'"
 
 
 class StreamRecords:
-    """The records of one schema; they tell of a batch what `JobRecords` tells of a job with an id.
+    """The records of one schema; they record of a batch what `JobRecords` records of a job with an id.
 
     A stream's row also has the batches above the committed one that were aborted and did not begin again. An abort and
     a commit lock the row, so that neither misses the other.
@@ -76,7 +76,7 @@ class StreamRecords:
         )
 
     def begin(self, connection: ServerConnection, job: WriteJob, table_id: int) -> bool:
-        """Tell whether a batch is committed, and let it begin again if not.
+        """Return whether a batch is committed, and let it begin again if not.
 
         Makes the records with the first stream of the schema.
         """

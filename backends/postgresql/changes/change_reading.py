@@ -98,7 +98,7 @@ class _RowReader:
 
 
 def _fetched(reader: SourceReader, page: Page) -> Iterator[list[Values]]:
-    """Yield the rows of a page of any size, which the server keeps meanwhile."""
+    """Yield the rows of a page of any size, in portions from a cursor on the server."""
     cursor = f"f{next(_numbers)}"
     with reader.kept(page.query, page.since, cursor) as connection:
         wanted = 1

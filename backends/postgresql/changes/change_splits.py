@@ -22,7 +22,7 @@ __all__ = ["read_change_split", "read_one_change_split", "reads_changes"]
 
 
 def reads_changes(split: ScanSplit) -> bool:
-    """Tell whether a split is one of changes: no table has fields of these names."""
+    """Return whether a split is one of changes: no table has fields of these names."""
     return split.columns[-len(FEED_COLUMNS) :] == FEED_COLUMNS
 
 

@@ -113,7 +113,7 @@ def _sizes(entries: FeedEntries, since: int, until: int, bytes_: str, limit: int
 
 
 def has_long_values(reader: SourceReader, entries: FeedEntries) -> bool:
-    """Tell whether values that are wanted may lie outside the rows, and portions be of any size."""
+    """Return whether values that are wanted may lie outside the rows, and portions be of any size."""
     if not entries.stored_sizes():
         return False
     outside = (

@@ -16,7 +16,7 @@ from .feed_source import SourceReader
 __all__ = ["FIRST_ENTRIES", "MOST_ENTRIES", "Portion", "PortionReader", "walk_piece", "walk_versions"]
 
 FIRST_ENTRIES = 256
-"""The most entries of the first portion of records, of which their reader may need a few."""
+"""The most entries of the first portion of records; the reader may need only a few."""
 MOST_ENTRIES = 8_192
 """The most entries of any portion."""
 

@@ -33,7 +33,7 @@ _ATTEMPTS = 5
 
 
 class PostgreSQLFeed(RecordedFeed):
-    """The change feed of a table, looked up anew at each call; an expiry ends early once `stopped`."""
+    """The change feed of a table, looked up again at each call; an expiry ends early once `stopped`."""
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ def query_call(text: str) -> Call:
 
 
 def floor_call(source: FeedSource) -> Call:
-    """Return the call that tells the floor of a feed and its token."""
+    """Return the call that returns the floor of a feed and its token."""
     return query_call(f"select floor, token from {qualified(source.schema, FEEDS)} where feed = {source.number}")
 
 

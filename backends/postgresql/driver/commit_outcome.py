@@ -129,7 +129,7 @@ def termination(process: int, number: int) -> Call:
 
 
 def _was_recovered(connection: ServerConnection, number: int) -> bool | None:
-    """Tell whether a committed number belongs to a transaction from before the last start of the server."""
+    """Return whether a committed number belongs to a transaction from before the last start of the server."""
     at_start, first_new = connection.ask(Call(_RECOVERY))[0]
     # A later checkpoint, or a failover, hides where the count began.
     return number < int(str(first_new)) if at_start else None

@@ -138,7 +138,7 @@ class ServerConnection(PooledConnection):
             raise
 
     def has_prepared(self, statement: Statement) -> bool:
-        """Tell whether the server has prepared a statement."""
+        """Return whether the server has prepared a statement."""
         return statement.name in self._prepared
 
     def send(self, call: Call) -> None:

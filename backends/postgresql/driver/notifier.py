@@ -33,7 +33,7 @@ def notify(pool: ServerPool, names: Iterable[str], payload: str) -> None:
     Raises
     ------
     PostgreSQLError, StorageUnavailableError
-        If nobody may have been notified.
+        If listeners may not have been notified.
     """
     listed = ", ".join(f"'{name}'" for name in names)
     # Its commit need not wait for the disk: what it announces has been committed.

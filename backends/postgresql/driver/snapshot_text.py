@@ -45,7 +45,7 @@ class Snapshot:
             raise DataCorruptionError(f"{text!r} is not a snapshot of PostgreSQL") from error
 
     def sees(self, transaction: int) -> bool:
-        """Tell whether a transaction, by its 64-bit number, had committed when it was taken, if it ever did."""
+        """Return whether a transaction, by its 64-bit number, had committed when it was taken, if it ever did."""
         if transaction < self._low:
             return True
         return transaction < self._high and str(transaction) not in self._running.split(",")

@@ -56,7 +56,7 @@ class _Queries(NamedTuple):
 
 
 def feed_definitions(schema: str, spec: TableSpecification, number: int) -> list[str]:
-    """Return the commands that begin a feed of a table, whose writers are locked out, after its row was put."""
+    """Return the commands that begin a table's feed. Run them with writers locked out, after the feed's row was put."""
     entries = qualified(schema, feed_table(number))
     table = qualified(schema, spec.name)
     triggers = [
@@ -299,7 +299,7 @@ end"""
 
 
 def _renewal(schema: str, number: int) -> str:
-    """Return the function that begins the feed anew: TRUNCATE does not tell which rows there were."""
+    """Return the function that begins a new feed: TRUNCATE does not report the rows that it deletes."""
     token = "left(replace(gen_random_uuid()::text, '-', ''), 8) || right(gen_random_uuid()::text, 8)"
     return f"""
 declare

@@ -84,17 +84,17 @@ def feed_trigger(number: int, verb: str) -> str:
 
 
 def has_feed(spec: TableSpecification) -> bool:
-    """Tell whether a table has a change feed."""
+    """Return whether a table has a change feed."""
     return spec.table_options.changelog_producer is not ChangelogProducer.NONE
 
 
 def takes_input(spec: TableSpecification) -> bool:
-    """Tell whether the feed of a table has what its writers give."""
+    """Return whether the feed of a table has what its writers give."""
     return spec.table_options.changelog_producer is ChangelogProducer.INPUT
 
 
 def keeps_images(spec: TableSpecification) -> bool:
-    """Tell whether the entries of a table's feed have images before and after; otherwise they are records."""
+    """Return whether the entries of a table's feed have images before and after; otherwise they are records."""
     return has_feed(spec) and not spec.keyless and not takes_input(spec)
 
 
@@ -114,7 +114,7 @@ def before_column(field: str) -> str:
 
 
 def after_column(field: str) -> str:
-    """Return the column of a field outside the key, as it was after; in records of any field."""
+    """Return the column with a field outside the key after the change; in records, with any field."""
     return f"a_{column_name(field)}"
 
 

@@ -81,7 +81,7 @@ def decode_version(number: str, version: str, specification: str, building: str,
 
 
 def is_name(name: object) -> TypeGuard[str]:
-    """Tell whether a name can be sent to the server."""
+    """Return whether a name can be sent to the server."""
     if not isinstance(name, str) or "\0" in name:
         return False
     try:
@@ -181,7 +181,7 @@ def prepare(connection: ServerConnection, schema: str, *, create: bool) -> None:
 
 
 def format_for(schema: str, spec: TableSpecification) -> list[Call]:
-    """Return the calls that make the schema's format that of a table; they run in the transaction that records it."""
+    """Return the calls that raise the schema's format to the one a table needs, in the transaction that records it."""
     if not spec.has_type:
         return []
     return [

@@ -1,4 +1,4 @@
-"""What an operator should know of a schema's tables: columns that ran out, and sessions that hold tables for long."""
+"""Findings about a schema's tables: columns that run out, and sessions that hold tables for long."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def define_feed(schema: str, table: TableVersion) -> list[Call]:
 
 
 def changes_producer(change: SchemaChange) -> bool:
-    """Tell whether a change ends a feed or begins one."""
+    """Return whether a change ends a feed or begins one."""
     producers = {spec.table_options.changelog_producer for spec in (change.before, change.after)}
     return len(producers) > 1
 
@@ -56,7 +56,7 @@ def with_feed(
 
 
 def change_feed(schema: str, before: TableVersion, after: TableVersion, change: SchemaChange) -> list[Call]:
-    """Return the calls that make the feed of a table that of its next version, once its columns are changed."""
+    """Return the calls that adapt the feed of a table to the table's next version, once its columns are changed."""
     if before.feed != after.feed:
         ended = [] if before.feed is None else feed_end(schema, before.spec, before.feed, keeps_table=True)
         return [*map(command, ended), *define_feed(schema, after)]

@@ -25,7 +25,7 @@ class FoundColumn:
     collation: int  # 0 for types without one
 
     def holds(self, field: Field) -> bool:
-        """Tell whether the column can hold a field: its type and collation are right."""
+        """Return whether the column can hold a field: its type and collation are right."""
         collated = field.type is not FieldType.STRING or self.collation == _C_COLLATION
         return self.type_name == stored_type(field).name and collated
 

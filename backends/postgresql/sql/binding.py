@@ -113,7 +113,7 @@ class TableBinding:
         self._copies_to_skip = 0
 
     def has_verbs_of(self, other: TableBinding) -> bool:
-        """Tell whether the verbs of the table do the same as those of another version, or of one of its name."""
+        """Return whether the verbs of the table do the same as those of another version, or of one of its name."""
         same = self.version.id == other.version.id
         alike = (self.spec.keyless, self.spec.table_options) == (other.spec.keyless, other.spec.table_options)
         return (same or alike) and self.takes_input is other.takes_input
@@ -232,7 +232,7 @@ class TableBinding:
     # Whether batches are tried by COPY, which accepts new rows only
 
     def copies_first(self) -> bool:
-        """Tell whether to try COPY for a batch, judging by the batches before it."""
+        """Return whether to try COPY for a batch, judging by the batches before it."""
         if self._copies_to_skip:
             self._copies_to_skip -= 1
             return False

@@ -27,7 +27,7 @@ Name = Callable[[str], str]
 
 
 class MergeEffect(enum.Enum):
-    """What a change of some kind does."""
+    """The effect of a change of some kind."""
 
     ADD = "add"
     RETRACT = "retract"

@@ -37,7 +37,7 @@ class Query:
     """The statements of one shape, which `make` makes.
 
     `index` is the one that finds the rows whatever their number: an indexed field, or "" for the key; None if that
-    depends. `by_index` tells whether the statement is prepared and planned by its index. After a call that found many
+    depends. `by_index` says whether the statement is prepared and planned by its index. After a call that found many
     rows it is not: the server plans each call by itself, until one finds few.
     """
 

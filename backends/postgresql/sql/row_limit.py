@@ -125,7 +125,7 @@ def guarded(spec: TableSpecification, changes: dict[str, str], more: Sequence[Ch
 
 
 def failing(checks: Sequence[Check], field: Field, value: str) -> str:
-    """Return the SQL of a field's value that fails, with a size in its error, if a size is over its maximum."""
+    """Return the SQL of a field's value; it fails, with the size in its error, if a size exceeds its maximum."""
     kind = stored_type(field).name  # of a value that is null, too
     for size, most, text in reversed(checks):
         failure = f"({literal(text)} || ({size})::text)::integer"

@@ -166,7 +166,7 @@ def write_sql(binding: TableBinding, shape: WriteShape, source: Source) -> str:
 
 
 class _Changes(Protocol):
-    """What a write makes of a row."""
+    """The effect of a write on a row."""
 
     keeps_existing: bool
 

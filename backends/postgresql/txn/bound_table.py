@@ -72,7 +72,7 @@ class TableCall:
         self.key = key
 
     def meets(self, other: TableCall) -> bool:
-        """Tell whether both may concern one row."""
+        """Return whether both may concern one row."""
         return self.table is other.table and (self.key is None or other.key is None or self.key == other.key)
 
 

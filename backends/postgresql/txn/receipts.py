@@ -108,7 +108,7 @@ class Receipt:
         return found
 
     def is_there(self, pool: ServerPool) -> bool | None:
-        """Tell whether the transaction was committed, whose answer was lost; None if that cannot be known.
+        """Return whether the transaction was committed, whose answer was lost; None if that cannot be known.
 
         It cannot be committed any more after the answer False.
         """
@@ -181,7 +181,7 @@ class Receipts:
         self._table = None
 
     def lack(self, error: StatementRefusedError) -> bool:
-        """Tell whether a commit may have failed for want of its receipt; the next one looks whether there are any."""
+        """Return whether a commit may have failed for want of its receipt; the next one looks whether there are any."""
         if error.call is None or error.state not in _NOT_THERE or error.call.statement not in self._own:
             return False
         self.renew()
@@ -238,5 +238,5 @@ class Receipts:
 
 
 def _begins_with(write: Statement) -> bool:
-    """Tell whether a statement begins with WITH, as an upsert does: its UPDATE, and the INSERT if that finds no row."""
+    """Return whether a statement begins with WITH, as the UPDATE and INSERT of an upsert do."""
     return write.text[: len(_WITH)].lower() == _WITH.encode()

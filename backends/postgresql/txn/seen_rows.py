@@ -38,7 +38,7 @@ class SeenRows:
         return {key: sizes[key] for key in keys if key in sizes} if sizes else {}
 
     def put(self, key: Pieces, size: int | None) -> None:
-        """Record the size of a row; None if nothing is known of it any more."""
+        """Record the size of a row; None if it is no longer known."""
         if size is None:
             self._sizes.pop(key, None)
             return
@@ -69,7 +69,7 @@ class SeenRows:
         self._sizes.clear()
 
     def note_one(self, key: Pieces, result: pq.abc.PGresult, is_whole: bool) -> None:
-        """Record a row of which all fields outside the key were read, or some."""
+        """Record a row whose fields outside the key were read, all or some."""
         if not result.ntuples:
             self.put(key, ABSENT)
         elif is_whole:

@@ -145,11 +145,11 @@ class ServerTransaction(TransactionLifecycle):
         key: Pieces | None = None,
         refusal: Refusal | None = None,
     ) -> None:
-        """Run a write before the next statement that may see it, at the latest with the commit.
+        """Defer a write until the next statement that may see it, at the latest until the commit.
 
-        Unless there is one call only, the first write takes the snapshot: later writes of other transactions conflict.
-        If the server refuses it and `refusal` has an error for that, the statement raises it, and all writes stay
-        deferred; the commit fails.
+        Except in a transaction of one call, the first write takes the snapshot: later writes of other transactions
+        conflict. If the server refuses the write and `refusal` has an error for that, the statement that sends it
+        raises that error, all writes stay deferred, and the commit fails.
         """
         if not self.begun and not self.has_one_call:
             self.flush()

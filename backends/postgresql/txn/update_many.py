@@ -1,4 +1,4 @@
-"""`update_many`: the rows are found first, which tells whether they exist, and changed where they are."""
+"""`update_many`: finds the rows first, to know which exist, then changes those."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Tables:
     """The position after which each table between two stages is read."""
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     open: ExitStack = field(default_factory=ExitStack)
-    """What the driver has open until the run ends."""
+    """Resources that the driver keeps open until the run ends."""
     _specs: dict[str, TableSpecification] = field(default_factory=dict)
 
     def ref(self, name: str) -> TableRef:

@@ -1,4 +1,4 @@
-"""What a Python worker of Spark keeps open between tasks: closed after a minute without use."""
+"""Resources that a Python worker of Spark keeps open between tasks; closed after a minute without use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Kept:
 
 
 class _Worker:
-    """What this process keeps open."""
+    """The resources that this process keeps open."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

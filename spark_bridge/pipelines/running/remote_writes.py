@@ -90,7 +90,7 @@ class RemoteWrite:
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """What a task does; picklable."""
+    """The work of a task; picklable."""
 
     name: str
     table: RemoteTable

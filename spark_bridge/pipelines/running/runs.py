@@ -139,7 +139,7 @@ def _naming(stage: StageRun) -> Iterator[None]:
 
 
 def _named(stage: StageRun, failure: BaseException) -> BaseException:
-    """Return why a stage failed, with its name: what was raised in its micro-batch, else what Spark says."""
+    """Return the error of a failed stage, with its name: the error of its micro-batch, or else of Spark."""
     error = stage.error or failure
     note = f"stage {stage.name!r} of pipeline {stage.planned.name!r} failed"
     if note not in getattr(error, "__notes__", ()):

@@ -306,7 +306,7 @@ def record(pipeline: str, stage: str, step: str, seconds: float, rows: int | Non
 
 
 class _Scope:
-    """What a micro-batch has persisted, until its end."""
+    """DataFrames that a micro-batch has persisted, until its end."""
 
     def __init__(self) -> None:
         self._frames: list[DataFrame] = []
@@ -330,5 +330,5 @@ class _Scope:
         return self._tables[name]
 
     def forget(self, name: str) -> None:
-        """Read a table anew from now on, because it was written."""
+        """Read a table again from now on, because it was written."""
         self._tables.pop(name, None)

@@ -1,4 +1,4 @@
-"""What a stream is made of, from those that it reads: the same on a streaming DataFrame, a micro-batch and a batch."""
+"""Builds a stream from its inputs, in the same way for a streaming DataFrame, a micro-batch and a batch."""
 
 from __future__ import annotations
 
