@@ -97,7 +97,7 @@ def tail(
     """Print messages, one a line, as they are committed; no group moves."""
     url, name = placed(url, name)
     source, place = _source(name), _place(since)
-    # A read-only storage of LevelDB may be a copy, in which nothing comes.
+    # A read-only storage may be a copy, in which nothing comes.
     with _opened(url, prefix, write=follow) as system:
         messages = tail_of(system.storage, source, prefix, place, follow=follow)
         for count, message in enumerate(messages, 1):

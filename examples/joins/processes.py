@@ -16,6 +16,7 @@ from structable.spi import (
     ChangeFeed,
     CommitOutcomeUnknownError,
     FeedPosition,
+    Row,
     RowKind,
     Storage,
     StructuredTable,
@@ -92,13 +93,19 @@ def check_state(storage: Storage, check: Check) -> None:
     AssertionError
         If the result is not the join of the tables at its positions, or those of the step that is being committed.
     """
-    with storage.transaction(read_only=True) as tx:
-        now = tx.position(ORDERS.name), tx.position(PRODUCTS.name)
+
+    def read(tx: Transaction) -> tuple[tuple[FeedPosition, FeedPosition], Row, Rows, Rows, Rows] | None:
         record = tx.table("structable_progress").read((join_of("memory://").name,))
         if record is None or record["left_position"] is None:
-            return
-        orders, products = _rows(tx.table(ORDERS.name)), _rows(tx.table(PRODUCTS.name))
-        result = _rows(tx.table(RESULT))
+            return None
+        now = tx.position(ORDERS.name), tx.position(PRODUCTS.name)
+        orders, products, result = (_rows(tx.table(name)) for name in (ORDERS.name, PRODUCTS.name, RESULT))
+        return now, record, orders, products, result
+
+    found = storage.run(read, read_only=True)
+    if found is None:
+        return
+    now, record, orders, products, result = found
     places = [(str(record["left_position"]), str(record["right_position"]))]
     if record["intent"] is not None:
         intent = json.loads(str(record["intent"]))

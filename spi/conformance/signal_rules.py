@@ -122,6 +122,8 @@ class SignalRules(ForkCases, FeedCase):
                 with pytest.raises(ValueError, match="timeout"):
                     listener.wait(seconds)  # type: ignore[arg-type]
             _signal(storage, longest)
+            assert listener.wait(LONGEST)
+            _signal(storage, longest)
             assert listener.wait(float("inf"))
 
     @pytest.mark.parametrize("producer", PRODUCERS)

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from structable.spark_bridge import register
+from structable.spark_bridge import format_lookup, register
 from structable.spark_bridge.catalog import installation
 from structable.spi import Field, Storage, TableAdmin, TableSpecification
 from tests.spark.conftest import Tables, complete, every_store, give_up_snapshots, rows_of
@@ -286,8 +286,7 @@ def test_another_session_needs_its_own_call(spark: SparkSession, url: str, stora
 
 
 def test_what_spark_refuses_is_a_warning(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        installation, "_CLASSES", {"structable.Broken": "package structable; class Broken extends No {}"}
-    )
+    monkeypatch.setattr(installation, "_CLASSES", ("Broken",))
+    monkeypatch.setattr(format_lookup, "java_source", lambda *_: "class Broken extends No {}")
     with pytest.warns(UserWarning, match="takes no catalog of structable"):
         register(spark)

@@ -166,6 +166,9 @@ class RuledTransaction(Transaction):
     def position(self, table: str) -> FeedPosition:
         return self._transaction.position(table)
 
+    def signal(self, channel: str) -> None:
+        self._transaction.signal(channel)
+
     def commit(self) -> None:
         self._transaction.commit()
 
