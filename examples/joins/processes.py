@@ -95,10 +95,10 @@ def check_state(storage: Storage, check: Check) -> None:
     """
 
     def read(tx: Transaction) -> tuple[tuple[FeedPosition, FeedPosition], Row, Rows, Rows, Rows] | None:
+        now = tx.position(ORDERS.name), tx.position(PRODUCTS.name)
         record = tx.table("structable_progress").read((join_of("memory://").name,))
         if record is None or record["left_position"] is None:
             return None
-        now = tx.position(ORDERS.name), tx.position(PRODUCTS.name)
         orders, products, result = (_rows(tx.table(name)) for name in (ORDERS.name, PRODUCTS.name, RESULT))
         return now, record, orders, products, result
 
