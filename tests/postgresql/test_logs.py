@@ -11,7 +11,6 @@ import pytest
 from psycopg import errors, sql
 
 from structable.spi import Change, Field, FieldType, Storage, TableSpecification, connect
-
 from tests.waiting import until
 
 from .support.shared import Schema
