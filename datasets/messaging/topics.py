@@ -167,9 +167,7 @@ class Topics:
         groups = self._rows(topic)
         earliest, latest = feed.changes.earliest(), feed.changes.latest()
         now = self._run(lambda context: context.now(), read_only=True)
-        return TopicStatus(
-            earliest, latest, [_status(topic, feed, row, earliest, latest, now) for row in groups]
-        )
+        return TopicStatus(earliest, latest, [_status(topic, feed, row, earliest, latest, now) for row in groups])
 
     def seek(self, topic: Source[Any], group: str, place: str | dt.datetime) -> None:
         """Move a group; what its active member has out is not committed any more.

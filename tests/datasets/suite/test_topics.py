@@ -32,8 +32,8 @@ from structable.spi import (
     Change,
     ChangeFeed,
     CommitOutcomeUnknownError,
-    Field,
     FeedPosition,
+    Field,
     FieldSizeLimitError,
     RowKind,
     Storage,
@@ -755,9 +755,7 @@ class TestFeeds:
         assert shared_store.table("feed_of").read((1,)) is not None
 
     @pytest.mark.parametrize("table", ["input"], indirect=True)
-    def test_another_producer_begins_another_feed(
-        self, events: SystemData, shared_store: Storage, table: str
-    ) -> None:
+    def test_another_producer_begins_another_feed(self, events: SystemData, shared_store: Storage, table: str) -> None:
         rows = shared_store.table("feed_of")
         rows.upsert_many([{"id": 1}, {"id": 2}])
         with events.consumer(Feed("feed_of"), group="g", ttl=TTL) as consumer:
