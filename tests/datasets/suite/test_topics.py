@@ -785,7 +785,7 @@ class _Backwards:
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
 
-    def read(self, since: FeedPosition, until: FeedPosition | None, *, after: int | None) -> Iterator[Change]:
+    def read(self, since: FeedPosition, until: FeedPosition | None = None, *, after: int | None) -> Iterator[Change]:
         with self._feed.read(since, until, after=after) as changes:
             return reversed(list(changes))
 
