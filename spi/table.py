@@ -392,8 +392,7 @@ class StructuredTable(Frames):
     def _write(self, writes: RowWrites) -> Answer | None:
         """Do all writes, or none if one is rejected; return the keys of skipped writes, if writes may be skipped.
 
-        `outcome.Outcomes` defines their effect on a row. A write whose outcome need not be known at once may be
-        deferred, at the latest to the commit.
+        `outcome.Outcomes` defines their effect. A write may wait until the commit if its outcome is not needed earlier.
         """
 
     @abstractmethod
