@@ -20,6 +20,7 @@ PACKAGES = [
     "structable.spi.access",
     "structable.datasets",
     "structable.datasets.jobs",
+    "structable.datasets.messaging",
     "structable.migrations",
     "structable.spark_bridge",
     "structable.spark_bridge.joins",
