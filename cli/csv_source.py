@@ -7,8 +7,9 @@ the file; Arrow alone does not enforce it: it accepts a file that was truncated 
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import BinaryIO, TypeVar, cast
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
@@ -17,12 +18,14 @@ from structable.spi.arrow_columns import CastError
 
 from .csv_dialect import CsvDialect
 from .file_columns import Columns, there_are
-from .prefetching import one_ahead
 from .source import TextSource
 from .text_columns import column_from_text
 from .text_form import PLAIN, TextForm
 
 __all__ = ["CsvSource"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 _CHUNK = 4 * 1024 * 1024
 _LARGEST_ROW = 64 * 1024 * 1024  # the largest row of a table, written as hexadecimal digits or doubled quotes, fits
@@ -69,7 +72,7 @@ class CsvSource(TextSource):
             if self._named(0) is None:
                 self._malformed("it is empty; a first line with the names of the columns is needed, or --no-header")
             return
-        for chunk, parsed in one_ahead(chunks, self._parsed):
+        for chunk, parsed in _one_ahead(chunks, self._parsed):
             self._take(chunk)
             yield from parsed() or self._rows_of(chunk)
             self._line += chunk.count(b"\n")
@@ -195,3 +198,18 @@ class CsvSource(TextSource):
         for line, row in self._dialect.rows(self._chunk, self._line):
             if not self._skips_blank or row.strip(b"\r\n"):
                 yield line, row
+
+
+def _one_ahead(
+    items: Iterable[Item], function: Callable[[Item], Result]
+) -> Iterator[tuple[Item, Callable[[], Result]]]:
+    """Yield each item with a call that waits for its result; a thread meanwhile does the next item."""
+    with ThreadPoolExecutor(1, thread_name_prefix="structable-parser") as thread:
+        before = None
+        for item in items:
+            after = item, thread.submit(function, item).result
+            if before is not None:
+                yield before
+            before = after
+        if before is not None:
+            yield before

@@ -108,7 +108,7 @@ class FeedView(ABC):
         """Yield versions after one, up to `newest`, in order, and the number of changes of each that has any."""
 
     def now(self) -> dt.datetime:
-        """Return the time by the clock of the store, if it has one, else by that of this process."""
+        """Return the time by the store's clock, or by this process's clock if the store has none."""
         return dt.datetime.now(dt.UTC)
 
     @abstractmethod

@@ -24,9 +24,9 @@ class Counting(Protocol):
 
 
 class SharedListener(Listener):
-    """A listener that looks at cells every 5 ms while somebody waits, and ends with its engine.
+    """A listener that reads its cells every 5 ms during a `wait`, and closes with its engine.
 
-    The memory of the next owner may be another one: that counts as a signal.
+    A new owner may map other memory: the change counts as a signal.
     """
 
     __slots__ = ("_cells", "_closed", "_engine", "_seen")

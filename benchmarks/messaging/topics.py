@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from time import perf_counter
 
@@ -67,7 +67,7 @@ def measure_publish(storage: Storage, store: str, scale: Scale, goals: tuple[flo
         def write(s: Session, name: str = name) -> None:
             s.tx.table(name).upsert({"number": next(numbers), "state": "PLACED"})
 
-        def floor(write=write) -> float:  # type: ignore[no-untyped-def] # the function above
+        def floor(write: Callable[[Session], None] = write) -> float:
             begun = perf_counter()
             for _ in range(samples):
                 with system.transaction() as s:
@@ -82,7 +82,7 @@ def measure_publish(storage: Storage, store: str, scale: Scale, goals: tuple[flo
                     s.tx.table("outbox").upsert(row)
             return (perf_counter() - begun) / samples
 
-        def ours(write=write) -> float:  # type: ignore[no-untyped-def] # as above
+        def ours(write: Callable[[Session], None] = write) -> float:
             begun = perf_counter()
             for _ in range(samples):
                 with system.transaction() as s:

@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -298,7 +299,7 @@ class Topics:
             return len(rows)
 
         for chunk in _chunks(keys):
-            done += self._run(lambda context, chunk=chunk: take(context, chunk))  # type: ignore[misc] # mypy cannot infer it
+            done += self._run(partial(take, wanted=chunk))
         return done
 
     def _remove_groups(self, topic: Source[Any], removed: Callable[[Subscription], bool]) -> None:

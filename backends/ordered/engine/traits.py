@@ -51,8 +51,8 @@ class EngineTraits:
         A plan's snapshot has every key of the map, so that `read_planned` finds rows by an index. False if splits are
         copies of their own intervals: plans then never use an index.
     carries_signals : bool
-        `commit` and `commit_bulk` wake the listeners of `Engine.listen` in every process. Of an engine that does not,
-        the layer above wakes those of this process.
+        `commit` and `commit_bulk` wake the listeners of `Engine.listen` in every process. If not, the
+        layer above wakes the listeners of this process.
     """
 
     bulk_application: BulkApplication = BulkApplication.UNORDERED

@@ -80,7 +80,7 @@ def changes_of(source: FeedSource, binding: TableBinding, request: FeedRequest) 
 def _numbered(
     source: FeedSource, space: bytes, decode: Callable[[bytes, bytes], Row], part: Part, after: int | None
 ) -> Iterator[Change]:
-    """Yield the changes of a part with their numbers; those of its first version behind the one numbered `after`."""
+    """Yield the changes of a part with their numbers, in its first version only the changes after number `after`."""
     begin, end, number = part.begin, part.end, 0
     version = begin.version
     bound = begin if after is None else source.bound_of(version, after)

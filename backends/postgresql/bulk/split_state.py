@@ -44,7 +44,7 @@ class Grouping(NamedTuple):
     """How the server computes partial aggregates in place of rows."""
 
     query: str
-    """A query like that of a split, with the columns that `read_groups` reads."""
+    """The split's query, with the columns that `read_groups` reads."""
     clause: str
     """The clause after the conditions."""
 

@@ -11,7 +11,7 @@ __all__ = ["RecordNumbers", "rest_of_commit"]
 
 
 class RecordNumbers:
-    """Counts the records of a reader: first those of a version from a number on, then all of each later one."""
+    """Numbers the records of a reader: in the first version from a given number, in each later version from 0."""
 
     def __init__(self, version: int, number: int) -> None:
         self._version = version

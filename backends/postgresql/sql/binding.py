@@ -124,7 +124,8 @@ class TableBinding:
 
     def kept_query(self, shape: object, make: Callable[[], Kept]) -> Kept:
         """Return the cached query of a shape, or make it. Users may have any number of shapes."""
-        return self._queries.made(shape, make)  # type: ignore[no-any-return]
+        made: Kept = self._queries.made(shape, make)
+        return made
 
     # Keys, columns and rows
 
