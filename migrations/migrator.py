@@ -22,7 +22,7 @@ from .runner import Runner
 from .runner_scope import Mapper, RunnerScope
 from .state_tables import DEFAULT_PREFIX
 from .states import State
-from .status import RevisionStatus, pending, status_of
+from .status import RevisionStatus, status_of
 from .steps import check_reversible
 from .throttle import Throttle
 
@@ -212,7 +212,10 @@ class Migrator:
 
     def status(self) -> list[RevisionStatus]:
         """Return how far each revision is, of the folder and of the store, by number."""
-        found = {one.number: pending(one) for one in self.folder.revisions()}
+        found = {
+            one.number: RevisionStatus(one.number, one.name, State.PENDING, State.PENDING)
+            for one in self.folder.revisions()
+        }
         for number, row in self._history.all().items():
             if row.state is not State.PENDING or number not in found:
                 found[number] = status_of(self._history, row)

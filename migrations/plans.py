@@ -26,7 +26,6 @@ from .operations import (
     Run,
     WidenField,
 )
-from .status import estimated_rows
 
 __all__ = ["PlannedOperation", "PlannedRevision", "planned", "rehearse"]
 
@@ -136,7 +135,7 @@ def _planned(storage: Storage, operation: Operation) -> PlannedOperation:
 
 def _rows(storage: Storage, table: str) -> int | None:
     try:
-        return sum(estimated_rows(storage, [table]))
+        return storage.statistics(table).rows
     except (TableNotFoundError, UnsupportedOperationError):
         return None
 

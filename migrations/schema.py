@@ -17,7 +17,7 @@ from .errors import NotReadyError, SchemaAheadError, SchemaBehindError
 from .history import History, RevisionRow
 from .lease import owner_name
 from .states import State
-from .status import progress_text
+from .status import status_of
 
 __all__ = ["Schema"]
 
@@ -113,7 +113,7 @@ class Schema:
         """
         row = self._history.all().get(revision)
         if row is None or not row.state.ready:
-            raise NotReadyError(revision, State.PENDING if row is None else progress_text(self._history, row))
+            raise NotReadyError(revision, State.PENDING if row is None else status_of(self._history, row).progress)
 
     def close(self) -> None:
         """Say that the program has ended; idempotent."""
