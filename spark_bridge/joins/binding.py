@@ -212,7 +212,7 @@ def _foreign_key(
             whole = False
             continue
         mine, other = left.field(ours), right.field(theirs)
-        if _type(mine) != _type(other):
+        if mine.type_text != other.type_text:
             types = f"{left.name}.{ours} is {mine.type_text}, and {right.name}.{theirs} is {other.type_text}"
             faults.append(f"{types}; the types must be equal")
     return tuple(pairs[name] for name in key) if whole else ()
@@ -296,10 +296,6 @@ def _result(
     except InvalidSpecificationError as error:
         faults.append(f"the result: {error}")
         return None
-
-
-def _type(field: Field) -> tuple[object, ...]:
-    return field.type, field.precision, field.scale
 
 
 def _selected(select: Mapping[str, tuple[Side, str]], side: Side) -> list[str]:
