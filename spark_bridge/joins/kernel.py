@@ -26,11 +26,6 @@ class Difference:
     values: Values
     """In the order of the result's columns; of a DELETE those of the row that goes."""
 
-    @property
-    def is_delete(self) -> bool:
-        """Whether the row goes."""
-        return self.kind is RowKind.DELETE
-
 
 def is_same(one: Values, other: Values) -> bool:
     """Tell whether two rows are equal as the contract has it: null equals null, NaN equals NaN, -0.0 equals 0.0."""

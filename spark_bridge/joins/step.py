@@ -19,6 +19,7 @@ from structable.spi import (
     ChangesLostError,
     CommitOutcomeUnknownError,
     PlanChangedError,
+    RowKind,
     StagedWrite,
     Transaction,
     TransactionClosedError,
@@ -240,7 +241,7 @@ class Stepper:
         puts, deletes = [], []
         for one in differences(kernel, view.right, view.result, rows, right.rows):
             counts.add(one)
-            if one.is_delete:
+            if one.kind is RowKind.DELETE:
                 deletes.append(kernel.key_of(one.values))
             else:
                 puts.append(kernel.row(one.values))
