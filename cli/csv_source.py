@@ -7,7 +7,8 @@ the file; Arrow alone does not enforce it: it accepts a file that was truncated 
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, cast
 
 import pyarrow as pa
@@ -17,7 +18,6 @@ from structable.spi.arrow_columns import CastError
 
 from .csv_dialect import CsvDialect
 from .file_columns import Columns, there_are
-from .prefetching import one_ahead
 from .source import TextSource
 from .text_columns import column_from_text
 from .text_form import PLAIN, TextForm
@@ -69,7 +69,7 @@ class CsvSource(TextSource):
             if self._named(0) is None:
                 self._malformed("it is empty; a first line with the names of the columns is needed, or --no-header")
             return
-        for chunk, parsed in one_ahead(chunks, self._parsed):
+        for chunk, parsed in self._ahead(chunks):
             self._take(chunk)
             yield from parsed() or self._rows_of(chunk)
             self._line += chunk.count(b"\n")
@@ -152,6 +152,18 @@ class CsvSource(TextSource):
             return [] if self._is_faulty(chunk) else self._arrow_rows(chunk)
         except pa.ArrowException:
             return []
+
+    def _ahead(self, chunks: Iterator[bytes]) -> Iterator[tuple[bytes, Callable[[], list[pa.RecordBatch]]]]:
+        """Yield each chunk with what waits for its rows; a thread parses the next one while it is converted."""
+        with ThreadPoolExecutor(1, thread_name_prefix="structable-parser") as thread:
+            before = None
+            for chunk in chunks:
+                after = chunk, thread.submit(self._parsed, chunk).result
+                if before is not None:
+                    yield before
+                before = after
+            if before is not None:
+                yield before
 
     def _arrow_rows(self, chunk: bytes) -> list[pa.RecordBatch]:
         if self._skips_blank and not chunk.strip(b"\r\n"):
