@@ -63,6 +63,13 @@ class BoundJoin:
         """The fields of the left table to those of the right table's key."""
         return dict(zip(self.foreign_key, self.right.primary_key, strict=True))
 
+    @property
+    def sources(self) -> dict[str, str] | None:
+        """The selection as `ForeignKeyJoin.select` has it; None with a joiner."""
+        if self.select is None:
+            return None
+        return {name: f"{side}.{field}" for name, (side, field) in self.select.items()}
+
 
 def bind(
     join: ForeignKeyJoin,

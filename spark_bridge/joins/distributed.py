@@ -114,7 +114,7 @@ class SparkSteps:
             return self._by_key.stage_changes(stores, kernel, job, since)
         with self._state(stores, kernel) as state:
             now = state.positions
-            if not since.same_feeds(now) or not now.reach(since):
+            if not now.reach(since):
                 return Staged([], now, Counts())
             if kernel.bound.select is not None:
                 most = min(FEW, self._large)
@@ -147,7 +147,7 @@ class SparkSteps:
         most = min(rows // _SCANNED_PER_READ, self._large)
         with reading(stores) as view:
             now = view.positions
-            if not most or not since.same_feeds(now) or not now.reach(since):
+            if not most or not now.reach(since):
                 return False
             left = changed_rows(stores.left, kernel, "left", since.left, now.left, most, keys_only=True)
             if not left.complete:

@@ -86,8 +86,8 @@ class Positions:
         return (self.left.feed, self.right.feed) == (other.left.feed, other.right.feed)
 
     def reach(self, other: Positions) -> bool:
-        """Tell whether neither is before its counterpart in other positions of the same feeds."""
-        return self.left >= other.left and self.right >= other.right
+        """Tell whether these are of the same feeds as other positions, and neither is before its counterpart."""
+        return self.same_feeds(other) and self.left >= other.left and self.right >= other.right
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ class JoinWorker:
                 reached = Positions(left, right)
                 if not target.same_feeds(reached):
                     target = self._latest()  # a table was made again
-                if target.same_feeds(reached) and reached.reach(target):
+                if reached.reach(target):
                     return total
             time.sleep(self._poll)
 
