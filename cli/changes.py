@@ -18,14 +18,11 @@ from structable.spi.table_options import ChangelogProducer
 from .arguments import Access, Table, Url, open_store
 from .batch_writer import BatchWriter
 from .errors import UsageProblem
+from .file_columns import FEED_FIELDS
 from .output import TABLE_LIMIT, format_of, open_output, open_writer
 from .selection import Columns, named_columns
 
 __all__ = ["changes"]
-
-_FEED_FIELDS = tuple(
-    make(name) for make, name in zip((Field.string, Field.long, Field.timestamp), FEED_COLUMNS, strict=True)
-)
 
 Since = Annotated[
     str | None,
@@ -110,7 +107,7 @@ def changes(
         else:
             more = False
         # A reader wants to see first what happened.
-        fields = [*_FEED_FIELDS, *(spec.field(name) for name in shown)]
+        fields = [*FEED_FIELDS, *(spec.field(name) for name in shown)]
         source = _Source(storage, feed, [field.name for field in fields], net=net)
         with open_output(output) as stream, open_writer(form, stream, output, fields, spec.primary_key) as writer:
             if follow:

@@ -7,9 +7,9 @@ the file; Arrow alone does not enforce it: it accepts a file that was truncated 
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, cast
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
@@ -23,9 +23,6 @@ from .text_columns import column_from_text
 from .text_form import PLAIN, TextForm
 
 __all__ = ["CsvSource"]
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 _CHUNK = 4 * 1024 * 1024
 _LARGEST_ROW = 64 * 1024 * 1024  # the largest row of a table, written as hexadecimal digits or doubled quotes, fits
@@ -72,7 +69,7 @@ class CsvSource(TextSource):
             if self._named(0) is None:
                 self._malformed("it is empty; a first line with the names of the columns is needed, or --no-header")
             return
-        for chunk, parsed in _one_ahead(chunks, self._parsed):
+        for chunk, parsed in self._ahead(chunks):
             self._take(chunk)
             yield from parsed() or self._rows_of(chunk)
             self._line += chunk.count(b"\n")
@@ -156,6 +153,18 @@ class CsvSource(TextSource):
         except pa.ArrowException:
             return []
 
+    def _ahead(self, chunks: Iterator[bytes]) -> Iterator[tuple[bytes, Callable[[], list[pa.RecordBatch]]]]:
+        """Yield each chunk with what waits for its rows; a thread parses the next one while it is converted."""
+        with ThreadPoolExecutor(1, thread_name_prefix="structable-parser") as thread:
+            before = None
+            for chunk in chunks:
+                after = chunk, thread.submit(self._parsed, chunk).result
+                if before is not None:
+                    yield before
+                before = after
+            if before is not None:
+                yield before
+
     def _arrow_rows(self, chunk: bytes) -> list[pa.RecordBatch]:
         if self._skips_blank and not chunk.strip(b"\r\n"):
             return []
@@ -198,18 +207,3 @@ class CsvSource(TextSource):
         for line, row in self._dialect.rows(self._chunk, self._line):
             if not self._skips_blank or row.strip(b"\r\n"):
                 yield line, row
-
-
-def _one_ahead(
-    items: Iterable[Item], function: Callable[[Item], Result]
-) -> Iterator[tuple[Item, Callable[[], Result]]]:
-    """Yield each item with a call that waits for its result; a thread meanwhile does the next item."""
-    with ThreadPoolExecutor(1, thread_name_prefix="structable-parser") as thread:
-        before = None
-        for item in items:
-            after = item, thread.submit(function, item).result
-            if before is not None:
-                yield before
-            before = after
-        if before is not None:
-            yield before

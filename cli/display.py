@@ -19,6 +19,7 @@ from structable.spi import Field, Value
 from structable.spi.literals import format_value
 
 from .batch_writer import BatchWriter
+from .errors import escaped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,5 +134,4 @@ def _console(stream: BinaryIO) -> Iterator[Console]:
 
 def visible(text: str) -> str:
     """Return a text fit for a terminal: shortened, on one line, with control characters escaped."""
-    shown = text if len(text) <= _CELL_WIDTH else f"{text[: _CELL_WIDTH - 1]}…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in shown)
+    return escaped(text if len(text) <= _CELL_WIDTH else f"{text[: _CELL_WIDTH - 1]}…")

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import typer
 
-from structable.spi import SharedSnapshot, Storage, TableSpecification, UnsupportedOperationError, WriteMode
+from structable.spi import SharedSnapshot, Storage, UnsupportedOperationError, WriteMode
 
 from .copying import Target, planned_target
 from .creation import undone
 from .errors import UsageProblem
 from .file_options import FileForm
 from .importing import FileImport
-from .output import open_output, open_writer
-from .progress import progress
-from .snapshots import whole_batches
+from .output import open_output
+from .snapshots import export_batches, whole_batches
 from .specifications import read_specification, specification_text
 
 __all__ = ["export_all", "import_all"]
@@ -39,7 +38,8 @@ def export_all(storage: Storage, folder: str, format_: str | None) -> None:
     specs = [storage.admin.get_specification(name) for name in storage.admin.list()]
     with _shared(storage) as snapshot:
         for spec in specs:
-            rows = _export(storage, snapshot, spec, place / f"{spec.name}.{form}", form)
+            batches = whole_batches(storage, spec, snapshot)
+            rows = export_batches(batches, str(place / f"{spec.name}.{form}"), form, spec, spec.field_names)
             # Behind the rows: without it they are not restored.
             with open_output(str(place / f"{spec.name}{_SPECIFICATION}")) as stream:
                 stream.write(specification_text(spec, "toml").encode())
@@ -55,22 +55,6 @@ def _shared(storage: Storage) -> Iterator[SharedSnapshot | None]:
         return
     with snapshot:
         yield snapshot
-
-
-def _export(storage: Storage, snapshot: SharedSnapshot | None, spec: TableSpecification, file: Path, form: str) -> int:
-    rows = 0
-    with (
-        open_output(str(file)) as stream,
-        open_writer(form, stream, str(file), spec.fields, spec.primary_key) as writer,
-        progress(f"export {spec.name}") as advance,
-    ):
-        with contextlib.closing(whole_batches(storage, spec, snapshot)) as found:
-            for fraction, batch in found:
-                writer.write(batch)
-                rows += batch.num_rows
-                advance(fraction, rows)
-        advance(1.0, rows)
-    return rows
 
 
 def import_all(

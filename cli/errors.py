@@ -112,8 +112,12 @@ def outcome_unknown(error: BaseException) -> bool:
 
 def one_line(message: str) -> str:
     """Return a message on one line, with control characters escaped."""
-    joined = " ".join(part.strip() for part in message.splitlines() if part.strip())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in joined)
+    return escaped(" ".join(part.strip() for part in message.splitlines() if part.strip()))
+
+
+def escaped(text: str) -> str:
+    """Return a text with its control characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
 def masked(message: str, given: Iterable[str] = ()) -> str:

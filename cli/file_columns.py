@@ -7,15 +7,18 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from structable.spi import Field, InvalidFieldError, RowKind, TableSpecification, Value, WriteMode
-from structable.spi.changes import CHANGE_TYPE
+from structable.spi.changes import CHANGE_TYPE, FEED_COLUMNS
 from structable.spi.merging import Merger
 from structable.spi.rules.keyless import check_kind
 from structable.spi.rules.rows import check_row
 from structable.spi.showing import not_a_field
 
-__all__ = ["ColumnChoice", "Columns", "FileColumns", "NamedFields", "there_are"]
+__all__ = ["FEED_FIELDS", "ColumnChoice", "Columns", "FileColumns", "NamedFields", "there_are"]
 
-_FEED_FIELDS = (Field.string(CHANGE_TYPE), Field.long("_commit_version"), Field.timestamp("_commit_timestamp"))
+FEED_FIELDS = tuple(
+    make(name) for make, name in zip((Field.string, Field.long, Field.timestamp), FEED_COLUMNS, strict=True)
+)
+"""The columns of a change feed beside those of its table."""
 
 
 class NamedFields(Protocol):
@@ -129,7 +132,7 @@ class FileColumns:
         self.mode = mode
         self._choice = choice or ColumnChoice()
         self.with_kinds = mode is WriteMode.CHANGES
-        self._feed = {field.name: field for field in _FEED_FIELDS} if self.with_kinds else {}
+        self._feed = {field.name: field for field in FEED_FIELDS} if self.with_kinds else {}
         self._merger = Merger(spec) if self.with_kinds and not spec.keyless else None
 
     @property

@@ -8,11 +8,11 @@ from typing import Annotated, TypeAlias
 import typer
 
 from structable.spi import Filter, Range, TableSpecification, Value
+from structable.spi import where as language
 from structable.spi.literals import LiteralError, parse_value
 from structable.spi.showing import not_a_field
 
 from .errors import UsageProblem
-from .where import parse_where
 
 __all__ = [
     "Above",
@@ -24,6 +24,7 @@ __all__ = [
     "Where",
     "named_columns",
     "parse_key",
+    "parse_where",
     "selected",
 ]
 
@@ -86,6 +87,17 @@ def selected(
             "--at-most" in bounds,
         )
     return range_, None if where is None else parse_where(spec, where)
+
+
+def parse_where(spec: TableSpecification, text: str) -> Filter:
+    """Return the filter of `--where`, an expression such as `status == 'RUNNING' and attempt < 3 or payload is null`.
+
+    Errors name the column, counted in characters from 1.
+    """
+    try:
+        return language.parse_where(spec, text)
+    except language.WhereError as error:
+        raise UsageProblem(f"--where, {error}") from None
 
 
 def named_columns(spec: TableSpecification, columns: str | None) -> list[str] | None:

@@ -8,7 +8,6 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from io import BufferedReader, RawIOBase
-from types import TracebackType
 from typing import Any, BinaryIO, NoReturn, Self, cast
 
 import pyarrow as pa
@@ -42,9 +41,7 @@ class Source(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._place != "-":
             self._stored.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Annotated
 
 import typer
@@ -15,10 +14,9 @@ from .creation import Create, PrimaryKey, made_for, re_readable, undone
 from .errors import UsageProblem
 from .file_options import FileForm, FileFormat, with_file_options
 from .importing import FileImport
-from .output import format_of, open_output, open_writer
-from .progress import progress
+from .output import format_of
 from .selection import Above, AtLeast, AtMost, Below, Columns, Prefix, Where, named_columns, selected
-from .snapshots import snapshot_batches
+from .snapshots import export_batches, snapshot_batches
 
 __all__ = ["export_rows", "import_rows"]
 
@@ -151,24 +149,12 @@ def export_rows(
         return
     name, place = _required(table, file)
     form = format_of(place, format_)
-    rows = 0
     with open_store(url) as storage:
         spec = storage.admin.get_specification(name)
         range_, filter_ = selected(spec, where, prefix, at_least, above, at_most, below)
         names = named_columns(spec, columns) or list(spec.field_names)
-        fields = [spec.field(one) for one in names]
-        with (
-            open_output(place) as stream,
-            open_writer(form, stream, place, fields, spec.primary_key) as writer,
-            progress(f"export {name}") as advance,
-        ):
-            found = snapshot_batches(
-                storage, name, names, range_=range_, where=filter_, unordered=unordered or spec.keyless
-            )
-            with contextlib.closing(found):
-                for fraction, batch in found:
-                    writer.write(batch)
-                    rows += batch.num_rows
-                    advance(fraction, rows)
-                advance(1.0, rows)
+        batches = snapshot_batches(
+            storage, name, names, range_=range_, where=filter_, unordered=unordered or spec.keyless
+        )
+        rows = export_batches(batches, place, form, spec, names)
     typer.echo(f"{rows:,} rows of table {name} are in {'standard output' if place == '-' else place}", err=True)

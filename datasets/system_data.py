@@ -6,7 +6,6 @@ import datetime as dt
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 from weakref import WeakSet
 
@@ -302,7 +301,5 @@ class SystemData:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()

@@ -225,9 +225,5 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
     found.contract += [DropField(name, one.name) for one in gone if one.name not in renames.values()]
     for old in gone:
         for new in added:
-            if new.name not in rules and new.name not in renames and _same_type(old, new):
+            if new.name not in rules and new.name not in renames and old.type_text == new.type_text:
                 found.renames.append(RenameField(name, old.name, new.name))
-
-
-def _same_type(one: Field, other: Field) -> bool:
-    return (one.type, one.precision, one.scale) == (other.type, other.precision, other.scale)

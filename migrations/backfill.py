@@ -6,17 +6,17 @@ import threading
 import uuid
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-from structable.spi import Range, TableNotFoundError, Transaction
+from structable.spi import Range, Row, Transaction
 
 from .batches import TaskKey, task_of
 from .errors import MigrationError
 from .fills import Fill
-from .history import History
 from .lease import check_epoch
 from .part_filler import Filling, PartFiller
 from .parts import Part, cut
 from .runner_scope import RunnerScope
-from .verification import Verified, verify
+from .schema_calls import SchemaCalls
+from .verification import verify
 
 __all__ = ["Backfill", "Stopped"]
 
@@ -49,8 +49,7 @@ class Backfill:
         StructableError
             The first error of a part; other parts may have gone further meanwhile.
         """
-        parts = self._parts(revision, operation, fill)
-        waiting = [number for number, done in parts if not done]
+        waiting = self._waiting(revision, operation, fill)
         if not waiting:
             return
         filling = Filling(self._history, fill, self._scope.throttle, self._scope.clocks.clock)
@@ -67,7 +66,7 @@ class Backfill:
             self._by_threads(filler, waiting)
         if self._ended.is_set():
             raise Stopped("the runner was stopped")
-        left = [number for number, done in self._parts(revision, operation, fill) if not done]
+        left = self._waiting(revision, operation, fill)
         if left:
             raise MigrationError(
                 f"the mapper did not fill {len(left)} parts of table {fill.table!r}; resume to fill them"
@@ -86,34 +85,38 @@ class Backfill:
                 self._ended.set()
                 raise
 
-    def _parts(self, revision: int, operation: int, fill: Fill) -> list[tuple[int, bool]]:
-        """Return the parts by number, and whether each is done; they are made first, once."""
-        rows = self._storage.run(lambda tx: tasks_of(tx, self._history, revision, operation), read_only=True)
+    def _waiting(self, revision: int, operation: int, fill: Fill) -> list[int]:
+        """Return the numbers of the parts that are not done; all are made first, once."""
+        rows = self._tasks(revision, operation)
         if rows:
-            return rows
-        try:
-            spec = self._storage.admin.get_specification(fill.table)
-        except TableNotFoundError:
-            raise MigrationError(
-                f"table {fill.table!r}, which revision {revision} changes, does not exist; create it before"
-            ) from None
+            return [row.part for row in rows if not row.done]
+        spec = SchemaCalls(self._storage, revision, self._ended).require(fill.table)
         if spec.keyless:
             raise MigrationError(f"table {fill.table!r} has no primary key, by which rows are filled; make a new table")
-        parts = cut(self._storage, spec)
         now = self._scope.clocks.clock()
         tasks = [
             task_of(TaskKey(revision, operation, number), now, begin=part.begin, end=part.end)
-            for number, part in enumerate(parts)
+            for number, part in enumerate(cut(self._storage, spec))
         ]
 
-        def make(tx: Transaction) -> list[tuple[int, bool]]:
+        def make(tx: Transaction) -> None:
             self._lease.hold(tx)
             self._history.tasks(tx).insert_many(tasks)
-            return [(number, False) for number in range(len(parts))]
 
-        return self._storage.run(make)
+        self._storage.run(make)
+        return list(range(len(tasks)))
 
-    def verify(self, revision: int, operation: int, fill: Fill) -> Verified:
+    def _tasks(self, revision: int, operation: int) -> list[Row]:
+        """Return the rows of the parts of an operation."""
+
+        def read(tx: Transaction) -> list[Row]:
+            part = Range.prefix((revision, operation))
+            with self._history.tasks(tx).scan(part, columns=["begin", "end", "done"]) as rows:
+                return [row for row in rows if row.part >= 0]
+
+        return self._storage.run(read, read_only=True)
+
+    def verify(self, revision: int, operation: int, fill: Fill) -> None:
         """Look at each row, and whether it agrees with its rule.
 
         Raises
@@ -121,21 +124,8 @@ class Backfill:
         VerificationError
             If a row does not.
         """
-        parts = self._storage.run(lambda tx: part_keys(tx, self._history, revision, operation), read_only=True)
+        parts = [Part(row.begin, row.end) for row in self._tasks(revision, operation)]
         epoch = self._lease.epoch
-        found = verify(self._storage, fill, parts, lambda tx: check_epoch(tx, self._history, epoch), self._ended)
+        verify(self._storage, fill, parts, lambda tx: check_epoch(tx, self._history, epoch), self._ended)
         if self._ended.is_set():
             raise Stopped("the runner was stopped")
-        return found
-
-
-def tasks_of(tx: Transaction, history: History, revision: int, operation: int) -> list[tuple[int, bool]]:
-    """Return the numbers of the parts of an operation, and whether each is done."""
-    with history.tasks(tx).scan(Range.prefix((revision, operation)), columns=["done"]) as rows:
-        return [(row.part, bool(row.done)) for row in rows if row.part >= 0]
-
-
-def part_keys(tx: Transaction, history: History, revision: int, operation: int) -> list[Part]:
-    """Return the parts of an operation."""
-    with history.tasks(tx).scan(Range.prefix((revision, operation)), columns=["begin", "end"]) as rows:
-        return [Part(row.begin, row.end) for row in rows if row.part >= 0]

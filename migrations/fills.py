@@ -26,9 +26,8 @@ from structable.spi.where import WhereError, parse_where
 from .errors import MigrationError
 from .functions import function_named
 from .operations import AddField, Operation, RenameField, Rewrite
-from .stored import stored_table
 
-__all__ = ["Changed", "Fill", "fill_of"]
+__all__ = ["Changed", "Fill", "fill_of", "stored_table"]
 
 
 class Changed(NamedTuple):
@@ -201,6 +200,21 @@ class RewriteFill:
             if name in differing:
                 raise MigrationError(f"{self._name} changed {name!r}, a field of the key; another key is another row")
         return Changed(differing or None)
+
+
+def stored_table(tx: Transaction, name: str) -> StructuredTable:
+    """Return a table whose reads and writes are of stored values alone, whatever unfinished rules are.
+
+    Raises
+    ------
+    MigrationError
+        If the storage wraps its tables in a way that hides them.
+    """
+    table = tx.table(name)
+    stored = table._stored()
+    if stored is table and RowRules.of(table.specification) is not None:
+        raise MigrationError(f"table {name!r} of {type(table).__name__} cannot be filled: connect to the store itself")
+    return stored
 
 
 def _same(one: Value, other: Value) -> bool:

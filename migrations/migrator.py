@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from structable.spi import Storage, Transaction
@@ -22,7 +21,7 @@ from .runner import Runner
 from .runner_scope import Mapper, RunnerScope
 from .state_tables import DEFAULT_PREFIX
 from .states import State
-from .status import RevisionStatus, pending, status_of
+from .status import RevisionStatus, status_of
 from .steps import check_reversible
 from .throttle import Throttle
 
@@ -179,11 +178,9 @@ class Migrator:
                     self.storage.run(lambda tx: self._set_minimum(tx, lease, before, lower=True))
                     raise
             until = self._runner(lease, Throttle(), threading.Event()).contract(revision)
-        return (
-            None
-            if until is None
-            else f"tables that revision {revision} drops are kept until {until:%Y-%m-%d %H:%M} UTC"
-        )
+        if until is None:
+            return None
+        return f"tables that revision {revision} drops are kept until {until:%Y-%m-%d %H:%M} UTC"
 
     def down(self, to: int, *, throttle: Throttle | None = None) -> None:
         """Undo the revisions after `to`, the newest first: what they added goes, with its values.
@@ -212,7 +209,10 @@ class Migrator:
 
     def status(self) -> list[RevisionStatus]:
         """Return how far each revision is, of the folder and of the store, by number."""
-        found = {one.number: pending(one) for one in self.folder.revisions()}
+        found = {
+            one.number: RevisionStatus(one.number, one.name, State.PENDING, State.PENDING)
+            for one in self.folder.revisions()
+        }
         for number, row in self._history.all().items():
             if row.state is not State.PENDING or number not in found:
                 found[number] = status_of(self._history, row)
@@ -258,9 +258,8 @@ class Migrator:
     def _up(self, to: int | None, throttle: Throttle, ended: threading.Event, *, resume: bool) -> None:
         revisions = self._until(self.folder.revisions(), to)
         with self._leased() as lease:
-            self._check_digests(revisions)
+            rows = self._checked(revisions)
             runner = self._runner(lease, throttle, ended)
-            rows = self._history.all()
             for number in sorted({one.number for one in revisions} | {n for n in rows if to is None or n <= to}):
                 row = rows.get(number)
                 state = State.PENDING if row is None else row.state
@@ -286,28 +285,27 @@ class Migrator:
         scope = RunnerScope(self._history, self.folder.path, lease, self._clocks, throttle, self._mapper, ended)
         return Runner(scope)
 
-    @contextlib.contextmanager
-    def _leased(self) -> Iterator[RunnerLease]:
+    def _leased(self) -> RunnerLease:
         self._history.create()
-        with RunnerLease(self._history, self._clocks) as lease:
-            yield lease
+        return RunnerLease(self._history, self._clocks)
 
     def _known(self) -> tuple[list[Revision], dict[int, RevisionRow]]:
         revisions = self.folder.revisions()
-        self._check_digests(revisions)
-        return revisions, self._history.all()
+        return revisions, self._checked(revisions)
 
     def _until(self, revisions: list[Revision], to: int | None) -> list[Revision]:
         if to is not None and not any(one.number == to for one in revisions):
             raise MigrationError(f"the folder {self.folder.path} has no revision {to}; it has {len(revisions)}")
         return [one for one in revisions if to is None or one.number <= to]
 
-    def _check_digests(self, revisions: list[Revision]) -> None:
+    def _checked(self, revisions: list[Revision]) -> dict[int, RevisionRow]:
+        """Return what the store knows; RevisionChangedError if a script is another than when it began."""
         rows = self._history.all()
         for one in revisions:
             row = rows.get(one.number)
             if row is not None and row.state is not State.PENDING and row.digest != one.operations.digest:
                 raise RevisionChangedError(one.number, str(one.file))
+        return rows
 
     def _check_contractable(self, revision: int) -> None:
         rows = self._history.all()

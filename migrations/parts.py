@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 
-from structable.spi import Storage, TableSpecification, UnsupportedOperationError, Value, check_key
+from structable.spi import Range, Storage, TableSpecification, UnsupportedOperationError, Value, check_key
+from structable.spi.literals import value_from_json, value_to_json
 
-from .key_texts import text_of_key
+__all__ = ["Part", "cut", "range_of_texts", "text_of_key"]
 
-__all__ = ["PARTS", "Part", "cut"]
-
-PARTS = 64
+_PARTS = 64
 _SAMPLED = 8
 """Keys of each split: rows of a split are in no order in some stores."""
 _STEP = 1000
@@ -27,21 +27,21 @@ class Part(NamedTuple):
     end: str | None
 
 
-def cut(storage: Storage, spec: TableSpecification, parts: int = PARTS) -> list[Part]:
-    """Return parts that cover all keys, at most about that many; their sizes do not matter for what becomes of rows."""
+def cut(storage: Storage, spec: TableSpecification) -> list[Part]:
+    """Return some 64 parts that cover all keys; their sizes do not matter for what becomes of rows."""
     try:
-        keys = _sampled_from_splits(storage, spec, parts)
+        keys = _sampled_from_splits(storage, spec)
     except (UnsupportedOperationError, ImportError):  # a store of one process, or no Arrow
         keys = _sampled_by_scan(storage, spec)
     distinct = sorted(set(keys))[1:]  # few rows, if any, are below the lowest
-    wanted = min(parts - 1, len(distinct))
+    wanted = min(_PARTS - 1, len(distinct))
     cuts = [text_of_key(spec, distinct[number * len(distinct) // wanted]) for number in range(wanted)]
     return [Part(begin, end) for begin, end in zip([None, *cuts], [*cuts, None], strict=True)]
 
 
-def _sampled_from_splits(storage: Storage, spec: TableSpecification, parts: int) -> Iterable[tuple[Value, ...]]:
+def _sampled_from_splits(storage: Storage, spec: TableSpecification) -> Iterable[tuple[Value, ...]]:
     keys: list[tuple[Value, ...]] = []
-    with storage.plan_scan(spec.name, columns=spec.primary_key, splits=parts) as plan:
+    with storage.plan_scan(spec.name, columns=spec.primary_key, splits=_PARTS) as plan:
         for split in plan.splits:
             for batch in islice((one for one in storage.read_split(split) if one.num_rows), 1):
                 step = 1 if plan.ordered else max(1, batch.num_rows // _SAMPLED)
@@ -55,3 +55,25 @@ def _sampled_from_splits(storage: Storage, spec: TableSpecification, parts: int)
 def _sampled_by_scan(storage: Storage, spec: TableSpecification) -> Iterable[tuple[Value, ...]]:
     with storage.transaction(read_only=True) as tx, tx.table(spec.name).scan(columns=spec.primary_key) as rows:
         return [row.key for row in islice(rows, _STEP, _SCANNED, _STEP)]
+
+
+def text_of_key(spec: TableSpecification, key: tuple[Value, ...]) -> str:
+    """Return a key as a JSON array, the same text for equal keys."""
+    values = [value_to_json(field, value) for field, value in zip(spec.key_fields, key, strict=True)]
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+
+
+def _key_of_text(spec: TableSpecification, text: str) -> tuple[Value, ...]:
+    """Return the key of a text, whose table may have become another one only in fields outside the key."""
+    return tuple(value_from_json(field, value) for field, value in zip(spec.key_fields, json.loads(text), strict=True))
+
+
+def range_of_texts(spec: TableSpecification, begin: str | None, end: str | None, cursor: str | None) -> Range:
+    """Return the keys from `begin` on, or behind `cursor` if that is given, to before `end`."""
+    first = begin if cursor is None else cursor
+    return Range(
+        None if first is None else _key_of_text(spec, first),
+        None if end is None else _key_of_text(spec, end),
+        cursor is None,
+        False,
+    )

@@ -10,6 +10,7 @@ from structable.spi import (
     Storage,
     StructableError,
     TableNotFoundError,
+    TableSpecification,
     UnsupportedOperationError,
 )
 
@@ -26,7 +27,6 @@ from .operations import (
     Run,
     WidenField,
 )
-from .status import estimated_rows
 
 __all__ = ["PlannedOperation", "PlannedRevision", "planned", "rehearse"]
 
@@ -136,18 +136,23 @@ def _planned(storage: Storage, operation: Operation) -> PlannedOperation:
 
 def _rows(storage: Storage, table: str) -> int | None:
     try:
-        return sum(estimated_rows(storage, [table]))
+        return storage.statistics(table).rows
     except (TableNotFoundError, UnsupportedOperationError):
         return None
 
 
 def _feed_warning(storage: Storage, table: str) -> str:
-    try:
-        spec = storage.admin.get_specification(table)
-    except TableNotFoundError:
+    spec = _specification(storage, table)
+    if spec is None or spec.table_options.changelog_producer.value == "none":
         return ""
-    producer = spec.table_options.changelog_producer
-    return "" if producer.value == "none" else "the table's change feed gets a change of each row"
+    return "the table's change feed gets a change of each row"
+
+
+def _specification(storage: Storage, table: str) -> TableSpecification | None:
+    try:
+        return storage.admin.get_specification(table)
+    except TableNotFoundError:
+        return None
 
 
 def rehearse(storage: Storage, revision: Revision, folder: Path) -> list[str]:
@@ -167,7 +172,8 @@ def _rehearsed(storage: Storage, operation: Operation, folder: Path) -> str:
     match operation:
         case AddField(table, _, derive, source) if derive is not None and source is not None:
             with storage.transaction(read_only=True) as tx:
-                if not _has(storage, table, source):
+                spec = _specification(storage, table)
+                if spec is None or source not in spec:
                     return f"{source} does not exist yet"
                 with tx.table(table).scan(columns=[source], limit=_REHEARSED) as rows:
                     computed = [derive.computed(row[source]) for row in rows]
@@ -198,10 +204,3 @@ def _rewritten(storage: Storage, fill: RewriteFill) -> str:
     finally:
         transaction.rollback()
     return f"{len(found):,} rows, {len(changed):,} of them changed, and rolled back"
-
-
-def _has(storage: Storage, table: str, field: str) -> bool:
-    try:
-        return field in storage.admin.get_specification(table)
-    except TableNotFoundError:
-        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from structable.spi import Range, StructableError, Transaction
 
@@ -62,7 +62,7 @@ class Runner:
         operations = row.operations
         calls = SchemaCalls(self._storage, number, self._ended)
         state = row.resumes
-        with self._pausing(number, lambda: state):
+        try:
             if row.state is State.PAUSED:
                 self._move(number, state)
             if state is State.EXPANDING:
@@ -84,6 +84,10 @@ class Runner:
                 self._check()
                 steps.finish(calls, operations, lambda position: self._report_of(number, position))
                 state = self._move(number, State.READY if operations.contracts else State.DONE)
+        except BaseException as error:
+            if not isinstance(error, MigrationLockedError):
+                self._pause(number, state, error)
+            raise
 
     def contract(self, number: int) -> dt.datetime | None:
         """Take away what only older code needs; return until when retired tables are kept, if they still are.
@@ -195,17 +199,8 @@ class Runner:
 
         self._storage.run(held, deadline=deadline)
 
-    @contextlib.contextmanager
-    def _pausing(self, number: int, state: Callable[[], State]) -> Iterator[None]:
-        """Record what stops the block, and the state to go on with."""
-        try:
-            yield
-        except BaseException as error:
-            if not isinstance(error, MigrationLockedError):
-                self._pause(number, state(), error)
-            raise
-
     def _pause(self, number: int, state: State, error: BaseException) -> None:
+        """Record what stopped a revision, and the state to go on with."""
         text = str(error) or type(error).__name__
         if isinstance(error, KeyboardInterrupt):
             text = "interrupted"

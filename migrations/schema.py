@@ -9,7 +9,7 @@ import time
 import uuid
 from typing import Self
 
-from structable.spi import Storage, TableNotFoundError, Transaction
+from structable.spi import Storage, TableNotFoundError, Transaction, Value
 
 from .clients import BEAT
 from .clocks import Clock, Clocks, Monotonic
@@ -17,7 +17,7 @@ from .errors import NotReadyError, SchemaAheadError, SchemaBehindError
 from .history import History, RevisionRow
 from .lease import owner_name
 from .states import State
-from .status import progress_text
+from .status import status_of
 
 __all__ = ["Schema"]
 
@@ -79,10 +79,6 @@ class Schema:
             raise SchemaBehindError(revision, State.PENDING) from None
         threading.Thread(target=self._beat, name=f"schema of {application}", daemon=True).start()
 
-    @property
-    def _key(self) -> dict[str, str]:
-        return {"application": self.application, "instance": self.instance}
-
     def _announce(self, tx: Transaction) -> None:
         minimum = self._history.minimum(tx)
         if minimum > self.revision:
@@ -94,9 +90,11 @@ class Schema:
                 raise SchemaBehindError(self.revision, state)
         # Of this and a contract that raises the minimum meanwhile, one conflicts.
         self._history.set_minimum(tx, minimum)
-        self._history.clients(tx).upsert(
-            {**self._key, "revision": self.revision, "beat": 0, "host": socket.gethostname()}
-        )
+        self._put(tx, 0)
+
+    def _put(self, tx: Transaction, beat: int) -> None:
+        key: dict[str, Value] = {"application": self.application, "instance": self.instance}
+        self._history.clients(tx).upsert({**key, "revision": self.revision, "beat": beat, "host": socket.gethostname()})
 
     def ready(self, revision: int) -> bool:
         """Return whether all rows have the form of a revision, which indexes and orders need."""
@@ -113,7 +111,7 @@ class Schema:
         """
         row = self._history.all().get(revision)
         if row is None or not row.state.ready:
-            raise NotReadyError(revision, State.PENDING if row is None else progress_text(self._history, row))
+            raise NotReadyError(revision, State.PENDING if row is None else status_of(self._history, row).progress)
 
     def close(self) -> None:
         """Say that the program has ended; idempotent."""
@@ -123,17 +121,9 @@ class Schema:
 
     def _beat(self) -> None:
         def beat(tx: Transaction) -> None:
-            table = self._history.clients(tx)
-            row = table.read((self.application, self.instance))
+            row = self._history.clients(tx).read((self.application, self.instance))
             # A contract that watched a stopped process forgets it; what it has taken away, the program will see.
-            table.upsert(
-                {
-                    **self._key,
-                    "revision": self.revision,
-                    "beat": 1 if row is None else row.beat + 1,
-                    "host": socket.gethostname(),
-                }
-            )
+            self._put(tx, 1 if row is None else row.beat + 1)
 
         while not self._clocks.wait(BEAT, self._ended):
             try:

@@ -151,10 +151,10 @@ class SchemaCalls:
     def add_rule(self, table: str, rule: Derived | Renamed) -> None:
         """Add a rule, which is not ready yet."""
         spec = self.require(table)
-        present = _rule_of(spec, rule)
+        present = next((one for one in spec.rules if _target(one) == _target(rule)), None)
         if present is None:
             self._set_rules(spec, [*spec.rules, rule])
-        elif _unready(present) != _unready(rule):
+        elif _ready(present) != _ready(rule):
             raise MigrationError(
                 f"table {table!r} has the rule {present!r}, where revision {self._revision} has {rule!r}; add a field "
                 "of another name"
@@ -244,13 +244,5 @@ def _of_source(rule: FieldRule, old: str, new: str) -> FieldRule:
     return rule
 
 
-def _rule_of(spec: TableSpecification, rule: Derived | Renamed) -> FieldRule | None:
-    return next((one for one in spec.rules if _target(one) == _target(rule)), None)
-
-
 def _ready(rule: FieldRule) -> FieldRule:
     return rule if isinstance(rule, Retired) else dataclasses.replace(rule, ready=True)
-
-
-def _unready(rule: FieldRule) -> FieldRule:
-    return rule if isinstance(rule, Retired) else dataclasses.replace(rule, ready=False)

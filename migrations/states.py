@@ -31,7 +31,7 @@ class State(enum.StrEnum):
     @property
     def expanded(self) -> bool:
         """Whether code of the revision may run."""
-        return self in _EXPANDED
+        return self.ready or self in (State.FILLING, State.VERIFYING)
 
     @property
     def ready(self) -> bool:
@@ -42,6 +42,3 @@ class State(enum.StrEnum):
     def moving(self) -> bool:
         """Whether a runner works on it, or did when it was killed."""
         return self in (State.EXPANDING, State.FILLING, State.VERIFYING)
-
-
-_EXPANDED = frozenset({State.FILLING, State.VERIFYING, State.READY, State.CONTRACTING, State.DONE})

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from structable.spi import Finding, FindingLevel, Range, Storage, StructableError, Transaction
+from structable.spi import Finding, FindingLevel, Range, Row, Storage, StructableError, Transaction
 
 from .batches import INDEX_PART, MADE_PART
-from .folder import Revision
 from .history import History, RevisionRow
 from .operations import AddField, Operation, RenameField, Rewrite
 from .state_tables import REVISIONS, TASKS
 from .states import State
 
-__all__ = [
-    "RevisionStatus",
-    "estimated_rows",
-    "filled_share",
-    "paused_revisions",
-    "pending",
-    "progress_text",
-    "status_of",
-]
+__all__ = ["RevisionStatus", "filled_share", "paused_revisions", "status_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +110,17 @@ class RevisionStatus:
 def status_of(history: History, row: RevisionRow) -> RevisionStatus:
     """Return the status of a revision that has begun."""
 
-    def counted(tx: Transaction) -> list[tuple[int, int, int, int, dt.datetime, bool]]:
+    def counted(tx: Transaction) -> list[Row]:
         with history.tasks(tx).scan(Range.prefix((row.number,))) as rows:
-            return [
-                (one.seen, one.changed, one.failed, one.conflicts, one.updated, one.part == INDEX_PART)
-                for one in rows
-                if one.part != MADE_PART
-            ]
+            return [one for one in rows if one.part != MADE_PART]
 
     found = history.storage.run(counted, read_only=True)
-    tasks = [task for task in found if not task[5]]
-    indexes = [task for task in found if task[5]]
-    seen, changed = sum(task[0] for task in tasks), sum(task[1] for task in tasks)
-    failed, conflicts = sum(task[2] for task in tasks), sum(task[3] for task in tasks)
+    tasks = [one for one in found if one.part != INDEX_PART]
+    indexes = [one for one in found if one.part == INDEX_PART]
+    seen = sum(one.seen for one in tasks)
     rate = None
     if tasks and row.started is not None and row.resumes is State.FILLING:
-        seconds = (max(task[4] for task in tasks) - row.started).total_seconds()
+        seconds = (max(one.updated for one in tasks) - row.started).total_seconds()
         rate = seen / seconds if seconds > 0 and seen else None
     return RevisionStatus(
         row.number,
@@ -142,10 +128,10 @@ def status_of(history: History, row: RevisionRow) -> RevisionStatus:
         row.state,
         row.resumes,
         seen,
-        changed,
-        failed,
-        conflicts,
-        max(indexes, key=lambda task: task[4])[0] if indexes and not row.resumes.ready else None,
+        sum(one.changed for one in tasks),
+        sum(one.failed for one in tasks),
+        sum(one.conflicts for one in tasks),
+        max(indexes, key=lambda one: one.updated).seen if indexes and not row.resumes.ready else None,
         _total(history.storage, row) if row.resumes is State.FILLING else None,
         rate,
         row.runner,
@@ -156,23 +142,12 @@ def status_of(history: History, row: RevisionRow) -> RevisionStatus:
     )
 
 
-def pending(revision: Revision) -> RevisionStatus:
-    """Return the status of a revision that has not begun."""
-    return RevisionStatus(revision.number, revision.name, State.PENDING, State.PENDING)
-
-
 def _total(storage: Storage, row: RevisionRow) -> int | None:
     filled = [table for table in map(_filled_table, row.operations.up) if table is not None]
     try:
-        return sum(estimated_rows(storage, filled))
+        return sum(storage.statistics(table).rows for table in filled)
     except StructableError:
         return None
-
-
-def estimated_rows(storage: Storage, tables: Iterable[str]) -> Iterable[int]:
-    """Yield about how many rows each table has."""
-    for table in tables:
-        yield storage.statistics(table).rows
 
 
 def _filled_table(operation: Operation) -> str | None:
@@ -182,11 +157,6 @@ def _filled_table(operation: Operation) -> str | None:
         case AddField(table, derive=derive, default=default) if derive is not None or default is not None:
             return table
     return None
-
-
-def progress_text(history: History, row: RevisionRow) -> str:
-    """Return the state and the progress of a revision."""
-    return status_of(history, row).progress
 
 
 def filled_share(tx: Transaction, table: str, field: str) -> float | None:

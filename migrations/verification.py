@@ -4,37 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
-from structable.spi import Storage, TableSpecification, Transaction, Value
+from structable.spi import Storage, Transaction, Value
 
 from .errors import VerificationError
 from .fills import Fill
-from .key_texts import range_of_texts, text_of_key
-from .parts import Part
+from .parts import Part, range_of_texts, text_of_key
 
-__all__ = ["Verified", "verify"]
+__all__ = ["verify"]
 
 _ROWS = 2_000
 _SAMPLES = 20
-
-
-@dataclass(slots=True)
-class Verified:
-    """The result of a verification.
-
-    Parameters
-    ----------
-    rows, differing, failed : int
-        All rows, those that differ from the rule, and those that are null since the source has no value that fits.
-    samples : list of str
-        The first of those that differ.
-    """
-
-    rows: int = 0
-    differing: int = 0
-    failed: int = 0
-    samples: list[str] = field(default_factory=list)
 
 
 def verify(
@@ -43,7 +23,7 @@ def verify(
     parts: Iterable[Part],
     check: Callable[[Transaction], None],
     ended: threading.Event,
-) -> Verified:
+) -> None:
     """Look at all rows of some parts.
 
     Parameters
@@ -58,58 +38,38 @@ def verify(
     VerificationError
         If a row differs from the rule.
     """
-    found = Verified()
+    count = 0
+    samples: list[str] = []
     for part in parts:
         cursor: str | None = None
         while not ended.is_set():
-            cursor = _look(storage, fill, part, cursor, found, check)
+            found, cursor = _differing(storage, fill, part, cursor, check)
+            count += len(found)
+            samples += found[: _SAMPLES - len(samples)]
             if cursor is None:
                 break
-    if found.differing:
-        raise VerificationError(fill.table, fill.verified or "", found.differing, found.samples)
-    return found
+    if count:
+        raise VerificationError(fill.table, fill.verified or "", count, samples)
 
 
-def _look(
-    storage: Storage,
-    fill: Fill,
-    part: Part,
-    cursor: str | None,
-    found: Verified,
-    check: Callable[[Transaction], None],
-) -> str | None:
-    """Look at the next rows; return the cursor behind them, or None at the end."""
+def _differing(
+    storage: Storage, fill: Fill, part: Part, cursor: str | None, check: Callable[[Transaction], None]
+) -> tuple[list[str], str | None]:
+    """Return how the next rows differ, and the cursor behind them, or None at the end."""
 
-    def look(tx: Transaction) -> tuple[Verified, str | None]:
+    def look(tx: Transaction) -> tuple[list[str], str | None]:
         check(tx)
         table = fill.open(tx)
-        spec = table.specification
-        seen = Verified()
+        spec, field = table.specification, fill.verified or ""
+        found: list[str] = []
         last: tuple[Value, ...] | None = None
+        seen = 0
         with fill.scan(table, range_of_texts(spec, part.begin, part.end, cursor), _ROWS) as rows:
             for row in rows:
-                last = row.key
-                changed = fill.change(row)
-                seen.rows += 1
-                seen.failed += changed.failed
-                if changed.changes is not None:
-                    seen.differing += 1
-                    if len(seen.samples) < _SAMPLES:
-                        seen.samples.append(_sample(fill, last, row[fill.verified or ""], changed.changes))
-        return seen, _next(spec, last, seen.rows)
+                last, changes = row.key, fill.change(row).changes
+                seen += 1
+                if changes is not None:
+                    found.append(f"key {last!r}: stored {row[field]!r}, the rule gives {changes.get(field)!r}")
+        return found, None if last is None or seen < _ROWS else text_of_key(spec, last)
 
-    seen, behind = storage.run(look, read_only=True)
-    found.rows += seen.rows
-    found.differing += seen.differing
-    found.failed += seen.failed
-    found.samples += seen.samples[: _SAMPLES - len(found.samples)]
-    return behind
-
-
-def _next(spec: TableSpecification, last: tuple[Value, ...] | None, rows: int) -> str | None:
-    return None if last is None or rows < _ROWS else text_of_key(spec, last)
-
-
-def _sample(fill: Fill, key: tuple[Value, ...], stored: Value, changes: object) -> str:
-    wanted = changes[fill.verified] if isinstance(changes, dict) else None
-    return f"key {key!r}: stored {stored!r}, the rule gives {wanted!r}"
+    return storage.run(look, read_only=True)

@@ -1,22 +1,58 @@
-"""Batches as Spark hands them to a task, in the types of a table."""
+"""Tasks that stage rows: batches in the types of a table, and what a task of `mapInArrow` tells the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
 
-from structable.spi import InvalidFieldError, TableSpecification
+from structable.spi import InvalidFieldError, StagedWrite, Storage, TableSpecification, WriteJob
 from structable.spi.arrow import arrow_schema
 from structable.spi.showing import shown
 
 from .time_zones import midnights, time_zone
 
-__all__ = ["typed_batches"]
+__all__ = ["Report", "collect_reports", "report_batch", "stage_task", "typed_batches"]
 
 _ZONE = "spark.sql.session.timeZone"
+
+Counted = TypeVar("Counted")
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Generic[Counted]):
+    """What a task staged, None without rows, and what it counted."""
+
+    staged: StagedWrite | None
+    counts: Counted
+
+
+def stage_task(storage: Storage, job: WriteJob, batches: Iterable[pa.RecordBatch]) -> StagedWrite:
+    """Stage the rows of the task that runs here."""
+    task = TaskContext.get()
+    assert task is not None
+    return storage.stage(job, task.partitionId(), task.attemptNumber(), batches)
+
+
+def report_batch(report: Report[Any] | Exception) -> pa.RecordBatch:
+    """Return what a task tells `collect_reports`: its report, or why what it was given is refused."""
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
+
+
+def collect_reports(
+    frame: DataFrame, staging: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> list[Report[Any]]:
+    """Stage rows in Spark's tasks and return the reports; raise the first refusal."""
+    reports = [pickle.loads(row["report"]) for row in frame.mapInArrow(staging, "report binary").collect()]
+    for report in reports:
+        if isinstance(report, Exception):
+            raise report
+    return reports
 
 
 def typed_batches(

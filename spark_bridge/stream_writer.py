@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from structable.spi import StagedWrite, StructableError, TableSpecification, WriteJob
@@ -17,7 +16,7 @@ from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors
 from .micro_batches import MicroBatch
 from .options import WriteOptions
-from .staging import typed_batches
+from .staging import stage_task, typed_batches
 from .write_jobs import begin_requested
 
 __all__ = ["BatchMessage", "StructableStreamWriter"]
@@ -50,8 +49,6 @@ class StructableStreamWriter(DataSourceStreamArrowWriter):
 
     @one_line_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> BatchMessage:  # type: ignore[override]
-        task = TaskContext.get()
-        assert task is not None
         options, micro_batch = self._options, MicroBatch.of_task()
         wanted = requested_job(options.table, options.mode, stream=micro_batch.stream(""), batch=micro_batch.number)
         with options.store.connect() as storage:
@@ -61,7 +58,7 @@ class StructableStreamWriter(DataSourceStreamArrowWriter):
                     pass  # Spark requires that the rows are consumed
                 return BatchMessage(micro_batch, job, None)
             rows = typed_batches(self._spec, iterator, self._zone)
-            return BatchMessage(micro_batch, job, storage.stage(job, task.partitionId(), task.attemptNumber(), rows))
+            return BatchMessage(micro_batch, job, stage_task(storage, job, rows))
 
     @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from structable.spi import StagedWrite, WriteJob
@@ -14,6 +13,7 @@ from structable.spi import StagedWrite, WriteJob
 from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors
 from .options import WriteOptions
+from .staging import stage_task
 
 __all__ = ["StagedMessage", "StructableWriter"]
 
@@ -42,15 +42,12 @@ class StructableWriter(DataSourceArrowWriter):
 
     @one_line_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:  # type: ignore[override]
-        task = TaskContext.get()
-        assert task is not None
         if self._job.committed:
             for _ in iterator:
                 pass  # Spark requires that the rows are consumed
             return StagedMessage(None)
         with self._options.store.connect() as storage:
-            staged = storage.stage(self._job, task.partitionId(), task.attemptNumber(), self._staged_form(iterator))
-        return StagedMessage(staged)
+            return StagedMessage(stage_task(storage, self._job, self._staged_form(iterator)))
 
     @one_line_errors()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -7,7 +7,6 @@ import os
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias
 
 from .errors import TransactionClosedError
@@ -211,9 +210,7 @@ class ScanPlan:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import Self
 
 from .bulk import ScanPlan, SnapshotHold
@@ -38,9 +37,7 @@ class ChangeIterator(Iterator[Change], ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

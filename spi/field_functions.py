@@ -230,7 +230,7 @@ def _plain_type(kind: FieldType | str) -> FieldType | str:
 
 
 def _not_kept(made: Field, target: Field) -> str | None:
-    same = (made.type, made.precision, made.scale) == (target.type, target.precision, target.scale)
+    same = made.type_text == target.type_text
     return None if same or widens(made, target) else f"{target.type_text} does not hold every {made.type_text}"
 
 

@@ -150,7 +150,7 @@ def _check_renamed(table: str, fields: Mapping[str, Field], key: tuple[str, ...]
                 raise _invalid(table, f"{name!r} is renamed twice")
             seen.add(name)
         old, new = (fields[name] for name in names)
-        if (old.type, old.precision, old.scale) != (new.type, new.precision, new.scale):
+        if old.type_text != new.type_text:
             raise _invalid(table, f"{rule.old!r} is {old.type_text} and its new name {rule.new!r} {new.type_text}")
         _check_ready(table, rule.ready)
 

@@ -16,7 +16,7 @@ from .rules.changes import incremented
 from .specification import TableSpecification
 from .values import Value
 
-__all__ = ["Outcome", "Outcomes", "Refusal", "RowWrite", "bag_outcome"]
+__all__ = ["Outcome", "Outcomes", "Refusal", "RowWrite"]
 
 _NOTHING: Final[Mapping[str, Value]] = MappingProxyType({})
 _CERTAIN = (Effect.PUT, Effect.REMOVE)
@@ -228,13 +228,6 @@ class Outcomes:
             if (place := self._places.get(name)) is not None:
                 values[place] = value
         return tuple(values)
-
-
-def bag_outcome(count: int, kinds: Iterable[RowKind]) -> int:
-    """Return how many of equal rows a table without a key has after changes of them, one after the other."""
-    for kind in kinds:
-        count = max(0, count - 1) if kind.retracts else count + 1
-    return count
 
 
 def _refusal(write: RowWrite) -> Refusal:

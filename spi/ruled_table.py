@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .changes import RowKind
 from .computed_rows import ComputedRows, ListedRows, with_computed
@@ -140,7 +140,7 @@ class RuledTable(StructuredTable):
             inner = self._table._scan(request.stored._replace(columns=self._rules.stored(names)))
             return ComputedRows(inner, self._spec, self._rules, names)
         if scan.limit_per_range is not None:
-            return ListedRows(iter(self._first_of_ranges(scan, request, names)))
+            return ListedRows(self._first_of_ranges(scan, request, names))
         return self._matching(request.stored, request.where, names, scan.limit)
 
     def _matching(self, stored: Scan, where: Filter, names: tuple[str, ...], limit: int | None) -> ComputedRows:
@@ -359,14 +359,11 @@ class RuledTable(StructuredTable):
         return len(keys)
 
 
-class _Request:
+class _Request(NamedTuple):
     """The scan of the stored rows, and the part of its filter that needs computed values."""
 
-    __slots__ = ("stored", "where")
-
-    def __init__(self, stored: Scan, where: Filter | None) -> None:
-        self.stored = stored
-        self.where = where
+    stored: Scan
+    where: Filter | None
 
 
 class _Before:

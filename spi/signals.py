@@ -8,7 +8,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import ClassVar, Self
 from weakref import WeakValueDictionary, ref
 
@@ -64,9 +63,7 @@ class Listener(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import enum
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
+from structable.datasets import SystemData
 from structable.spi import Storage, connect
 
-__all__ = ["Form", "Format", "Place", "Prefix", "Url", "connected", "placed"]
+__all__ = ["Form", "Format", "Place", "Prefix", "Url", "connected", "opened", "placed"]
 
 _URL_VARIABLE = "STRUCTABLE_URL"
 
@@ -51,3 +54,10 @@ def connected(url: str, **options: object) -> Storage:
         return connect(url, **options)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+@contextmanager
+def opened(url: str, prefix: str, *, write: bool) -> Iterator[SystemData]:
+    """Yield the datasets of a store that has them, to read them or to write as well."""
+    with connected(url, create=False, read_only=not write) as storage:
+        yield SystemData.open(storage, prefix=prefix)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import msgspec
 import typer
 
-from structable.datasets import InvalidCursorError, Job, JobState, NotFoundError, SystemData
+from structable.datasets import InvalidCursorError, Job, JobState, NotFoundError
 
-from .arguments import Form, Format, Place, Prefix, connected, placed
+from .arguments import Form, Format, Place, Prefix, opened, placed
 
 __all__ = ["app"]
 
@@ -32,7 +30,7 @@ def counts(url: Place, queue: Queue = "", prefix: Prefix = "sys_", form: Form = 
     """Count the jobs of a queue, or of each queue that has any, in each state; all in one snapshot."""
     if queue or "://" not in url:
         url, queue = placed(url, queue)
-    with _opened(url, prefix, write=False) as system, system.transaction(read_only=True) as s:
+    with opened(url, prefix, write=False) as system, system.transaction(read_only=True) as s:
         found = {name: s.jobs.counts(name) for name in ([queue] if queue else s.jobs.queues())}
     if form is Format.JSON:
         typer.echo(json.dumps({name: {state.name: n for state, n in one.items()} for name, one in found.items()}))
@@ -57,7 +55,7 @@ def list_jobs(
     url, queue = placed(url, queue)
     if state.upper() not in JobState.__members__:
         raise typer.BadParameter(f"the state {state!r} is none of {', '.join(JobState.__members__)}")
-    with _opened(url, prefix, write=False) as system, system.transaction(read_only=True) as s:
+    with opened(url, prefix, write=False) as system, system.transaction(read_only=True) as s:
         try:
             page = s.jobs.page(queue, JobState[state.upper()], cursor=cursor, limit=limit)
         except InvalidCursorError as error:
@@ -78,7 +76,7 @@ def list_jobs(
 def show(url: Place, id: Id = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Show a job: its state, arguments, attempts, last error and result."""
     url, id = placed(url, id)
-    with _opened(url, prefix, write=False) as system, system.transaction(read_only=True) as s:
+    with opened(url, prefix, write=False) as system, system.transaction(read_only=True) as s:
         found = s.jobs.get(id)
     if found is None:
         raise NotFoundError(f"{prefix}jobs", (id,))
@@ -95,7 +93,7 @@ def show(url: Place, id: Id = "", prefix: Prefix = "sys_", form: Form = Format.T
 def retry(url: Place, id: Id = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Make a DEAD job READY again, with all its attempts."""
     url, id = placed(url, id)
-    with _opened(url, prefix, write=True) as system:
+    with opened(url, prefix, write=True) as system:
         system.run(lambda s: s.jobs.retry(id))
     typer.echo(json.dumps({"id": id, "state": "READY"}) if form is Format.JSON else f"{id} is READY")
 
@@ -104,7 +102,7 @@ def retry(url: Place, id: Id = "", prefix: Prefix = "sys_", form: Form = Format.
 def cancel(url: Place, id: Id = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Cancel a job that has not ended. Exit code 1 if it has."""
     url, id = placed(url, id)
-    with _opened(url, prefix, write=True) as system:
+    with opened(url, prefix, write=True) as system:
         cancelled = system.run(lambda s: s.jobs.cancel(id))
     if form is Format.JSON:
         typer.echo(json.dumps({"id": id, "cancelled": cancelled}))
@@ -112,12 +110,6 @@ def cancel(url: Place, id: Id = "", prefix: Prefix = "sys_", form: Form = Format
         typer.echo(f"{id} is CANCELLED" if cancelled else f"{id} had ended before")
     if not cancelled:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _opened(url: str, prefix: str, *, write: bool) -> Iterator[SystemData]:
-    with connected(url, create=False, read_only=not write) as storage:
-        yield SystemData.open(storage, prefix=prefix)
 
 
 def _document(job: Job) -> dict[str, object]:

@@ -10,7 +10,7 @@ from structable.datasets import SchemaMissingError, SystemData
 from structable.datasets.upgrade import system_migrator
 from structable.spi import mask_url
 
-from .arguments import Form, Format, Prefix, Url, connected
+from .arguments import Form, Format, Prefix, Url, connected, opened
 
 __all__ = ["app"]
 
@@ -56,8 +56,8 @@ def check(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     tables: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     try:
-        with connected(url, create=False, read_only=True) as storage:
-            SystemData.open(storage, prefix=prefix)
+        with opened(url, prefix, write=False):
+            pass
     except SchemaMissingError as error:
         tables, fields = error.tables, error.fields
     if form is Format.JSON:
@@ -76,10 +76,8 @@ def check(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
 @app.command()
 def counts(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Count the rows of each table, all in one snapshot."""
-    with connected(url, create=False, read_only=True) as storage:
-        system = SystemData.open(storage, prefix=prefix)
-        with system.transaction(read_only=True) as s:
-            found = {name: s.tx.table(name).count() for name in sorted(system.table_names)}
+    with opened(url, prefix, write=False) as system, system.transaction(read_only=True) as s:
+        found = {name: s.tx.table(name).count() for name in sorted(system.table_names)}
     if form is Format.JSON:
         typer.echo(json.dumps(found))
         return

@@ -5,21 +5,20 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
 
-from structable.datasets import Feed, SystemData, Topic, TopicStatus
+from structable.datasets import Feed, Topic, TopicStatus
 from structable.datasets.messaging.joining import body_document, document_of
 from structable.datasets.messaging.tailing import tail as tail_of
 from structable.datasets.system.messages import TOPIC_TABLES, Source, parse_id
 from structable.spi.plain_values import is_aware
 
-from .arguments import Form, Format, Place, Prefix, Url, connected, placed
+from .arguments import Form, Format, Place, Prefix, Url, opened, placed
 
 __all__ = ["app"]
 
@@ -44,7 +43,7 @@ def topic() -> None:
 @app.command("list")
 def list_topics(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """List the topics."""
-    with _opened(url, prefix, write=False) as system:
+    with opened(url, prefix, write=False) as system:
         beginning = prefix + TOPIC_TABLES
         tables = [name for name in sorted(system.storage.admin.list()) if name.startswith(beginning)]
     names = [name.removeprefix(beginning).replace("_", "-") for name in tables]
@@ -60,7 +59,7 @@ def show(url: Place, name: Name = "", prefix: Prefix = "sys_", form: Form = Form
     """Show how far the groups of a topic are: messages they have not handled, the age of the first, their members."""
     url, name = placed(url, name)
     source = _source(name)
-    with _opened(url, prefix, write=False) as system:
+    with opened(url, prefix, write=False) as system:
         found = system.topics.status(source)
     if form is Format.JSON:
         groups = [group._asdict() for group in found.groups]
@@ -98,7 +97,7 @@ def tail(
     url, name = placed(url, name)
     source, place = _source(name), _place(since)
     # A read-only storage may be a copy, in which nothing comes.
-    with _opened(url, prefix, write=follow) as system:
+    with opened(url, prefix, write=follow) as system:
         messages = tail_of(system.storage, source, prefix, place, follow=follow)
         for count, message in enumerate(messages, 1):
             document = {**document_of(message), "body": _shown(message.body)}
@@ -116,7 +115,7 @@ def dead(url: Place, name: Name = "", group: Group = "", prefix: Prefix = "sys_"
     """List the messages that a group has given up, with their last errors."""
     url, name, group = placed(url, name, group)
     source = _source(name)
-    with _opened(url, prefix, write=False) as system:
+    with opened(url, prefix, write=False) as system:
         found = system.topics.dead(source, group)
     if form is Format.JSON:
         documents = [{**msgspec.to_builtins(replace(one, body=None)), "body": _shown(one.body)} for one in found]
@@ -140,7 +139,7 @@ def redrive(
     for one in ids or ():
         _checked(parse_id, one)
     source = _source(name)
-    with _opened(url, prefix, write=True) as system:
+    with opened(url, prefix, write=True) as system:
         count = system.topics.redrive(source, group, ids or None)
     typer.echo(json.dumps({"redriven": count}) if form is Format.JSON else f"{count:,} published anew")
 
@@ -157,15 +156,9 @@ def seek(
     """Move a group: before the first message that is kept, behind the last, behind the one of an id, or to a time."""
     url, name, group, place = placed(url, name, group, place)
     source, to = _source(name), _place(place)
-    with _opened(url, prefix, write=True) as system:
+    with opened(url, prefix, write=True) as system:
         system.topics.seek(source, group, to)
     typer.echo(json.dumps({"group": group, "place": place}) if form is Format.JSON else f"{group} goes on at {place}")
-
-
-@contextmanager
-def _opened(url: str, prefix: str, *, write: bool) -> Iterator[SystemData]:
-    with connected(url, create=False, read_only=not write) as storage:
-        yield SystemData.open(storage, prefix=prefix)
 
 
 def _source(name: str) -> Source[Any]:

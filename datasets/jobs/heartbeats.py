@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from types import TracebackType
 from typing import Self
 
 from structable.datasets.errors import LeaseLostError
@@ -69,9 +68,7 @@ class Heartbeats:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from types import TracebackType
 from typing import Self
 
 from structable.datasets.system.job_moves import queue_channel
@@ -45,8 +44,6 @@ class Waiting:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._listener is not None:
             self._listener.close()

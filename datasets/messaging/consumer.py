@@ -8,7 +8,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from structable.datasets.coordination.polling import Polling
@@ -197,9 +196,7 @@ class Consumer(Generic[Body]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from structable.datasets.errors import NotFoundError
 from structable.datasets.identifiers import check_name
 from structable.datasets.tables.applications import APPLICATION_STATE, APPLICATIONS, ApplicationState
 from structable.spi import Range
@@ -29,9 +28,7 @@ class ApplicationStates(Dataset):
             If there is no such application.
         """
         check_name(state_key, "state_key")
-        heads = self._context.records(APPLICATIONS)
-        if heads.get(namespace, application) is None:
-            raise NotFoundError(heads.table.specification.name, (namespace, application))
+        self._context.records(APPLICATIONS).require(namespace, application)
         self._context.records(APPLICATION_STATE).put(
             ApplicationState(namespace=namespace, application=application, state_key=state_key, value=value)
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable
 
-from structable.datasets.errors import InUseError, NotFoundError
+from structable.datasets.errors import InUseError
 from structable.datasets.identifiers import check_name
 from structable.datasets.tables.platform import (
     CAPABILITIES,
@@ -49,9 +49,7 @@ class Capabilities(Dataset):
         """
         now = self._context.now(at)
         operations = self._context.records(CAPABILITY_OPERATIONS)
-        opened = operations.get(capability)
-        if opened is None:
-            raise NotFoundError(operations.table.specification.name, (capability,))
+        opened = operations.require(capability)
         made = Capability(capability=capability, status=status, config=opened.config, updated=now)
         self._context.records(CAPABILITIES).put(made)
         operations.delete(capability)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from structable.datasets.coordination import fences
 from structable.datasets.coordination.watch import Watch
-from structable.datasets.errors import NotFoundError, SecretError
+from structable.datasets.errors import SecretError
 from structable.datasets.records import Record, Records, RecordTable
 from structable.datasets.tables.namespaces import NAMESPACES
 from structable.spi import Transaction, check_row
@@ -134,9 +134,7 @@ class Context:
         """
         if namespace in self._present:
             return
-        found = self.records(NAMESPACES)
-        if found.get(namespace) is None:
-            raise NotFoundError(found.table.specification.name, (namespace,))
+        self.records(NAMESPACES).require(namespace)
         self.share(f"ns/{namespace}")
         self._present.add(namespace)
 

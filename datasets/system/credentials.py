@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from structable.datasets.errors import InUseError, NotFoundError
+from structable.datasets.errors import InUseError
 from structable.datasets.identifiers import check_name
 from structable.datasets.records import Page, Records
 from structable.datasets.secrets.envelope import Sealed, open_sealed, seal
@@ -155,8 +155,7 @@ class Credentials(Dataset):
         NotFoundError
             If there is none.
         """
-        if self._identities.get(namespace, identity) is None:
-            raise NotFoundError(self._identities.table.specification.name, (namespace, identity))
+        self._identities.require(namespace, identity)
         self._identities.delete(namespace, identity)
 
     # Both

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 
-from structable.datasets.errors import NotFoundError
 from structable.datasets.identifiers import check_names
 from structable.datasets.records import Records
 from structable.datasets.secrets.envelope import Sealed, open_sealed, seal
@@ -96,8 +95,7 @@ class Owners(Dataset):
         NotFoundError
             If the entity has none.
         """
-        if self._owners.get(entity) is None:
-            raise NotFoundError(self._table, (entity,))
+        self._owners.require(entity)
         self._owners.delete(entity)
 
     def rewrap(self, limit: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 
-from structable.datasets.errors import NotFoundError
 from structable.datasets.identifiers import check_name, check_run_id
 from structable.datasets.tables.runs import PROVISIONING_TASKS, ProvisioningTask
 
@@ -72,10 +71,7 @@ class Provisioning(Dataset):
         if unknown:
             raise TypeError(f"a task's task and attempts can be changed, not {', '.join(sorted(unknown))}")
         tasks = self._context.records(PROVISIONING_TASKS)
-        found = tasks.get(*key)
-        if found is None:
-            raise NotFoundError(tasks.table.specification.name, key)
-        if found.state != before:
+        if tasks.require(*key).state != before:
             return False
         tasks.change(key, state=after, updated=self._context.now(at), **changes)
         return True

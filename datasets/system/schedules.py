@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable
 
-from structable.datasets.errors import NotFoundError
 from structable.datasets.identifiers import ProgramRef, check_name, joined
 from structable.datasets.records import Page, Records
 from structable.datasets.tables.applications import APPLICATIONS
@@ -60,9 +59,7 @@ class Schedules(Dataset):
         """
         check_name(schedule, "schedule")
         wanted = _checked(triggers)
-        heads = self._context.records(APPLICATIONS)
-        if heads.get(namespace, application) is None:
-            raise NotFoundError(heads.table.specification.name, (namespace, application))
+        self._context.records(APPLICATIONS).require(namespace, application)
         made = Schedule(
             namespace=namespace,
             application=application,

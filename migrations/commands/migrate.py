@@ -51,9 +51,8 @@ Threads = Annotated[
 Conflicts = Annotated[
     int, typer.Option("--max-conflicts", min=1, help="Conflicts of a batch in a row after which the revision pauses.")
 ]
-Target = Annotated[
-    str, typer.Option("--target", help="The program's specifications, package:SPECIFICATIONS.", show_default=False)
-]
+_TARGET = typer.Option("--target", help="The program's specifications, package:SPECIFICATIONS.", show_default=False)
+Target = Annotated[str, _TARGET]
 Revision = Annotated[int, typer.Argument(help="The revision's number.", show_default=False)]
 _FOLDER = Path("revisions")
 
@@ -77,10 +76,7 @@ def new(
         str | None, typer.Argument(envvar="STRUCTABLE_URL", help="The store, with --auto.", show_default=False)
     ] = None,
     auto: Annotated[bool, typer.Option("--auto", help="Write what differs from the program's specifications.")] = False,
-    target: Annotated[
-        str | None,
-        typer.Option("--target", help="The program's specifications, package:SPECIFICATIONS.", show_default=False),
-    ] = None,
+    target: Annotated[str | None, _TARGET] = None,
     folder: FolderPath = _FOLDER,
     form: Form = Format.TEXT,
 ) -> None:

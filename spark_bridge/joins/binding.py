@@ -63,6 +63,13 @@ class BoundJoin:
         """The fields of the left table to those of the right table's key."""
         return dict(zip(self.foreign_key, self.right.primary_key, strict=True))
 
+    @property
+    def sources(self) -> dict[str, str] | None:
+        """The selection as `ForeignKeyJoin.select` has it; None with a joiner."""
+        if self.select is None:
+            return None
+        return {name: f"{side}.{field}" for name, (side, field) in self.select.items()}
+
 
 def bind(
     join: ForeignKeyJoin,
@@ -212,7 +219,7 @@ def _foreign_key(
             whole = False
             continue
         mine, other = left.field(ours), right.field(theirs)
-        if _type(mine) != _type(other):
+        if mine.type_text != other.type_text:
             types = f"{left.name}.{ours} is {mine.type_text}, and {right.name}.{theirs} is {other.type_text}"
             faults.append(f"{types}; the types must be equal")
     return tuple(pairs[name] for name in key) if whole else ()
@@ -296,10 +303,6 @@ def _result(
     except InvalidSpecificationError as error:
         faults.append(f"the result: {error}")
         return None
-
-
-def _type(field: Field) -> tuple[object, ...]:
-    return field.type, field.precision, field.scale
 
 
 def _selected(select: Mapping[str, tuple[Side, str]], side: Side) -> list[str]:

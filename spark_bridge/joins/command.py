@@ -7,7 +7,6 @@ import enum
 import json
 import os
 import threading
-from contextlib import AbstractContextManager, closing
 from typing import Annotated
 
 import typer
@@ -135,9 +134,9 @@ def _recorded(url: str, name: str) -> tuple[Record, Definition]:
     return records[name], Definition.parse(records[name].definition)
 
 
-def _connected(url: str, **options: object) -> AbstractContextManager[Storage]:
+def _connected(url: str, **options: object) -> Storage:
     try:
-        return closing(connect(url, **{"create": False, "read_only": True, **options}))
+        return connect(url, **{"create": False, "read_only": True, **options})
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

@@ -7,7 +7,6 @@ the differences. No task reads a table as it is "now".
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
@@ -18,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark_types
 
+from structable.spark_bridge.staging import collect_reports
 from structable.spark_bridge.store_client import StoreClient
 from structable.spark_bridge.types import spark_type
 from structable.spi import (
@@ -40,7 +40,7 @@ from .joining import Counts, differences
 from .kernel import Kernel
 from .progress import Positions
 from .rebuild import MergePass, difference_batches, reading
-from .spark_tasks import ChangedKeys, JoinedRows, ReferringRows, Report, SplitRows, Staging
+from .spark_tasks import ChangedKeys, JoinedRows, ReferringRows, SplitRows, Staging
 from .step import Staged
 from .stores import JoinStores
 
@@ -114,7 +114,7 @@ class SparkSteps:
             return self._by_key.stage_changes(stores, kernel, job, since)
         with self._state(stores, kernel) as state:
             now = state.positions
-            if not since.same_feeds(now) or not now.reach(since):
+            if not now.reach(since):
                 return Staged([], now, Counts())
             if kernel.bound.select is not None:
                 most = min(FEW, self._large)
@@ -147,7 +147,7 @@ class SparkSteps:
         most = min(rows // _SCANNED_PER_READ, self._large)
         with reading(stores) as view:
             now = view.positions
-            if not most or not since.same_feeds(now) or not now.reach(since):
+            if not most or not now.reach(since):
                 return False
             left = changed_rows(stores.left, kernel, "left", since.left, now.left, most, keys_only=True)
             if not left.complete:
@@ -301,18 +301,11 @@ class SparkSteps:
         return self._staged(rows, Staging(join.result.store, bound, job, joined), state.positions)
 
     def _staged(self, rows: DataFrame, staging: Staging, positions: Positions) -> Staged:
-        reports = self._run(rows, staging)
-        for report in reports:
-            if report.refusal is not None:
-                raise report.refusal
-        counts = Counts(*(sum(one) for one in zip(*(astuple(report.counts) for report in reports), strict=True)))
-        return Staged([one.staged for one in reports if one.staged is not None], positions, counts)
-
-    def _run(self, rows: DataFrame, staging: Staging) -> list[Report]:
         if str(self._spark.conf.get("spark.sql.adaptive.enabled")).lower() != "true":
             rows = rows.coalesce(2 * self._spark.sparkContext.defaultParallelism)  # each task connects to the store
-        found = rows.mapInArrow(staging, "report binary").collect()
-        return [pickle.loads(row["report"]) for row in found]
+        reports = collect_reports(rows, staging)
+        counts = Counts(*(sum(one) for one in zip(*(astuple(report.counts) for report in reports), strict=True)))
+        return Staged([one.staged for one in reports if one.staged is not None], positions, counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from structable.spi import Row, RowKind
 from .kernel import Difference, Kernel, Values
 from .progress import JoinProgress, Positions
 
-__all__ = ["BATCH_ROWS", "Counts", "KeyedRows", "batches", "differences"]
+__all__ = ["BATCH_ROWS", "Counts", "KeyedRows", "batches", "compared", "differences"]
 
 BATCH_ROWS = 10_000
 """The rows of the left table that are in memory together, with their rows of the right table and of the result."""
@@ -77,20 +77,17 @@ def differences(
     if not left_rows:
         return
     before = {row.key: kernel.result_values(row) for row in result.multi_read(list(left_rows))}
-    joined = joined_rows(kernel, right, left_rows, right_rows)
-    for key, after in joined:
-        difference = kernel.difference(key, before.get(key), after)
-        if difference is not None:
-            yield difference
+    yield from compared(kernel, right, before, left_rows, right_rows)
 
 
-def joined_rows(
+def compared(
     kernel: Kernel,
     right: KeyedRows,
+    before: Mapping[Values, Values],
     left_rows: Mapping[Values, Row | None],
     right_rows: Mapping[Values, Row | None],
-) -> Iterator[tuple[Values, Values | None]]:
-    """Yield the keys of rows of the left table, each with its row of the join."""
+) -> Iterator[Difference]:
+    """Yield what the result lacks as `differences` does, of which `before` has the rows by their keys."""
     references = {key: kernel.foreign_key(row) for key, row in left_rows.items()}
     missing = {one for one in references.values() if one is not None and one not in right_rows}
     read = {row.key: row for row in right.multi_read(list(missing), kernel.bound.right_columns)} if missing else {}
@@ -99,7 +96,9 @@ def joined_rows(
         referred = None
         if reference is not None:
             referred = right_rows[reference] if reference in right_rows else read.get(reference)
-        yield key, kernel.joined(row, referred)
+        difference = kernel.difference(key, before.get(key), kernel.joined(row, referred))
+        if difference is not None:
+            yield difference
 
 
 def batches(rows: Iterable[Row]) -> Iterator[dict[Values, Row | None]]:

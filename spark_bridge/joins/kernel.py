@@ -26,11 +26,6 @@ class Difference:
     values: Values
     """The row in the order of the result's columns; for a DELETE the row to delete."""
 
-    @property
-    def is_delete(self) -> bool:
-        """Whether the row is deleted."""
-        return self.kind is RowKind.DELETE
-
 
 def is_same(one: Values, other: Values) -> bool:
     """Return whether two rows are equal by the contract: null equals null, NaN equals NaN, -0.0 equals 0.0."""

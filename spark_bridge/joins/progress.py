@@ -86,8 +86,8 @@ class Positions:
         return (self.left.feed, self.right.feed) == (other.left.feed, other.right.feed)
 
     def reach(self, other: Positions) -> bool:
-        """Return whether neither is before its counterpart in other positions of the same feeds."""
-        return self.left >= other.left and self.right >= other.right
+        """Return whether both are in the same feeds as the other positions, and neither is before its counterpart."""
+        return self.same_feeds(other) and self.left >= other.left and self.right >= other.right
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from structable.spi import Row, RowKind, StructuredTable, WriteJob
 from structable.spi.changes import CHANGE_TYPE
 
 from .affected import changed_rows, left_rows_of
-from .joining import BATCH_ROWS, Counts, batches, differences, joined_rows
+from .joining import BATCH_ROWS, Counts, batches, compared, differences
 from .kernel import Difference, Kernel, Values
 from .progress import Positions
 from .step import Staged
@@ -48,7 +48,7 @@ class MergePass:
         """Stage the differences of what changed since these positions; None if that is more than `large` rows."""
         counts = Counts()
         with reading(stores) as view:
-            if not since.same_feeds(view.positions) or not view.positions.reach(since):
+            if not view.positions.reach(since):
                 return Staged([], view.positions, counts)
             try:
                 found = self._changed(stores, kernel, view, since, counts)
@@ -120,10 +120,7 @@ def _all_differences(kernel: Kernel, view: View) -> Iterator[Difference]:
                 else:
                     yield Difference(RowKind.DELETE, values)
                 pending = next(results, None)
-            for key, after in joined_rows(kernel, view.right, batch, {}):
-                difference = kernel.difference(key, before.get(key), after)
-                if difference is not None:
-                    yield difference
+            yield from compared(kernel, view.right, before, batch, {})
         while pending is not None:
             yield Difference(RowKind.DELETE, kernel.result_values(pending))
             pending = next(results, None)

@@ -128,9 +128,6 @@ class Definition:
 def definition_of(bound: BoundJoin, feed: str) -> Definition:
     """Return the definition of a join with the feed of its result."""
     join = bound.join
-    select = None
-    if bound.select is not None:
-        select = {name: f"{side}.{field}" for name, (side, field) in bound.select.items()}
     document = {
         "version": 1,
         "left": _ref_document(join.left),
@@ -139,7 +136,7 @@ def definition_of(bound: BoundJoin, feed: str) -> Definition:
         "feed": feed,
         "on": bound.on,
         "how": join.how,
-        "select": select,
+        "select": bound.sources,
         "chosen": join.select is not None,
         "joiner": None if join.joiner is None else joiner_name(join.joiner),
         "result_fields": None if join.result_fields is None else [field_to_document(one) for one in join.result_fields],

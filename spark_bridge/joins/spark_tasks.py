@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from structable.spark_bridge.errors import quiet_when_abandoned
 from structable.spark_bridge.garbage_collection import freeze_imports
 from structable.spark_bridge.sending.grouping import flags
-from structable.spark_bridge.staging import typed_batches
+from structable.spark_bridge.staging import Report, report_batch, stage_task, typed_batches
 from structable.spark_bridge.store_client import StoreClient
 from structable.spi import (
     FieldSizeLimitError,
@@ -25,7 +23,6 @@ from structable.spi import (
     RowKind,
     RowShape,
     ScanSplit,
-    StagedWrite,
     TableNotFoundError,
     TableSpecification,
     UnsupportedOperationError,
@@ -44,7 +41,7 @@ if TYPE_CHECKING:
 
     Flags: TypeAlias = npt.NDArray[np.bool_]
 
-__all__ = ["ChangedKeys", "JoinedRows", "ReferringRows", "Report", "SplitRows", "Staging"]
+__all__ = ["ChangedKeys", "JoinedRows", "ReferringRows", "SplitRows", "Staging"]
 
 # Another attempt of the task would end the same.
 _REFUSALS = (FieldSizeLimitError, InvalidFieldError, TableNotFoundError, UnsupportedOperationError)
@@ -153,15 +150,6 @@ def _different(before: pa.RecordBatch, after: pa.RecordBatch, columns: tuple[str
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """The rows that a task staged, or the reason for which its rows are refused."""
-
-    staged: StagedWrite | None = None
-    counts: Counts = field(default_factory=Counts)
-    refusal: Exception | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class JoinedRows:
     """Joins rows by a joiner, and compares them with the result, in Python.
 
@@ -222,16 +210,12 @@ def _python_rows(
 
 
 class _JoinerError(Exception):
-    """Carries the error of a joiner out of `stage`."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
+    """Carries the error of a joiner, its argument, out of `stage`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Stages the differences among the rows of a task, for `mapInArrow`; yields a pickled `Report`.
+    """Stages the differences among the rows of a task, for `mapInArrow`; yields a pickled report.
 
     Without `joined`, the rows are those of the result, with the kind of difference, which is null where there is none.
     With `referring`, they are what that makes of the numbers of splits.
@@ -245,27 +229,23 @@ class Staging:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            report = self._staged(batches)
+            yield report_batch(self._staged(batches))
         except _JoinerError as error:
-            report = Report(refusal=error.error)
+            yield report_batch(error.args[0])
         except _REFUSALS as error:
-            report = Report(refusal=error)
-        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
+            yield report_batch(error)
 
-    def _staged(self, batches: Iterable[pa.RecordBatch]) -> Report:
-        task = TaskContext.get()
-        assert task is not None
+    def _staged(self, batches: Iterable[pa.RecordBatch]) -> Report[Counts]:
         counts = Counts()
         given = batches if self.referring is None else self.referring(batches)
         filled = (batch for batch in given if batch.num_rows)
         rows = self._different(filled, counts) if self.joined is None else self._joined(self.joined, filled, counts)
         first = next(rows, None)
         if first is None:
-            return Report(counts=counts)
+            return Report(None, counts)
         freeze_imports()
         with self.store.connect() as storage:
-            staged = storage.stage(self.job, task.partitionId(), task.attemptNumber(), chain((first,), rows))
-        return Report(staged, counts)
+            return Report(stage_task(storage, self.job, chain((first,), rows)), counts)
 
     def _different(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         for batch in typed_batches(self.bound.result, batches):

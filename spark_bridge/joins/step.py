@@ -19,6 +19,7 @@ from structable.spi import (
     ChangesLostError,
     CommitOutcomeUnknownError,
     PlanChangedError,
+    RowKind,
     StagedWrite,
     Transaction,
     TransactionClosedError,
@@ -240,7 +241,7 @@ class Stepper:
         puts, deletes = [], []
         for one in differences(kernel, view.right, view.result, rows, right.rows):
             counts.add(one)
-            if one.is_delete:
+            if one.kind is RowKind.DELETE:
                 deletes.append(kernel.key_of(one.values))
             else:
                 puts.append(kernel.row(one.values))
@@ -270,7 +271,7 @@ class Stepper:
         if staged is None:
             self._stores.result.abort_write(job)
             return self._rebuild(record, adopts=False)
-        if not since.same_feeds(staged.positions) or not staged.positions.reach(since):
+        if not staged.positions.reach(since):
             self._stores.result.abort_write(job)
             return None
         return self._publish(job, staged, record, record.definition, rebuilt=False)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from structable.spark_bridge.store_client import StoreClient
 from structable.spark_bridge.table_ref import TableRef
 from structable.spi import (
-    FeedPosition,
     Listener,
     Storage,
     StorageUrl,
@@ -100,36 +99,27 @@ class JoinStores:
         join = self.join
         with ExitStack() as stack:
             inputs = ((self.left, join.left.name), (self.right, join.right.name))
-            found: dict[tuple[int, str], tuple[FeedPosition, Transaction]] = {}
             feed = _feed_of(tx, join.result.name)
-            self._locate(tx, self.result, inputs, found)
+            # Positions come before tables.
+            seen_in = {self.result: tx}
+            at = {one: tx.position(one[1]) for one in dict.fromkeys(inputs) if one[0] is self.result}
             progress = _table_of(tx, PROGRESS.name)
             record = None if progress is None else read_record(progress, join.name)
-            for storage in dict.fromkeys((self.left, self.right)):
-                if storage is not self.result:
-                    other = stack.enter_context(storage.transaction(read_only=True))
-                    self._locate(other, storage, inputs, found)
-            (left_at, left_in), (right_at, right_in) = (found[id(storage), name] for storage, name in inputs)
+            for storage, name in inputs:
+                if storage not in seen_in:
+                    seen_in[storage] = stack.enter_context(storage.transaction(read_only=True))
+                if (storage, name) not in at:
+                    at[storage, name] = seen_in[storage].position(name)
+            left, right = inputs
             yield View(
-                Positions(left_at, right_at),
-                left_in.table(join.left.name),
-                right_in.table(join.right.name),
+                Positions(at[left], at[right]),
+                seen_in[self.left].table(join.left.name),
+                seen_in[self.right].table(join.right.name),
                 tx.table(join.result.name) if feed else None,
                 feed,
                 progress,
                 record,
             )
-
-    def _locate(
-        self,
-        tx: Transaction,
-        storage: Storage,
-        inputs: tuple[tuple[Storage, str], ...],
-        found: dict[tuple[int, str], tuple[FeedPosition, Transaction]],
-    ) -> None:
-        for one, name in inputs:
-            if one is storage and (id(one), name) not in found:
-                found[id(one), name] = tx.position(name), tx
 
     def _connected(self, ref: TableRef) -> Storage:
         storage = self._open.get(ref.store)

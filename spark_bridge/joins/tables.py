@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from structable.spi import (
     PlanChangedError,
     Storage,
@@ -136,10 +138,9 @@ class JoinTables:
 
     def adopts(self, known: Definition, bound: BoundJoin) -> bool:
         """Return whether the join has no selection of its own, and is bound with another one than the recorded."""
-        if self._join.select is not None or bound.select is None or known.selection is None:
+        if self._join.select is not None or bound.sources is None or known.selection is None:
             return False
-        ours = {name: f"{side}.{field}" for name, (side, field) in bound.select.items()}
-        return ours != known.selection and _fits(known.selection, bound.left, bound.right)
+        return bound.sources != known.selection and _fits(known.selection, bound.left, bound.right)
 
     def _result(self) -> tuple[TableSpecification | None, str]:
         """Return the specification of the result, and its feed, or ""."""
@@ -176,7 +177,6 @@ def _feed(storage: Storage, table: str) -> str:
         return ""
 
 
-def _fits(selection: object, left: TableSpecification, right: TableSpecification) -> bool:
-    assert isinstance(selection, dict)
+def _fits(selection: Mapping[str, str], left: TableSpecification, right: TableSpecification) -> bool:
     sources = [parse_source(source) for source in selection.values()]
     return all(field in (left if side == "left" else right) for side, field in sources)

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from structable.spi import (
@@ -159,7 +158,7 @@ class JoinWorker:
                 reached = Positions(left, right)
                 if not target.same_feeds(reached):
                     target = self._latest()  # a table was made again
-                if target.same_feeds(reached) and reached.reach(target):
+                if reached.reach(target):
                     return total
             time.sleep(self._poll)
 
@@ -288,9 +287,7 @@ class JoinWorker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def _large_steps(self, large: int) -> LargeSteps:

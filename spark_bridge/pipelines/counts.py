@@ -10,7 +10,7 @@ from .graph import Changes, Node, PartitionBy, Send, SideInput, Sink, Source
 from .groups import Linked
 from .reach import Reach
 
-__all__ = ["CountFault", "Counts", "find_counts", "known_count"]
+__all__ = ["CountFault", "Counts", "find_counts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,6 @@ class Counts:
     faults: tuple[CountFault, ...]
 
 
-def known_count(node: Node) -> int | None:
-    """Return the count that an input or intermediate declares."""
-    return node.partitions if isinstance(node, Source | Changes | PartitionBy) else None
-
-
 def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap: int | None) -> Counts:
     """Return the counts, and a fault for each group or stream that has none.
 
@@ -51,7 +46,7 @@ def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap
     """
     nodes, names = reach.graph.nodes, reach.graph.names
     partitions = {
-        number: known_count(node) for number, node in nodes.items() if isinstance(node, Source | Changes | PartitionBy)
+        number: node.partitions for number, node in nodes.items() if isinstance(node, Source | Changes | PartitionBy)
     }
     ends = _ends(reach)
     if default is None:

@@ -18,11 +18,11 @@ from .graph import (
     Merge,
     Node,
     PartitionBy,
-    RemoteTable,
     Send,
     Source,
     StoreTable,
     StreamJoin,
+    Table,
     TableJoin,
     free_name,
 )
@@ -182,7 +182,7 @@ def _places(
 
     def carry(node: Node, inputs: Sequence[tuple[Node, _Place | None]]) -> _Place | None:
         placed = [(stream, place) for stream, place in inputs if place is not None]
-        if isinstance(node, StoreTable | RemoteTable | ForeignKeyTable):
+        if isinstance(node, Table):
             return None
         if not placed:
             if isinstance(node, _STATELESS):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from .arguments import checked_name
-from .graph import ForeignKeyTable, Node, RemoteTable, StoreTable
+from .graph import Node, Table
 from .partitioners import STRUCTABLE, Partitioner
 
 __all__ = ["Declarations"]
@@ -70,9 +70,7 @@ class Declarations:
         return self._number(given, argument, "table")
 
     def _number(self, given: object, argument: str, wanted: str) -> int:
-        is_table = isinstance(given, _Handle) and isinstance(
-            given.declared.nodes[given.number], StoreTable | RemoteTable | ForeignKeyTable
-        )
+        is_table = isinstance(given, _Handle) and isinstance(given.declared.nodes[given.number], Table)
         if not isinstance(given, _Handle) or is_table != (wanted == "table"):
             raise TypeError(f"{argument} is {given!r}; it must be a {wanted} of the pipeline {self.pipeline!r}")
         if given.declared is not self:

@@ -16,8 +16,10 @@ from .graph import (
     StepKind,
     StoreTable,
     StreamJoin,
+    Table,
     TableJoin,
     kind_of,
+    paired,
 )
 from .planned import Member, Planned, Stage, Step
 
@@ -71,9 +73,9 @@ def _step(step: Step) -> str:
         text += f" of {', '.join(step.inputs)}"
     match step.node:
         case TableJoin(on=on):
-            text += f" with table {step.table} on {_paired(on)}"
+            text += f" with table {step.table} on {paired(on)}"
         case StreamJoin(on=on, how=how):
-            text += f", {how}, on {_paired(on)}"
+            text += f", {how}, on {paired(on)}"
         case PartitionBy(key=key):
             text += f" by ({', '.join(key)}), {_partitions(step.partitions)}, {step.partitioner}"
         case ForeignKeyTable():
@@ -83,10 +85,6 @@ def _step(step: Step) -> str:
     if step.order:
         text += f", in the order of {', '.join(step.order)}"
     return text + (", kept for its readers" if step.persist else "")
-
-
-def _paired(on: tuple[tuple[str, str], ...]) -> str:
-    return ", ".join(left if left == right else f"{left} = {right}" for left, right in on)
 
 
 def _plural(word: str, items: tuple[str, ...]) -> str:
@@ -102,7 +100,7 @@ def to_json(plan: Planned) -> str:
     names = plan.graph.names
     streams, tables = {}, {}
     for number, node in plan.graph.nodes.items():
-        if isinstance(node, StoreTable | RemoteTable | ForeignKeyTable):
+        if isinstance(node, Table):
             tables[names[number]] = _table(plan, node)
         else:
             streams[names[number]] = _stream(plan, node)
@@ -148,7 +146,7 @@ def _stream(plan: Planned, node: Node) -> dict[str, object]:
     return facts
 
 
-def _table(plan: Planned, node: StoreTable | RemoteTable | ForeignKeyTable) -> dict[str, object]:
+def _table(plan: Planned, node: Table) -> dict[str, object]:
     names = plan.graph.names
     match node:
         case StoreTable():

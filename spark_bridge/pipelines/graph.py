@@ -47,6 +47,7 @@ __all__ = [
     "TableJoin",
     "free_name",
     "kind_of",
+    "paired",
 ]
 
 Pairs = tuple[tuple[str, str], ...]
@@ -310,6 +311,11 @@ class Graph:
             names[number] = free_name(stem, taken, last[stem] + 1)
             last[stem] = int(names[number].rpartition(".")[2])
         return cls(found, names)
+
+
+def paired(pairs: Pairs) -> str:
+    """Return the columns that a join compares, for people."""
+    return ", ".join(left if left == right else f"{left} = {right}" for left, right in pairs)
 
 
 def free_name(stem: str, taken: Collection[str | None], number: int = 1) -> str:

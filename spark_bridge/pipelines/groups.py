@@ -9,7 +9,7 @@ import networkx
 
 from .graph import Changes, Map, Node, PartitionBy, Send, SideInput, Source, StreamJoin, TableJoin, kind_of
 from .planned import Group, Member
-from .reach import Reach
+from .reach import Reach, bit_places
 
 __all__ = ["Linked", "find_groups", "member_reasons", "shown_group"]
 
@@ -92,16 +92,9 @@ def member_reasons(reach: Reach, groups: Iterable[Linked]) -> dict[int, tuple[st
     reasons: dict[int, tuple[str, ...]] = {}
     for group in groups:
         for number in group.members:
-            feeding = {texts[place] for place in _places(found[number])}
+            feeding = {texts[place] for place in bit_places(found[number])}
             reasons[number] = (_nature(reach.graph.nodes[number]), *sorted(feeding))
     return reasons
-
-
-def _places(bits: int) -> Iterable[int]:
-    while bits:
-        lowest = bits & -bits
-        yield lowest.bit_length() - 1
-        bits ^= lowest
 
 
 def _reason(reach: Reach, node: Send | SideInput) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .graph import Changes, Map, Merge, Node, Pairs, PartitionBy, Source, StreamJoin, TableJoin
+from .graph import Changes, Map, Merge, Node, Pairs, PartitionBy, Source, StreamJoin, TableJoin, paired
 from .reach import Reach
 
 __all__ = ["KeyFault", "Keying", "find_keys"]
@@ -137,14 +137,10 @@ def _compare(reach: Reach, join: int, on: Pairs, keyings: Sequence[Sequence[Keyi
         return wanted, None
     shown = ", ".join(f"{names[side.keying.origin]} by ({', '.join(side.columns)})" for side in sides)
     text = (
-        f"it compares ({_paired(on)}), and its streams are not partitioned alike by these columns: {shown}; partition "
-        f"all by ({_paired(wanted)}), with partition_by or outside"
+        f"it compares ({paired(on)}), and its streams are not partitioned alike by these columns: {shown}; partition "
+        f"all by ({paired(wanted)}), with partition_by or outside"
     )
     return wanted, KeyFault(join, text, tuple(side.keying.origin for side in wrong))
-
-
-def _paired(pairs: Pairs) -> str:
-    return ", ".join(left if left == right else f"{left} = {right}" for left, right in pairs)
 
 
 def _count(node: Node) -> int:

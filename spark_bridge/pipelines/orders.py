@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from structable.spi.changes import FEED_COLUMNS
 
 from .graph import Changes, Merge, Node, PartitionBy, Send, SideInput, Source, StreamJoin
-from .reach import Reach
+from .reach import Reach, bit_places
 
 __all__ = ["OrderFault", "find_orders"]
 
@@ -62,8 +62,7 @@ def find_orders(reach: Reach) -> tuple[dict[int, tuple[str, ...] | None], list[O
             continue
         chosen[number] = order.columns
         if order.columns is None and order.shuffle is not None:
-            sources = (source for source in range(order.unordered.bit_length()) if order.unordered >> source & 1)
-            faults.append(OrderFault(number, order.shuffle, tuple(sources)))
+            faults.append(OrderFault(number, order.shuffle, tuple(bit_places(order.unordered))))
     return chosen, faults
 
 

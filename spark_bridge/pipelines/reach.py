@@ -7,12 +7,12 @@ broadcast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from .graph import ForeignKeyTable, Graph, Node, Send, SideInput, StoreTable, TableJoin
 
-__all__ = ["Reach"]
+__all__ = ["Reach", "bit_places"]
 
 Value = TypeVar("Value")
 Carried = Callable[[Node, Sequence[tuple[Node, Value]]], Value]
@@ -71,6 +71,14 @@ class Reach:
         for number, node in reversed(list(nodes.items())):
             values[number] = carry(node, [(nodes[reader], values[reader]) for reader in self.readers[number]])
         return values
+
+
+def bit_places(bits: int) -> Iterator[int]:
+    """Yield the places of the bits that are set: numbers are the sets that analyses carry along streams."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
 
 
 def _constrained(table: Node) -> bool:

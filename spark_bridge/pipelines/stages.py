@@ -28,7 +28,7 @@ from .graph import (
     free_name,
 )
 from .planned import Problem, Stage, Step
-from .reach import Reach
+from .reach import Reach, bit_places
 from .stage_steps import build_stage
 
 __all__ = ["Staged", "find_stages"]
@@ -114,11 +114,8 @@ def _divided(reach: Reach) -> tuple[Graph, list[Graph]]:
         if isinstance(node, Send):
             before_send[number] = inputs[0]
             continue
-        remaining = ends[number][1]
-        while remaining:
-            lowest = remaining & -remaining
-            own[lowest.bit_length() - 1][number] = replace(node, inputs=inputs)
-            remaining ^= lowest
+        for place in bit_places(ends[number][1]):
+            own[place][number] = replace(node, inputs=inputs)
     return Graph(main, names), [Graph({**_joined(tables, side), **side}, names) for side in own]
 
 

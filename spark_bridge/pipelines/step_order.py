@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import networkx
 
+from .reach import bit_places
+
 __all__ = ["ReadFirst", "TableUse", "order_steps"]
 
 
@@ -107,7 +109,4 @@ class _Closure:
         return True
 
     def _listed(self, bits: int) -> Iterable[int | tuple[str, int]]:
-        while bits:
-            lowest = bits & -bits
-            yield self._nodes[lowest.bit_length() - 1]
-            bits ^= lowest
+        return (self._nodes[place] for place in bit_places(bits))

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import logging
-import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from structable.spark_bridge.registration import coordinator_of
-from structable.spark_bridge.staging import typed_batches
+from structable.spark_bridge.staging import Report, collect_reports, report_batch, stage_task, typed_batches
 from structable.spark_bridge.store_client import StoreClient
 from structable.spi import (
     InvalidFieldError,
     RecordNotFoundError,
     SchemaIncompatibleError,
-    StagedWrite,
     StructableError,
     TableNotFoundError,
     TableSpecification,
@@ -79,15 +76,6 @@ class RowCount:
 
 
 @dataclass(frozen=True, slots=True)
-class _Report:
-    """The result of a task, or the reason for which its rows are refused."""
-
-    staged: StagedWrite | None = None
-    counts: Counts | None = None
-    refusal: StructableError | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Staging:
     """Stages the rows of a task; picklable."""
 
@@ -98,23 +86,19 @@ class _Staging:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            report = self._staged(batches)
+            yield report_batch(self._staged(batches))
         except _REFUSALS as error:
-            report = _Report(refusal=error)
-        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
+            yield report_batch(error)
 
-    def _staged(self, batches: Iterable[pa.RecordBatch]) -> _Report:
-        task = TaskContext.get()
-        assert task is not None
+    def _staged(self, batches: Iterable[pa.RecordBatch]) -> Report[Counts]:
+        counts = Counts()
         typed = typed_batches(self.spec, batches)
         first = next((batch for batch in typed if batch.num_rows), None)
         if first is None:
-            return _Report()
-        counts = Counts()
+            return Report(None, counts)
         rows = self.reshape(chain((first,), typed), counts)
         with self.store.connect() as storage:
-            staged = storage.stage(self.job, task.partitionId(), task.attemptNumber(), rows)
-        return _Report(staged, counts)
+            return Report(stage_task(storage, self.job, rows), counts)
 
 
 def run_job(
@@ -155,13 +139,10 @@ def run_job(
         return WriteSummary(0, 0)
     try:
         spec, arranged, reshape = prepare(frame)
-        reports = _run(arranged, _Staging(store, spec, job, reshape))
+        reports = collect_reports(arranged, _Staging(store, spec, job, reshape))
         counts = Counts()
         for report in reports:
-            if report.refusal is not None:
-                raise report.refusal
-            if report.counts is not None:
-                counts.add(report.counts)
+            counts.add(report.counts)
         if counts.missing and job.mode is WriteMode.PATCH and job.on_missing == "fail":
             raise _missing(job.table, counts)
         staged = [report.staged for report in reports if report.staged is not None]
@@ -182,11 +163,6 @@ def measure_missing(table: str, missing: int) -> None:
         description = "Keys of which an update was skipped because they had no row"
         counter = meter.create_counter("structable.updates.missing", unit="{key}", description=description)
         counter.add(missing, {"table": table})
-
-
-def _run(frame: DataFrame, staging: _Staging) -> list[_Report]:
-    rows = frame.mapInArrow(staging, "report binary").collect()
-    return [pickle.loads(row["report"]) for row in rows]
 
 
 def _missing(table: str, counts: Counts) -> RecordNotFoundError:

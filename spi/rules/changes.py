@@ -27,7 +27,6 @@ __all__ = [
     "check_row_changes",
     "check_row_kinds",
     "check_swap",
-    "check_updates",
     "incremented",
     "update_with_default",
 ]
@@ -71,24 +70,6 @@ def check_default(spec: TableSpecification, row: Mapping[str, Value], default: M
             raise InvalidFieldError(spec.name, name, reason)
     check_row_size(spec, {**start, **row})
     return start
-
-
-def check_updates(
-    spec: TableSpecification, updates: object, default: Mapping[str, Value] | None
-) -> list[tuple[dict[str, Value], dict[str, Value] | None]]:
-    """Return the checked updates of `update_many`, in their order, each with the row to insert if its key has none.
-
-    Raises
-    ------
-    InvalidFieldError, FieldSizeLimitError
-        If the argument is not a list of rows and `UpdateMessage`s, or one of them does not fit the table.
-    """
-    checked: list[tuple[dict[str, Value], dict[str, Value] | None]] = []
-    for one in check_many(spec, "updates", updates):
-        given, start = update_with_default(one, default)
-        row = check_row(spec, given)
-        checked.append((row, None if start is None else check_default(spec, row, start)))
-    return checked
 
 
 def update_with_default(given: object, default: Mapping[str, Value] | None) -> tuple[Any, Mapping[str, Value] | None]:

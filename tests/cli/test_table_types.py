@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,12 +70,12 @@ SPECIFICATIONS = (COUNTERS, LOG, BAG, PROFILES, LATEST, FIRST)
 
 
 @pytest.fixture
-def typed(url: str) -> Storage:
+def typed(url: str) -> Iterator[Storage]:
     """Open the store with a table of each type."""
-    storage = connect(url)
-    for spec in SPECIFICATIONS:
-        storage.admin.create(spec)
-    return storage
+    with connect(url) as storage:
+        for spec in SPECIFICATIONS:
+            storage.admin.create(spec)
+        yield storage
 
 
 def rows(storage: Storage, table: str) -> list[tuple[object, ...]]:
@@ -99,7 +100,6 @@ def test_described_tables_are_created_alike(
         assert structable("create", copy_url, "-", stdin=text).code == 0
         with connect(copy_url) as copy:
             assert copy.admin.get_specification(spec.name) == spec
-    typed.close()
 
 
 def test_a_file_without_a_primary_key(structable: Command, fails: Fails, url: str) -> None:
@@ -140,7 +140,6 @@ def test_describe_names_type_engine_functions_and_sequence(structable: Command, 
         "sequence: version",
         "retracts: set gone to true",
     ]
-    typed.close()
 
 
 def test_changed_options_are_listed(structable: Command, fails: Fails, url: str) -> None:
@@ -171,7 +170,6 @@ def test_put_and_import_merge(structable: Command, url: str, typed: Storage, tmp
     )
     assert structable("put", url, "counters", "name=a", "total=1", "--mode", "replace").code == 0
     assert rows(typed, "counters")[0] == ("a", 1, None, None)
-    typed.close()
 
 
 CSV = "_change_type,name,total,seen\n+I,a,5,1\ndelete,a,2,1\n-U,b,1,1\n+U,b,4,1\n"
@@ -209,7 +207,6 @@ def test_import_of_changes(structable: Command, url: str, typed: Storage, tmp_pa
     outcome = structable("import", url, "counters", file, "--mode", "changes", "--job-id", "j")
     assert outcome == (0, "", f"4 rows (2 different keys) of {file} are applied to table counters (job j)\n")
     assert rows(typed, "counters") == [("a", 3, 0, None), ("b", 3, 0, None)]
-    typed.close()
 
 
 @pytest.mark.parametrize(
@@ -237,7 +234,6 @@ def test_changes_that_are_wrong(
     assert problem in outcome.err
     assert outcome.err.count("\n") == 1
     assert rows(typed, table) == []
-    typed.close()
 
 
 def test_row_kinds_need_their_mode(fails: Fails, url: str, typed: Storage, tmp_path: Path) -> None:
@@ -246,7 +242,6 @@ def test_row_kinds_need_their_mode(fails: Fails, url: str, typed: Storage, tmp_p
         assert "'_change_type' is not a field" in fails(2, "import", url, "counters", tmp_path / name).replace(
             "'_change_type' of its first line", "'_change_type'"
         )
-    typed.close()
 
 
 @every_store
@@ -282,7 +277,6 @@ def test_tables_without_a_key(
     assert structable("delete", url, "bag", "--where", "line is null", "--dry-run").err == "2 rows would be deleted\n"
     assert structable("delete", url, "bag", "--where", "line is null").out == "2\n"
     assert structable("delete", url, "bag", "--all", "--yes").out == "2\n"
-    typed.close()
 
 
 def test_what_tables_without_a_key_lack(fails: Fails, url: str, typed: Storage, tmp_path: Path) -> None:
@@ -303,7 +297,6 @@ def test_what_tables_without_a_key_lack(fails: Fails, url: str, typed: Storage, 
         problem = fails(1, "copy", url, f"{url}copy", "log", "--mode", "upsert")
         assert problem == f"{keyless} write jobs of mode upsert"
         assert copy.admin.list() == ["log"]
-    typed.close()
 
 
 @every_store
@@ -315,4 +308,3 @@ def test_import_takes_rows_out_of_a_bag(structable: Command, url: str, typed: St
     )
     assert structable("import", url, "bag", file, "--mode", "changes").code == 0
     assert rows(typed, "bag") == [("be", 1), ("to", 2)]
-    typed.close()

@@ -284,7 +284,8 @@ def test_a_removed_field_comes_back_empty(store: Storage, scripts: Scripts) -> N
 def test_rows_that_differ_from_the_rule_stop_the_revision(
     store: Storage, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from structable.migrations import VerificationError, stored
+    from structable.migrations import VerificationError
+    from structable.migrations.fills import stored_table
 
     put_runs(store, 50)
     scripts.add("n", up='op.add_field("runs", op.long("n"), derive=op.json_field(("n",), "long"), source="payload")')
@@ -295,7 +296,7 @@ def test_rows_that_differ_from_the_rule_stop_the_revision(
     monkeypatch.undo()
 
     def spoil(tx: Transaction) -> None:
-        stored.stored_table(tx, "runs").update({"app": "app1", "run": 7, "n": 70})
+        stored_table(tx, "runs").update({"app": "app1", "run": 7, "n": 70})
 
     store.run(spoil)
     with pytest.raises(VerificationError, match=r"1 rows differ from the rule: key \('app1', 7\): stored 70") as raised:

@@ -10,7 +10,7 @@ from structable.backends.base.patches import misfit
 from structable.spi import Field, InvalidFieldError, PatchArm, RecordExistsError, RowKind, TableSpecification, Value
 from structable.spi.merging import Values
 from structable.spi.operations import Effect, Judged, Otherwise, When
-from structable.spi.outcome import Outcome, Outcomes, Refusal, RowWrite, bag_outcome
+from structable.spi.outcome import Outcome, Outcomes, Refusal, RowWrite
 
 FIELDS = [Field.string("id"), Field.byte("n"), Field.byte("m"), Field.string("s")]
 PLAIN = Outcomes(TableSpecification("t", FIELDS, ["id"]))
@@ -151,14 +151,3 @@ def test_arms_of_patches(before: Values | None, arms: list[PatchArm]) -> None:
     elif PatchArm.DELETE in acting:
         wanted = None
     assert found == wanted
-
-
-@given(st.lists(st.sampled_from(RowKind), max_size=8), st.integers(0, 3))
-def test_bags(kinds: list[RowKind], count: int) -> None:
-    rows = ["row"] * count
-    for kind in kinds:
-        if not kind.retracts:
-            rows.append("row")
-        elif rows:
-            rows.pop()
-    assert bag_outcome(count, kinds) == len(rows)
