@@ -16,8 +16,8 @@ from .backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
 from .bulk import CommitResult, PatchArm, ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
 from .capabilities import Capabilities
 from .changes import Change, RowKind
-from .compaction import CompactionProgress
-from .diagnosis import Finding, FindingLevel
+from .store_reports import CompactionProgress
+from .store_reports import Finding, FindingLevel
 from .documents import specification_from_document, specification_to_document
 from .errors import (
     BackendNotFoundError,
@@ -52,13 +52,13 @@ from .fields import Field, FieldType
 from .filters import Column, Filter, col
 from .loader import InstalledBackend, connect, installed_backends, read_split
 from .merging import Merger
-from .needs import needing
+from .imports import needing
 from .positions import FeedPosition
 from .ranges import Range
 from .rows import Row, RowShape
 from .rules.aggregates import check_aggregation
 from .rules.changes import check_changes, check_row_changes
-from .rules.fields import check_columns
+from .rules.arguments import check_columns
 from .rules.filters import bind_filter
 from .rules.ranges import check_range
 from .rules.rows import check_index_sizes, check_key, check_row, check_row_size
@@ -69,12 +69,12 @@ from .scans import RowIterator, ScanExplanation
 from .shared_snapshots import SharedSnapshot
 from .signals import Listener
 from .specification import TableSpecification
-from .statistics import TableStatistics
+from .store_reports import TableStatistics
 from .storage import Storage
 from .table import StructuredTable
-from .traffic import Traffic
+from .store_reports import Traffic
 from .transactions import Isolation, Transaction, Transactional
-from .updates import UpdateMessage
+from .changes import UpdateMessage
 from .urls import StorageUrl, mask_url
 from .value_checks import check_value
 from .values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value, value_size

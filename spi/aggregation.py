@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
 from .errors import InvalidFieldError
-from .exact_decimals import EXACT
+from .values import EXACT
 from .fields import Field, FieldType
 from .showing import shown
 from .table_options import Aggregate, AggregateFunction

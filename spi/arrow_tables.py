@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from .arrow import arrow_schema, rows_to_batches
 from .operations import Scan
-from .rules.fields import check_columns
+from .rules.arguments import check_columns
 from .scans import PlannedScan, RowIterator
 from .specification import TableSpecification
 

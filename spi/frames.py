@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .filters import Filter
-from .needs import needing
+from .imports import needing
 from .notebooks import html_rows, html_specification
 from .operations import Scan, consumed
 from .ranges import Range

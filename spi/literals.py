@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from .errors import InvalidFieldError
-from .exact_decimals import EXACT
+from .values import EXACT
 from .fields import Field, FieldType
 from .value_checks import check_value, lost_digits
 from .values import Value

@@ -13,7 +13,7 @@ from .backend import Backend, OptionValue, parse_options
 from .bulk import ScanSplit
 from .errors import BackendNotFoundError
 from .metering import recording_meter
-from .needs import remedy
+from .imports import remedy
 from .read_only import ReadOnlyStorage
 from .signalling import SignallingStorage
 from .signals import Signalling

@@ -8,9 +8,9 @@ from typing import NoReturn
 
 from .admin import Progress, TableAdmin
 from .bulk import CommitResult, StagedData, StagedWrite, WriteJob
-from .compaction import CompactionProgress
+from .store_reports import CompactionProgress
 from .delegation import DelegatingStorage
-from .diagnosis import Finding
+from .store_reports import Finding
 from .errors import UnsupportedOperationError
 from .field_rules import FieldRule
 from .operations import BeginWrite, Lookup, RangeWrite, RowWrites, Scan

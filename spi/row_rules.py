@@ -12,7 +12,7 @@ from .field_functions import JsonField
 from .field_rules import Derived, Renamed, named_fields
 from .filters import And, FieldComparison, Filter, Or
 from .operations import Effect, Verb
-from .rules.fields import check_field
+from .rules.arguments import check_field
 from .showing import shown
 from .specification import TableSpecification
 from .value_checks import check_value

@@ -14,7 +14,7 @@ from .changes import RowKind
 from .computed_rows import ComputedRows, ListedRows, with_computed
 from .errors import InvalidFieldError
 from .evaluation import same
-from .fill_progress import fill_progress
+from .computed_rows import fill_progress
 from .filters import Filter
 from .operations import (
     APPLY_CHANGES,
@@ -46,7 +46,7 @@ from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .table import StructuredTable
 from .transactions import Transaction
-from .updates import UpdateMessage
+from .changes import UpdateMessage
 from .values import Key, Value
 
 __all__ = ["RuledTable"]

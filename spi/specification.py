@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .errors import InvalidSpecificationError
 from .field_rules import FieldRule, checked_rules
 from .fields import Field, FieldType
-from .needs import needing
+from .imports import needing
 from .option_parsing import parse_options
 from .showing import not_a_field, shown
 from .table_options import TableOptions

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Literal, Self
 from .admin import TableAdmin
 from .aggregates import Aggregation
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedData, StagedWrite, WriteJob, WriteMode
-from .compaction import CompactionProgress
-from .diagnosis import Finding
+from .store_reports import CompactionProgress
+from .store_reports import Finding
 from .errors import UnsupportedOperationError
 from .feeds import ChangeFeed
 from .filters import Filter
-from .needs import needing
+from .imports import needing
 from .operations import BeginWrite, PlanScan, consumed
 from .ranges import Range
 from .shared_snapshots import SharedSnapshot
 from .signals import Signalling
-from .statistics import TableStatistics
+from .store_reports import TableStatistics
 from .table import StructuredTable
-from .traffic import Traffic
+from .store_reports import Traffic
 from .transactions import Transactional
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from .errors import CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError
 from .metering import duration_histogram, observed_counter
 from .storage import Storage
-from .traffic import Traffic
+from .store_reports import Traffic
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter

@@ -36,7 +36,7 @@ from .ranges import Range
 from .rows import Row
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
-from .updates import UpdateMessage
+from .changes import UpdateMessage
 from .values import Key, Value
 
 __all__ = ["StructuredTable"]

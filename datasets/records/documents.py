@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from structable.datasets.errors import DocumentError
-from structable.spi.exact_decimals import in_exact_context
+from structable.spi.values import in_exact_context
 from structable.spi.plain_values import named_class, plain_value
 from structable.spi.showing import shown
 

@@ -22,7 +22,7 @@ from structable.spi.rules.rows import check_key, check_row
 from structable.spi.showing import shown
 from structable.spi.specification import MAX_KEY_FIELDS, TableSpecification
 from structable.spi.table import StructuredTable
-from structable.spi.updates import UpdateMessage
+from structable.spi.changes import UpdateMessage
 from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .sources import Checked, Kind, Source, Update

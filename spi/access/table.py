@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from structable.spi.errors import TransactionClosedError, UnsupportedOperationError
 from structable.spi.showing import shown
-from structable.spi.updates import UpdateMessage
+from structable.spi.changes import UpdateMessage
 from structable.spi.values import Value
 
 from .layers import Layers

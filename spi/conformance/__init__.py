@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from structable.spi import Capabilities
-from structable.spi.needs import needing
+from structable.spi.imports import needing
 
 if TYPE_CHECKING:
     from .runner import run

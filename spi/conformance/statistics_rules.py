@@ -13,7 +13,7 @@ from structable.spi import (
     UnsupportedOperationError,
     WriteMode,
 )
-from structable.spi.statistics import COUNTED_ROWS
+from structable.spi.store_reports import COUNTED_ROWS
 
 from .case import ConformanceCase
 from .samples import GRID, ITEMS, NOTED, grid_rows, item

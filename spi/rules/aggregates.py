@@ -14,7 +14,7 @@ from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.table_options import AggregateFunction
 
-from .fields import check_field
+from .arguments import check_field
 
 __all__ = ["MOST_DIGITS", "Digits", "check_aggregation", "digits_of", "result_fields"]
 

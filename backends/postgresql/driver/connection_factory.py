@@ -14,7 +14,7 @@ from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
 from structable.spi import StorageUnavailableError
-from structable.spi.exact_decimals import EXACT
+from structable.spi.values import EXACT
 from structable.spi.plain_values import own_class
 
 from .connection import ServerConnection
