@@ -40,7 +40,7 @@ from .errors import snapshot_closed
 from .feed_streams import Advance, FeedStream, FirstSnapshot, advance, first_snapshot, plan_changes
 from .held_plans import Executions, HeldPlan, Reader
 from .options import ReadOptions
-from .planned_scan import PlannedScan
+from .held_plans import PlannedScan
 from .query_snapshots import QuerySnapshots
 from .replanning import Replanning, Rerun, unpickled_scan
 from .store_client import StoreClient

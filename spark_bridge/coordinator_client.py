@@ -29,7 +29,7 @@ from .errors import snapshot_closed
 from .feed_streams import Advance, FeedStream, FirstSnapshot
 from .held_plans import Reader
 from .options import ReadOptions
-from .planned_scan import PlannedScan
+from .held_plans import PlannedScan
 from .replanning import Rerun
 from .store_client import StoreClient
 from .stream_offsets import StreamOffset, StreamStart

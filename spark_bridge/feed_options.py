@@ -10,7 +10,7 @@ from typing import Literal
 from structable.spi import ChangeFeed, ChangesLostError, FeedPosition
 from structable.spi.showing import shown
 
-from .option_names import READ_OPTIONS
+from .store_client import READ_OPTIONS
 from .time_zones import time_zone
 
 __all__ = ["FEED_READ_OPTIONS", "FeedOptions"]

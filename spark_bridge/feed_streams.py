@@ -21,7 +21,7 @@ from structable.spi import (
 from structable.spi.table_options import ChangelogProducer
 
 from .options import ReadOptions
-from .planned_scan import PlannedScan
+from .held_plans import PlannedScan
 from .stream_offsets import StreamOffset, StreamStart
 
 __all__ = [

@@ -19,7 +19,7 @@ from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .errors import one_line_errors, quiet_when_abandoned
 from .found_rows import CachedRows, Found, KeyValues, Matches
-from .garbage_collection import freeze_imports
+from .python_workers import freeze_imports
 from .store_client import StoreClient
 
 __all__ = ["How", "Lookup", "RowSource", "RowsOf", "StoreRows", "read_rows"]

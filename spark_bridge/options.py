@@ -10,14 +10,14 @@ from structable.spi import TableSpecification, WriteMode
 from structable.spi.showing import shown
 
 from .feed_options import FeedOptions
-from .option_names import (
+from .store_client import (
     BATCH_READ_OPTIONS,
     READ_OPTIONS,
     STREAM_READ_OPTIONS,
     STREAM_WRITE_OPTIONS,
     WRITE_OPTIONS,
+    StoreClient,
 )
-from .store_client import StoreClient
 
 __all__ = ["DEFAULT_GRACE_SECONDS", "DEFAULT_LEASE_SECONDS", "Pushdown", "ReadOptions", "WriteOptions", "write_mode"]
 

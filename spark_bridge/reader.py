@@ -23,18 +23,18 @@ from structable.spi import (
 
 from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors, quiet_when_abandoned
-from .garbage_collection import freeze_imports
+from .python_workers import freeze_imports
 from .held_plans import Reader
 from .options import ReadOptions
-from .partial_results import chosen
-from .planned_scan import PlannedScan
+from .split_results import chosen
+from .held_plans import PlannedScan
 from .pushed_aggregates import parse_aggregation, require_unchanged, spark_batches
 from .pushed_conditions import parse_filter
 from .replanning import Rerun, digest_of, pickled_scan
 from .scan_requests import ScanRequest
 from .types import arrow_schema_of, check_feed_schema, check_read_schema, field_changed
-from .unscaled_decimals import unscaled_batch
-from .worker_sockets import acknowledge
+from .split_results import unscaled_batch
+from .python_workers import acknowledge
 
 __all__ = ["ChangeReader", "ReadPartition", "SplitPartition", "StructableReader"]
 

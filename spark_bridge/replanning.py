@@ -14,7 +14,7 @@ from structable.spi import Aggregation, Filter
 
 from .held_plans import Executions
 from .options import ReadOptions
-from .planned_scan import PlannedScan
+from .held_plans import PlannedScan
 
 __all__ = ["Replanning", "Rerun", "digest_of", "pickled_scan", "unpickled_scan"]
 

@@ -30,13 +30,11 @@ from .options import ReadOptions, WriteOptions
 from .pushed_aggregates import parse_aggregation
 from .reader import ChangeReader, StructableReader
 from .row_changes import CHANGES_OPTION, ChangedRows
-from .scan_requests import ScanRequest
+from .scan_requests import FACTS_OPTION, ScanRequest, facts_schema, size_schema
 from .staging import typed_batches
-from .stream_writer import StructableStreamWriter
-from .table_facts import FACTS_OPTION, facts_schema, size_schema
 from .time_zones import time_zone
 from .types import check_write_schema, days_to_cast, feed_schema, spark_schema
-from .writer import StructableWriter
+from .writer import StructableStreamWriter, StructableWriter
 
 if TYPE_CHECKING:
     from .stream_reader import FeedStreamReader

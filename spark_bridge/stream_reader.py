@@ -18,7 +18,7 @@ from structable.spi.changes import FEED_COLUMNS
 from .coordinator_client import CoordinatorClient, HeldSnapshot
 from .errors import one_line_errors
 from .feed_streams import Advance, FeedStream, check_streamed, naming_the_cure
-from .garbage_collection import freeze_imports
+from .python_workers import freeze_imports
 from .options import ReadOptions
 from .reader import SplitPartition
 from .snapshot_parts import SnapshotPart, snapshot_parts

@@ -24,7 +24,7 @@ from structable.spark_bridge.coordinator import Coordinator
 from structable.spark_bridge.coordinator_client import CoordinatorClient
 from structable.spark_bridge.held_plans import Reader
 from structable.spark_bridge.options import ReadOptions
-from structable.spark_bridge.planned_scan import PlannedScan
+from structable.spark_bridge.held_plans import PlannedScan
 from structable.spark_bridge.store_client import StoreClient
 from structable.spi import (
     Storage,

@@ -11,7 +11,7 @@ import pytest
 from structable.spark_bridge import replanning
 from structable.spark_bridge.coordinator import Coordinator
 from structable.spark_bridge.options import ReadOptions
-from structable.spark_bridge.planned_scan import PlannedScan
+from structable.spark_bridge.held_plans import PlannedScan
 from structable.spark_bridge.replanning import Rerun, digest_of, pickled_scan
 from structable.spark_bridge.store_client import StoreClient
 from structable.spi import (

@@ -1,16 +1,21 @@
-"""Partial results of splits: fewer rows than all, from which Spark takes the rows of the scan."""
+"""Batches of a split as Spark takes them: at most the rows that a scan wants, and small decimals as integers.
+
+The JVM makes its own decimals of integers much faster than of Arrow's decimals. A split may give fewer rows than it has;
+from those of all splits Spark takes the rows of the scan.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from .scan_requests import ScanRequest, Top
 
-__all__ = ["chosen"]
+__all__ = ["chosen", "unscaled_batch"]
 
 
 def chosen(batches: Iterator[pa.RecordBatch], request: ScanRequest, order: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
@@ -60,3 +65,21 @@ def _best(kept: pa.Table | None, batches: list[pa.RecordBatch], limit: int, top:
         keys.append((f"null {name}", "descending" if top.nulls_first else "ascending"))
         keys.append((name, "descending" if top.descending else "ascending"))
     return rows.take(pc.sort_indices(pa.table(columns), keys).slice(0, limit)).combine_chunks()
+
+
+def unscaled_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch in a schema that has longs for decimals of at most 18 digits."""
+    columns = [
+        _unscaled(column) if pa.types.is_decimal(column.type) and pa.types.is_int64(wanted.type) else column
+        for column, wanted in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _unscaled(column: pa.Array[Any]) -> pa.Array[Any]:
+    data: Any = column.buffers()[1]
+    # Of 16 bytes, little-endian, the lower half.
+    words = np.frombuffer(data, np.int64)[2 * column.offset : 2 * (column.offset + len(column)) : 2]
+    nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    integers: pa.Array[Any] = pa.array(np.ascontiguousarray(words), mask=nulls)
+    return integers
