@@ -94,9 +94,9 @@ class SparkExecutions:
 
 
 def _is_alone(stage: JavaObject) -> bool:
-    """Return whether a stage neither reads nor writes shuffled data, as a limit may beside its plan, and persists none.
+    """Return whether a stage neither shuffles, as a limit may do outside its plan, nor persists data.
 
-    Of what is kept, Spark makes again only the parts that were lost.
+    Spark computes again only the lost parts of data that it keeps.
     """
     if stage.getClass().getSimpleName() != "ResultStage" or not stage.parents().isEmpty():
         return False

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     Places: TypeAlias = npt.NDArray[np.int64]
 
-__all__ = ["CachedRows", "Found", "KeyValues", "Matches", "Values"]
+__all__ = ["RowCache", "Found", "KeyValues", "Matches", "Values"]
 
 KeyValues: TypeAlias = tuple[Value, ...]
 Values: TypeAlias = tuple[Value, ...]
 
 _FACTS = np.dtype([("expires", np.float64), ("used", np.int64), ("there", np.bool_)])
 _NEW_ROWS = 10_000
-"""The number of new rows, more if there are many old ones, that are kept apart, so that the old ones are not copied."""
+"""The number of new rows that are kept apart, so that old rows are not copied; it grows with the old rows."""
 
 
 class Found(NamedTuple):
@@ -81,7 +81,7 @@ class Matches(NamedTuple):
         return Matches(self.there.slice(start, rows), [column.slice(start, rows) for column in self.columns])
 
 
-class CachedRows:
+class RowCache:
     """A cache of rows by their keys, and of absences; evicts the least recently used. For one thread at a time.
 
     The rows are kept as columns, from which a batch of keys takes its values at once. Rows that have expired, or were
@@ -120,7 +120,7 @@ class CachedRows:
         self._set([], np.zeros(0, _FACTS), [pa.array([], kind) for kind in self._types])
 
     def of(self, keys: Sequence[KeyValues | None], read: Callable[[list[KeyValues]], Found]) -> Matches:
-        """Return the rows of keys as `Matches.of` does; what is not kept is read by one call."""
+        """Return the rows of keys as `Matches.of` does; all rows that are not kept are read by one call."""
         self._turn += 1
         now = time.monotonic()
         places = self._known(keys, now)

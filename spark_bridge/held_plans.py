@@ -10,7 +10,7 @@ from structable.spi import FeedPosition, ScanPlan, ScanSplit
 
 from .options import ReadOptions
 
-__all__ = ["YOUNG_SECONDS", "Executions", "HeldPlan", "PlannedScan", "Reader"]
+__all__ = ["YOUNG_SECONDS", "Executions", "HeldPlan", "PlannedSplits", "Reader"]
 
 YOUNG_SECONDS = 60.0
 """A plan younger than this may be about to be read for the first time."""
@@ -151,10 +151,10 @@ class HeldPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedScan:
-    """A plan that the coordinator holds under an id, its position if the table has a change feed, and its order.
+class PlannedSplits:
+    """The splits of a plan that the coordinator holds under an id, and its position if the table has a change feed.
 
-    `order` is the key of the table if the rows come in key order, else nothing.
+    `order` is the key of the table if the rows come in key order, else empty.
     """
 
     plan_id: str

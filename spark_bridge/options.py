@@ -56,7 +56,7 @@ class ReadOptions:
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
         """Check the options of a read; ValueError for one that is missing, invalid or of writes.
 
-        With `streaming` also for one that `spark.readStream` does not take, and if that is false, `spark.read`.
+        If `streaming` is given, also for an option that `spark.readStream`, or else `spark.read`, does not take.
         """
         given = _take(options, READ_OPTIONS, WRITE_OPTIONS, "reading")
         if streaming is not None:

@@ -21,7 +21,7 @@ _SECONDS = 60
 
 
 def warn_of_another_python(context: SparkContext) -> None:
-    """Warn if the workers of this machine run a Python that cannot import structable; others cannot be looked at."""
+    """Warn if the workers of this machine run a Python that cannot import structable; others cannot be checked."""
     program = context.pythonExec
     found = shutil.which(program)
     # By its path: environments share one program by links.

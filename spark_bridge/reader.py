@@ -27,11 +27,11 @@ from .python_workers import freeze_imports
 from .held_plans import Reader
 from .options import ReadOptions
 from .split_results import chosen
-from .held_plans import PlannedScan
+from .held_plans import PlannedSplits
 from .pushed_aggregates import parse_aggregation, require_unchanged, spark_batches
 from .pushed_conditions import parse_filter
 from .replanning import Rerun, digest_of, pickled_scan
-from .scan_requests import ScanRequest
+from .scan_requests import ReadRequest
 from .types import arrow_schema_of, check_feed_schema, check_read_schema, field_changed
 from .split_results import unscaled_batch
 from .python_workers import acknowledge
@@ -64,7 +64,7 @@ class StructableReader(spark.DataSourceReader):
     ) -> None:
         self._coordinator = coordinator
         self._options = options
-        request = ScanRequest.of(schema)
+        request = ReadRequest.of(schema)
         self._aggregation: Aggregation | None = None
         if request.aggregates is not None:
             self._aggregation = parse_aggregation(request.aggregates)
@@ -123,7 +123,7 @@ class StructableReader(spark.DataSourceReader):
                             request = replace(request, limit=request.limit - batch.num_rows)
                         yield batch
 
-    def _planned(self, partition: SplitPartition) -> PlannedScan:
+    def _planned(self, partition: SplitPartition) -> PlannedSplits:
         """Return the splits for this task, planned again if Spark executes the plan of an earlier execution."""
         execution, outermost = _execution("id"), _execution("root.id")
         if execution is not None and execution != self._request.execution:
@@ -133,9 +133,9 @@ class StructableReader(spark.DataSourceReader):
             again = self._coordinator.planned_again(rerun, self._scan)
             if again is not None:
                 return again
-        return PlannedScan(partition.plan_id, partition.splits, order=partition.order)
+        return PlannedSplits(partition.plan_id, partition.splits, order=partition.order)
 
-    def _results(self, split: ScanSplit, request: ScanRequest, order: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    def _results(self, split: ScanSplit, request: ReadRequest, order: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         schema = self._given
         batches = self._checked(_frozen(self._options.store.read_split(split)))
         if self._aggregation is not None:
@@ -196,7 +196,7 @@ class ChangeReader(spark.DataSourceReader):
 
     def planned(self) -> list[spark.InputPartition]:
         """Fix the range, and return its partitions."""
-        zone = ScanRequest.of(self._schema).zone
+        zone = ReadRequest.of(self._schema).zone
         splits = self._coordinator.plan_changes(self._options, self._columns, zone)
         freeze_imports()
         return [SplitPartition("", split) for split in splits]

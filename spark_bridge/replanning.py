@@ -14,7 +14,7 @@ from structable.spi import Aggregation, Filter
 
 from .held_plans import Executions
 from .options import ReadOptions
-from .held_plans import PlannedScan
+from .held_plans import PlannedSplits
 
 __all__ = ["Replanning", "Rerun", "digest_of", "pickled_scan", "unpickled_scan"]
 
@@ -23,7 +23,7 @@ MOST_EXECUTIONS = 1_000
 
 
 def pickled_scan(options: ReadOptions, columns: tuple[str, ...] | Aggregation, where: Filter | None) -> bytes:
-    """Return what tasks need to have a scan planned again."""
+    """Return the arguments of a scan as a pickle, which tasks send to have it planned again."""
     return pickle.dumps((options, columns, where))
 
 
@@ -33,7 +33,7 @@ def unpickled_scan(scan: bytes) -> tuple[ReadOptions, tuple[str, ...] | Aggregat
 
 
 def digest_of(scan: bytes) -> bytes:
-    """Return what the coordinator knows a scan by that a task sends."""
+    """Return the digest by which the coordinator recognises a scan that a task sends."""
     return hashlib.sha256(scan).digest()
 
 
@@ -78,7 +78,7 @@ class Replanning:
     def __init__(
         self,
         executions: Executions,
-        plan: Callable[[ReadOptions, tuple[str, ...] | Aggregation, Filter | None, int], PlannedScan],
+        plan: Callable[[ReadOptions, tuple[str, ...] | Aggregation, Filter | None, int], PlannedSplits],
     ) -> None:
         self._executions = executions
         self._plan = plan

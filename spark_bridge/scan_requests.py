@@ -17,7 +17,7 @@ from structable.spi import TableSpecification, TableStatistics
 from .options import Pushdown, ReadOptions
 from .types import spark_schema
 
-__all__ = ["FACTS_OPTION", "REQUEST_KEYS", "ScanRequest", "Top", "facts_schema", "size_schema"]
+__all__ = ["FACTS_OPTION", "REQUEST_KEYS", "ReadRequest", "Top", "facts_schema", "size_schema"]
 
 FACTS_OPTION = "structable.facts"
 """The option of a data source that has the JVM's question, `table` or `size`; its schema is then the answer."""
@@ -44,7 +44,7 @@ class Top:
 
 
 @dataclass(frozen=True, slots=True)
-class ScanRequest:
+class ReadRequest:
     """The properties of a scan besides the columns of its schema."""
 
     execution: int | None = None  # the execution in which it is planned, if there is one
@@ -54,10 +54,10 @@ class ScanRequest:
     whole: bool = False  # whether one partition gives all the rows of the limit
     top: Top | None = None  # which ones, if not any
     aggregates: str | None = None  # what the store gives in place of rows, for `pushed_aggregates.parse_aggregation`
-    scaled: StructType | None = None  # the schema with the decimals of which some columns are the unscaled values
+    scaled: StructType | None = None  # the schema with decimals, where some columns hold their unscaled values
 
     @classmethod
-    def of(cls, schema: StructType) -> ScanRequest:
+    def of(cls, schema: StructType) -> ReadRequest:
         """Return the request in the metadata of a reader's schema; an empty one if Spark's own scan made the schema."""
         metadata = schema.fields[0].metadata if schema.fields else {}
         given = {name: metadata.get(key) for name, key in REQUEST_KEYS.items()}

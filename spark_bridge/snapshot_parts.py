@@ -109,7 +109,7 @@ def _of_kinds(batch: pa.RecordBatch, *kinds: RowKind) -> pa.RecordBatch:
 
 
 def _take(counts: Counter[tuple[object, ...]], row: tuple[object, ...]) -> bool:
-    """Take one of a row away, if there is one."""
+    """Count one row less, and return whether there was one."""
     if counts[row] <= 0:
         return False
     counts[row] -= 1

@@ -30,7 +30,7 @@ from .options import ReadOptions, WriteOptions
 from .pushed_aggregates import parse_aggregation
 from .reader import ChangeReader, StructableReader
 from .row_changes import CHANGES_OPTION, ChangedRows
-from .scan_requests import FACTS_OPTION, ScanRequest, facts_schema, size_schema
+from .scan_requests import FACTS_OPTION, ReadRequest, facts_schema, size_schema
 from .staging import typed_batches
 from .time_zones import time_zone
 from .types import check_write_schema, days_to_cast, feed_schema, spark_schema
@@ -158,7 +158,7 @@ def batch_reader(
 
 
 def _check_columns(options: ReadOptions, schema: StructType) -> None:
-    aggregates = ScanRequest.of(schema).aggregates
+    aggregates = ReadRequest.of(schema).aggregates
     names = schema.fieldNames() if aggregates is None else parse_aggregation(aggregates).fields
     own = set(names) - (set() if options.feed is None else set(FEED_COLUMNS))
     if options.columns is not None and not own <= set(options.columns):

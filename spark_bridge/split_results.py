@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .scan_requests import ScanRequest, Top
+from .scan_requests import ReadRequest, Top
 
 __all__ = ["chosen", "unscaled_batch"]
 
 
-def chosen(batches: Iterator[pa.RecordBatch], request: ScanRequest, order: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a split that a scan wants, at most its limit; `order` is that in which they come."""
+def chosen(batches: Iterator[pa.RecordBatch], request: ReadRequest, order: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a split that a scan wants, at most its limit; `order` is the order of the split."""
     if request.limit is None:
         return batches
     top = request.top
@@ -57,7 +57,7 @@ def _best(kept: pa.Table | None, batches: list[pa.RecordBatch], limit: int, top:
     rows = pa.Table.from_batches(batches)
     if kept is not None:
         rows = pa.concat_tables([kept, rows])
-    # Arrow's versions take the place of nulls by different options; here it is a column.
+    # Versions of Arrow have different options for the order of nulls; a column of its own works in all of them.
     columns: dict[str, Any] = {}
     keys: list[tuple[str, Literal["ascending", "descending"]]] = []
     for name in top.columns:

@@ -50,9 +50,9 @@ BATCH_READ_OPTIONS = (
     "pushdown",
     "statistics",
 )
-"""Those of `READ_OPTIONS` that `spark.readStream` does not take."""
+"""The names in `READ_OPTIONS` that `spark.readStream` does not take."""
 STREAM_READ_OPTIONS = ("maxrowspertrigger",)
-"""Those of `READ_OPTIONS` that `spark.read` does not take."""
+"""The names in `READ_OPTIONS` that `spark.read` does not take."""
 WRITE_OPTIONS = {"url": "url", "table": "table", "mode": "mode", "jobid": "jobId"}
 STREAM_WRITE_OPTIONS = {"url": "url", "table": "table", "mode": "mode", "checkpointlocation": "checkpointLocation"}
 

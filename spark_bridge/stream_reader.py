@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from structable.spi import FeedPosition, RowKind
 from structable.spi.changes import FEED_COLUMNS
 
-from .coordinator_client import CoordinatorClient, HeldSnapshot
+from .coordinator_client import CoordinatorClient, HeldFirstSnapshot
 from .errors import one_line_errors
 from .feed_streams import Advance, FeedStream, check_streamed, naming_the_cure
 from .python_workers import freeze_imports
@@ -56,8 +56,8 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
         self._start = StreamStart.of(options.feed)
         self._planning: FeedStream | None = None
         self._until: FeedPosition | None = None
-        self._first: tuple[StreamOffset, HeldSnapshot] | None = None
-        self._since: tuple[StreamOffset, float] | None = None  # the newest offset, and since when it is
+        self._first: tuple[StreamOffset, HeldFirstSnapshot] | None = None
+        self._since: tuple[StreamOffset, float] | None = None  # the newest offset, and the time when it became that
         self._pause = 0.0
         self._asked = 0.0
 

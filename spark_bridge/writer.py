@@ -32,7 +32,7 @@ class StagedMessage(WriterCommitMessage):
 
 
 class StructableWriter(DataSourceArrowWriter):
-    """Writes one DataFrame as one atomic job; `staged_form` makes of a task's batches those that it stages."""
+    """Writes one DataFrame as one atomic job; `staged_form` turns a task's batches into the batches to stage."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class BatchMessage(WriterCommitMessage):
 class StructableStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of one query. Spark makes one before the tasks of each, and another to commit it.
 
-    Only tasks know of which query and micro-batch they are, so each of them begins the job, or finds it begun.
+    Only tasks know their query and micro-batch, so each of them begins the job, or finds it begun.
     """
 
     def __init__(

@@ -89,7 +89,7 @@ class _Groups:
         self._keys = [f"g{place}" for place in range(len(aggregation.group_by))]
         self._functions = [(f"f{place}", one) for place, one in enumerate(aggregation.functions)]
         self._kept: list[pa.Table] = []
-        self._rows = 0  # of which the kept groups are
+        self._rows = 0  # that the kept groups were made of
         self._row_by_row = False
 
     def add(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -156,7 +156,7 @@ class _Groups:
         return self._aggregated(joined, wanted)
 
     def _aggregated(self, table: pa.Table, wanted: list[tuple[str, str]]) -> pa.Table:
-        """Return the groups of a table, sums as decimals that no number of rows exceeds."""
+        """Return the groups of a table, with sums as decimals too wide to overflow."""
         options = pc.CountOptions(mode="all")
         given: list[Any] = [
             (name, "count", options) if function == "all" else (name, function) for name, function in wanted
@@ -185,7 +185,7 @@ class _Groups:
         return pa.table(columns)
 
     def _values(self, rows: _Numbers, one: AggregateExpression) -> Array:
-        """Return the values of a function; numbers as such that their sum overflows nothing."""
+        """Return the values of a function, numbers in a type whose sums cannot overflow."""
         argument = one.argument
         assert argument is not None
         if one.function is not _SUM:
@@ -210,7 +210,7 @@ class _Numbers:
         self._known: dict[Expression, Array] = {}
 
     def of(self, expression: Expression) -> Array:
-        """Return an array of the values of an expression, of a precision that their digits need."""
+        """Return an array of the values of an expression, with the precision that their digits need."""
         found = self._evaluated(expression)
         if isinstance(found, pa.Scalar):
             return pa.repeat(found, self.table.num_rows)  # type: ignore[call-overload]  # any scalar is repeated
@@ -253,7 +253,7 @@ def _precision(sign: str, one: Any, other: Any) -> int:  # noqa: ANN401 - decima
 
 
 def _narrowed(values: Array) -> Array:
-    """Return decimals as of the precision that the largest of them needs."""
+    """Return decimals with the precision that the largest of them needs."""
     bounds = pc.min_max(values)
     scale = values.type.scale
     largest = max((abs(_unscaled(bounds[name].as_py(), scale)) for name in ("min", "max")), default=0)
@@ -265,7 +265,7 @@ def _unscaled(value: decimal.Decimal | None, scale: int) -> int:
 
 
 def _of_digits(values: Array, precision: int) -> Array:
-    """Return decimals of 128 bits as of another precision, which holds them."""
+    """Return 128-bit decimals with another precision, which must hold them."""
     kind = pa.decimal128(precision, values.type.scale)
     return pa.Array.from_buffers(kind, len(values), values.buffers(), values.null_count, values.offset)
 
@@ -306,7 +306,7 @@ def fitting_batches(aggregation: Aggregation, groups: pa.Table, schema: pa.Schem
 
 
 def _split_rows(aggregation: Aggregation, groups: pa.Table, schema: pa.Schema) -> Iterator[tuple[object, ...]]:
-    """Yield each group, then what its sums exceed their types by."""
+    """Yield each group, then rows with the rest of those of its sums that exceed their types."""
     keys = len(aggregation.group_by)
     sums = [keys + place for place, one in enumerate(aggregation.functions) if one.function is _SUM]
     counts = [keys + place for place, one in enumerate(aggregation.functions) if one.function is _COUNT]

@@ -172,8 +172,8 @@ class ScanPlan:
     hold : SnapshotHold
         Frees the snapshot.
     ordered : bool
-        Whether the rows come in key order when the splits are read one after the other. False promises no order, of
-        rows within a split either.
+        Whether the rows come in key order when the splits are read one after the other. False promises no order, not
+        even within a split.
     position : FeedPosition or None
         The position of the snapshot in the table's change feed, if it has one: every later change in the feed was
         committed after the snapshot.
@@ -280,8 +280,8 @@ class StagedWrite:
     state : bytes
         The backend's own data.
     rules : str
-        The digest of the rules under which they were staged; of another digest than the table's then, `commit_write`
-        refuses them.
+        The digest of the rules under which the rows were staged; `commit_write` rejects rows whose digest is not the
+        table's.
     """
 
     job_id: str

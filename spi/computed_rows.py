@@ -28,7 +28,7 @@ Each takes a transaction, a table and a field.
 
 
 class ComputedRows(RowIterator):
-    """Rows of a scan with computed values, of those for which a filter of these is true."""
+    """Rows of a scan with computed columns, and only those rows for which a filter on these columns is true."""
 
     __slots__ = ("_left", "_next", "_predicate", "_projector", "_rows", "_rules", "_shape", "_where")
 
@@ -76,7 +76,7 @@ class ComputedRows(RowIterator):
 
 
 class ListedRows(RowIterator):
-    """Rows that were read whole."""
+    """Rows that are all in memory."""
 
     __slots__ = ("_rows",)
 

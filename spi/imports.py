@@ -85,7 +85,7 @@ def named_module(target: str, example: str, folder: str | None = None) -> tuple[
     example : str
         What the message of a malformed target shows.
     folder : str, optional
-        Where modules are looked for first; the working directory, where `python -m` looks too, if not given.
+        The folder in which modules are looked for first; by default the working directory, as with `python -m`.
 
     Raises
     ------

@@ -163,7 +163,7 @@ class _Turn:
 
 
 _FIRST: dict[object, ref[_Turn]] = {}
-"""By store, the transaction that goes first there; nearly always empty. An interrupted one goes with its frame."""
+"""The transaction that goes first, by store; nearly always empty. An interrupted one disappears with its frame."""
 os.register_at_fork(after_in_child=_FIRST.clear)
 
 

@@ -131,8 +131,8 @@ class Storage(Transactional, Signalling):
     def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
         """Return about how many rows a table or a range of it has, at a cost that does not grow with them.
 
-        They are of the newest committed state. At most 2,000 rows (`statistics.COUNTED_ROWS`) are counted; beyond that
-        the number may be an estimate, never of 0 rows. Nothing is held afterwards.
+        They describe the newest committed state. At most 2,000 rows (`store_reports.COUNTED_ROWS`) are counted; beyond
+        that the number may be an estimate, never of 0 rows. Nothing is held afterwards.
 
         Raises
         ------
@@ -375,8 +375,8 @@ class Storage(Transactional, Signalling):
 
     @abstractmethod
     def _plan_scan(self, request: PlanScan) -> ScanPlan:
-        """Do what `plan_scan` says."""
+        """Implement `plan_scan`."""
 
     @abstractmethod
     def _begin_write(self, request: BeginWrite) -> WriteJob:
-        """Do what `begin_write` says; `rules.jobs.requested_job` checks the request."""
+        """Implement `begin_write`; `rules.jobs.requested_job` checks the request."""

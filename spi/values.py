@@ -79,7 +79,7 @@ EXACT = exact_context(160)
 
 
 def in_exact_context(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that reads, compares and writes decimals as in `EXACT`, where they have one text."""
+    """Make a function read, compare and write decimals as in `EXACT`, whatever the program's own context is."""
 
     @wraps(function)
     def run(*args: P.args, **options: P.kwargs) -> R:

@@ -19,7 +19,7 @@ COMMIT_VERSION = FEED_COLUMNS[1]
 
 
 class RowOrder(enum.Enum):
-    """An order of the rows of a key that is not simply that of a column."""
+    """An order of the rows of a key that no column gives alone."""
 
     POSITION = enum.auto()
     """As the rows are: by the number of the partition, and then of the row."""

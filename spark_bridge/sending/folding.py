@@ -21,7 +21,7 @@ from structable.spi.bulk import PATCH_COLUMNS
 from structable.spi.showing import shown
 from structable.spi.values import Value
 
-from .grouping import Counts, Groups, flags
+from .grouping import KeyCounts, Groups, flags
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT", "DELETES", "KeyFold", "UpdateFolding"]
 
 DELETES = "_deletes"
-"""The column of batches to fold whose true means that the row deletes its key; there may be none."""
+"""The column of batches to fold in which true means that the row deletes its key; there may be none."""
 DEFAULT = "_default"
 """The column of batches to fold with the default of each row, a struct of fields; there may be none."""
 
@@ -127,7 +127,7 @@ class UpdateFolding:
         kinds = (pa.string(), pa.binary(), pa.bool_())
         return pa.schema([*own, *map(pa.field, PATCH_COLUMNS, kinds)])
 
-    def fold(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+    def fold(self, batches: Iterable[pa.RecordBatch], counts: KeyCounts) -> Iterator[pa.RecordBatch]:
         """Yield the patches of batches that are sorted by key and, within a key, in their order.
 
         Holds one batch and one key. Counts rows, keys, and those that are missing in any case.
@@ -135,7 +135,7 @@ class UpdateFolding:
         Raises
         ------
         InvalidFieldError
-            If a default is for another key, or a value is none of the contract.
+            If a default is for another key, or the contract has no such value.
         """
         groups = Groups(self.spec.primary_key)
         going_on: _OpenKey | None = None
@@ -282,7 +282,7 @@ class UpdateFolding:
         )
         return fixed.cast(pa.binary())
 
-    def _folded(self, keys: Sequence[_OpenKey], counts: Counts) -> Iterator[pa.RecordBatch]:
+    def _folded(self, keys: Sequence[_OpenKey], counts: KeyCounts) -> Iterator[pa.RecordBatch]:
         if not keys:
             return
         patches: list[tuple[tuple[Value, ...], Patch]] = []

@@ -118,7 +118,7 @@ class LoopThread:
             del done  # whose error refers to this frame
 
     def stop(self) -> None:
-        """Have the resource left and the thread ended, without waiting for it; idempotent."""
+        """Begin to leave the resource and to end the thread, without waiting for it; idempotent."""
         self._submit(self._stopping.set)
         self.start()
 
@@ -209,7 +209,7 @@ class LoopThread:
         caller.tell(done)
 
     async def _drain(self) -> None:
-        """Let the calls end that began before the end."""
+        """Wait for the calls that began before the end."""
         await asyncio.sleep(0)
         while self._calls:
             await asyncio.wait(set(self._calls))

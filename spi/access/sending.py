@@ -190,7 +190,7 @@ def _watch(writing: asyncio.Future[None]) -> None:
 
 
 def _reader(messages: AsyncIterable[M] | Iterable[M]) -> Callable[[], asyncio.Future[M]]:
-    """Return what begins to take the next message; the end is StopAsyncIteration."""
+    """Return a function that begins to take the next message; the end is StopAsyncIteration."""
     if isinstance(messages, AsyncIterable):
         iterator = aiter(messages)
         return lambda: asyncio.ensure_future(anext(iterator))

@@ -25,7 +25,7 @@ from structable.spi.table import StructuredTable
 from structable.spi.changes import UpdateMessage
 from structable.spi.values import MAX_KEY_SIZE, Value
 
-from .sources import Checked, Kind, Source, Update
+from .sources import CheckedWrite, Kind, Source, Update
 from .threads import Threads
 
 __all__ = ["StructuredSource"]
@@ -146,7 +146,7 @@ class StructuredSource(Source):
             self.look()
             raise
 
-    def checked(self, kind: Kind, key: Hashable, value: object, default: object = None) -> Checked:
+    def checked(self, kind: Kind, key: Hashable, value: object, default: object = None) -> CheckedWrite:
         spec = self._spec
         assert isinstance(key, tuple)
         if not isinstance(value, Mapping):
@@ -166,7 +166,7 @@ class StructuredSource(Source):
                 row, start = kept, started
         except InvalidFieldError:
             fits = False
-        return Checked(Update(row, start) if kind == "update" else row, fits)
+        return CheckedWrite(Update(row, start) if kind == "update" else row, fits)
 
     def _check_same_key(self, key: Key, given: Mapping[str, object]) -> None:
         names = self._spec.primary_key

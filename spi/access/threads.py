@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class ThreadCall(Awaitable[T], Generic[T]):
-    """A call that a thread makes, whatever becomes of who awaits it; awaited or attended at most once.
+    """A call that a thread makes even if its awaiting task is cancelled; awaited or attended at most once.
 
     A future in its place would cost a turn of the event loop, in which the thread and the loop contend for the
     interpreter's lock: half as much as the whole call.

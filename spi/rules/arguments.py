@@ -32,7 +32,7 @@ def check_many(spec: TableSpecification, argument: str, given: object) -> list[A
         If it is not iterable, or is a string, bytes, or a single range.
     """
     if given.__class__ is tuple or given.__class__ is list:
-        return list(given)  # the usual argument, of which nothing else need be asked
+        return list(given)  # the usual argument, which needs no other check
     if isinstance(given, str | bytes | Range) or not isinstance(given, Iterable):
         raise InvalidFieldError(spec.name, argument, f"{shown(given)} is not a list of {argument}")
     return list(given)

@@ -32,7 +32,7 @@ _MOST_ROWS = sys.maxsize // 2
 
 @dataclass(slots=True)  # a frozen one takes three times as long to make, and each scan makes one
 class ScanRequest:
-    """The checked arguments of a scan; never changed once they are.
+    """The checked arguments of a scan; never changed afterwards.
 
     Parameters
     ----------
