@@ -1,4 +1,4 @@
-"""Rows that look-ups have found by their keys: matched with the keys that were asked for, and kept for later ones."""
+"""Rows that look-ups have found by their keys: matched with the requested keys, and cached for later requests."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class RowCache:
     fields : sequence of str
         The fields that are wanted.
     most : int
-        The rows and absences that are kept at most; where there would be more, an eighth goes as well.
+        The most rows and absences to keep; if there would be more, an eighth of them goes, too.
     ttl : float
         The seconds for which they are kept.
     absent : bool
@@ -175,7 +175,7 @@ class RowCache:
         there = (places >= 0) & self._facts["there"][places]
         old = there & (places < self._begin)
         taken = pa.array(places[old], pa.int64())
-        # The new rows behind those of the old that are needed.
+        # The new rows, after the old rows that are needed.
         among = places - self._begin + len(taken)
         among[old] = np.arange(len(taken))
         wanted = pa.array(among, pa.int64(), mask=~there)

@@ -96,7 +96,7 @@ class WriteOptions:
     def parse(cls, options: Mapping[str, str], *, overwrite: bool, streaming: bool = False) -> WriteOptions:
         """Check the options of `df.write`; ValueError for one missing, invalid, of reads or against the mode.
 
-        With `streaming` those of `df.writeStream`, where `overwrite` is output mode complete.
+        With `streaming`, the options are of `df.writeStream`, where `overwrite` is output mode complete.
         """
         own = STREAM_WRITE_OPTIONS if streaming else WRITE_OPTIONS
         others = READ_OPTIONS | WRITE_OPTIONS | STREAM_WRITE_OPTIONS

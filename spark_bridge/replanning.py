@@ -1,4 +1,4 @@
-"""Physical plans that Spark executes again: their scans are planned anew, on the snapshot of the new execution."""
+"""Physical plans that Spark executes again: their scans are planned again, on the snapshot of the new execution."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _Planned:
 class Replanning:
     """Remembers little of each plan, closed ones too, to plan its scan once more for each later execution.
 
-    An execution reads either all of its scans anew or none, so that it sees one state.
+    An execution reads either all of its scans again or none, so that it sees one state.
     """
 
     def __init__(

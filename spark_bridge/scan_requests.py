@@ -1,7 +1,7 @@
 """What the JVM and a reader in Python tell each other of a scan: metadata of the first column of a schema.
 
-There is no other channel. The JVM asks what a table is like, and how large, when it begins to plan; what it wants of a
-scan comes with the schema of the reader.
+There is no other channel. When the JVM begins to plan, it asks for facts of a table, and for its size; its request for
+a scan comes with the schema of the reader.
 """
 
 from __future__ import annotations

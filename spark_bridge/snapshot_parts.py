@@ -53,7 +53,7 @@ class Rows(SnapshotPart):
 
 @dataclass(slots=True)
 class UnchangedRows(SnapshotPart):
-    """The rows of a split without those of some keys, which are held in memory."""
+    """The rows of a split without the rows of some keys, which are held in memory."""
 
     split: ScanSplit
     keys: tuple[ScanSplit, ...]
@@ -81,7 +81,7 @@ class FormerRows(SnapshotPart):
 
 @dataclass(slots=True)
 class SubtractedRows(SnapshotPart):
-    """The rows of a table without a key, less those that were inserted since, and with those that were deleted.
+    """The rows of a table without a key, less the rows that were inserted since, and with the rows that were deleted.
 
     Equal rows may be anywhere, so that one task reads all; it holds the changes in memory.
     """

@@ -146,7 +146,7 @@ def answered_schema(coordinator: CoordinatorClient, given: MutableMapping[str, s
 def batch_reader(
     coordinator: CoordinatorClient, given: Mapping[str, str], schema: StructType
 ) -> StructableReader | ChangeReader:
-    """Return the reader of a query, for a schema that says what it asks for."""
+    """Return the reader of a query, whose request is in the schema."""
     options = ReadOptions.parse(given, streaming=False)
     _check_columns(options, schema)
     spec = coordinator.describe(options.store, options.table)

@@ -1,7 +1,7 @@
 """Batches of a split as Spark takes them: at most the rows that a scan wants, and small decimals as integers.
 
-The JVM makes its own decimals of integers much faster than of Arrow's decimals. A split may give fewer rows than it has;
-from those of all splits Spark takes the rows of the scan.
+The JVM makes its own decimals from integers much faster than from Arrow's decimals. A split may give fewer rows than it
+has; Spark takes the rows of the scan from the rows of all splits.
 """
 
 from __future__ import annotations

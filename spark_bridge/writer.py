@@ -1,4 +1,4 @@
-"""Writing: each task stages its rows, and the driver makes those of a job or a micro-batch visible at once."""
+"""Writing: each task stages its rows, and the driver makes all rows of a job or a micro-batch visible at once."""
 
 from __future__ import annotations
 

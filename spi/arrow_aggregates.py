@@ -306,7 +306,7 @@ def fitting_batches(aggregation: Aggregation, groups: pa.Table, schema: pa.Schem
 
 
 def _split_rows(aggregation: Aggregation, groups: pa.Table, schema: pa.Schema) -> Iterator[tuple[object, ...]]:
-    """Yield each group, then rows with the rest of those of its sums that exceed their types."""
+    """Yield each group, then rows with the rest of the sums that exceed their types."""
     keys = len(aggregation.group_by)
     sums = [keys + place for place, one in enumerate(aggregation.functions) if one.function is _SUM]
     counts = [keys + place for place, one in enumerate(aggregation.functions) if one.function is _COUNT]

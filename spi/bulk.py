@@ -60,9 +60,9 @@ class WriteMode(enum.StrEnum):
 class PatchArm(enum.StrEnum):
     """What a row of a write job of mode patch does, judged on the row of its key before the job.
 
-    A key has at most one arm PRESENT and one ABSENT, or one REPLACE, or DELETE, or one INSERT, which may stand beside
-    DELETE: the row is replaced then. Any other arms beside an INSERT are a RecordExistsError. Beside all of them a key
-    may have EXPECT. DELETE and EXPECT may be repeated. A key with no arm but PRESENT and EXPECT is missing if it has no
+    A key has at most one arm PRESENT and one ABSENT, or one REPLACE, or DELETE, or one INSERT. With INSERT and DELETE
+    the row is replaced; any other arm with an INSERT is a RecordExistsError. A key may also have EXPECT, whatever its
+    other arms are. DELETE and EXPECT may be repeated. A key with no arm but PRESENT and EXPECT is missing if it has no
     row.
     """
 

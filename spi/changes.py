@@ -77,8 +77,8 @@ class Change:
     timestamp : datetime.datetime, optional
         When that commit was made; ignored when written.
     number : int, optional
-        The place of the change among those of its version and its table, from 0, in a feed of the producer `input`;
-        ignored when written.
+        In a feed of the producer `input`, the place of the change among all changes of its version and its table, from
+        0; ignored when written.
     """
 
     kind: RowKind
@@ -97,7 +97,7 @@ class UpdateMessage:
     update : mapping of str to Value
         The fields to change; for `StructuredTable.update_many` also the key.
     default : mapping of str to Value, optional
-        The row to start from if there is none of the key; it may leave the key out. None is no default.
+        The row to start from if the key has no row; it may leave the key out. None is no default.
 
     Raises
     ------

@@ -91,7 +91,7 @@ class ListedRows(RowIterator):
 
 
 def with_computed(rows: list[Row], spec: TableSpecification, rules: RowRules, names: tuple[str, ...]) -> list[Row]:
-    """Return rows of stored columns as rows of other columns."""
+    """Return rows with other columns, computed from rows of stored columns."""
     if not rows:
         return []
     shape, values_of = shared_shape(spec.name, names, spec.primary_key), rules.projector(tuple(rows[0]), names)

@@ -73,8 +73,8 @@ class ChangeFeed(ABC):
     """The change feed of a table: whole commits, in their order; looks the table up again at each call.
 
     A range is (since, until]: without `since` from the earliest position, without `until` to the latest at the call;
-    since >= until is an empty one. What was read of a range stays the same for ever: whatever is committed after
-    `latest()` returned a position is beyond it.
+    since >= until is an empty one. The changes of a range never change: every commit after `latest()` returned a
+    position is beyond that position.
 
     Every method raises
 
@@ -214,7 +214,7 @@ class ChangeFeed(ABC):
 
     @abstractmethod
     def expire(self, until: FeedPosition | None = None) -> FeedPosition:
-        """Drop the changes that are older than the retention, or all up to a position whatever their age.
+        """Drop the changes that are older than the retention, or all up to a position, however new.
 
         This happens by itself some minutes after the changes became too old, where the feed is written or read.
 

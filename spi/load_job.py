@@ -110,7 +110,7 @@ def _loaded(
         error.add_note(f"load the same data again with job_id={name!r}: they count once")
         raise
     except BaseException:
-        if job_id is None:  # a job of the caller's goes on when it is loaded again
+        if job_id is None:  # a job with the caller's id continues when it is loaded again
             with contextlib.suppress(StructableError):
                 storage.abort_write(job)
         raise

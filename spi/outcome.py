@@ -37,7 +37,7 @@ class RowWrite(NamedTuple):
     default: Mapping[str, Value] | None = None
     """The row to start from if the key has none and the write needs one."""
     operand: Values | None = None
-    """What a MERGE of a blind table adds up to, in place of kind and fields: see `Merger.absorb`."""
+    """The operand of a MERGE of a blind table, in place of kind and fields: see `Merger.absorb`."""
 
 
 class Refusal(enum.Enum):

@@ -69,7 +69,7 @@ class RowRules:
 
     @property
     def answer_reads(self) -> bool:
-        """Whether reads need more than what is stored."""
+        """Whether reads compute some of the columns."""
         return bool(self.computed or self.aliases)
 
     # Writing

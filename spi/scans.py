@@ -38,9 +38,9 @@ class _Scanned(Protocol):
 class RowIterator(Iterator[Row], ABC):
     """Rows of one snapshot; close it, leave its `with` block or exhaust it to release its snapshot.
 
-    pandas, Polars, DuckDB and pyarrow read it by Arrow's PyCapsule interface as columns: exactly those that were asked
-    for. In the auto-commit view that reads the table anew, from its first row, at a snapshot of its own, not older than
-    the scan; in a transaction it takes the rows that are left.
+    pandas, Polars, DuckDB and pyarrow read it by Arrow's PyCapsule interface as columns: exactly the requested ones. In
+    the auto-commit view this reads the table again, from its first row, at a snapshot of its own that is not older than
+    the scan's; in a transaction it takes the rows that are left.
 
     Raises
     ------

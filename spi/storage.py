@@ -176,7 +176,7 @@ class Storage(Transactional, Signalling):
         batch : int, optional
             The number of the batch, not negative; with `stream`.
         on_missing : {"fail", "skip"}
-            In mode patch, what is done about keys that must have a row and have none: `commit_write` writes nothing and
+            In mode patch, the treatment of keys that must have a row and have none: `commit_write` writes nothing and
             raises RecordNotFoundError, or it leaves these arms out, and counts the keys in `CommitResult.missing`.
 
         Raises
@@ -241,8 +241,8 @@ class Storage(Transactional, Signalling):
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: StagedData) -> StagedWrite:
         """Store the rows of one attempt of a partition, in any process; nothing becomes visible.
 
-        An attempt may go on after its job was committed by another; `commit_write` then returns false. The end of the
-        job never disturbs the call. A job that was `committed` as it began stores nothing.
+        An attempt may continue after another process has committed its job; `commit_write` then returns false. The end
+        of the job never disturbs the call. For a job that was `committed` when it began, nothing is stored.
 
         Parameters
         ----------
@@ -284,7 +284,7 @@ class Storage(Transactional, Signalling):
         RecordExistsError, RecordNotFoundError, RecordChangedError
             As the mode, or a patch's arms, demand; nothing was written.
         InvalidFieldError, FieldSizeLimitError, UnsupportedOperationError
-            If the table rejects a row for what is in the row of its key, or no longer takes the job's mode; nothing
+            If the table rejects a row because of the stored row of its key, or no longer takes the job's mode; nothing
             was written.
         TransactionClosedError
             If the job was aborted, and in the case of a batch did not begin again.

@@ -67,7 +67,7 @@ def is_nan(value: Value) -> bool:
 def exact_context(digits: int) -> decimal.Context:
     """Return a context in which a result of more than so many digits is an `ArithmeticError`.
 
-    Each attribute is given: a program may have changed those of `decimal.DefaultContext`, from which others come.
+    Each attribute is given: others come from `decimal.DefaultContext`, which a program may have changed.
     """
     traps = [decimal.Inexact, decimal.InvalidOperation]  # an overflow, or an underflow, is inexact
     rounding, least, most = decimal.ROUND_HALF_EVEN, decimal.MIN_EMIN, decimal.MAX_EMAX

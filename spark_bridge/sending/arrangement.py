@@ -49,7 +49,7 @@ class Arrangement:
     order: tuple[str | RowOrder, ...] = ()
 
     def apply(self, spec: TableSpecification, frame: DataFrame) -> DataFrame:
-        """Return the columns to stage; of a batch DataFrame, or that of a micro-batch."""
+        """Return the columns to stage, of a batch DataFrame or of a micro-batch's."""
         given = {one.name: one.dataType for one in frame.schema.fields}
         wanted = {name: spark_type(spec.field(name)) for name in self.fields if name in spec}
         columns = [

@@ -115,7 +115,7 @@ class UpdateFolding:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The fields of the patches: the key, those of the updates and those of the defaults."""
+        """The fields of the patches: the key, and the fields of the updates and of the defaults."""
         key = self.spec.primary_key
         more = [*self.fields, *(self.default or ()), *self.default_fields]
         return (*key, *dict.fromkeys(name for name in more if name not in key))
@@ -151,7 +151,7 @@ class UpdateFolding:
             if going_on is not None and goes_on:
                 self._follow(going_on.fold, batch.slice(0, int(ends[0])))
                 starts, ends = starts[1:], ends[1:]
-            if len(starts):  # the last key may go on, too
+            if len(starts):  # the last key may continue, too
                 if going_on is not None:
                     done.append(going_on)
                 going_on = _OpenKey(self._key_of(batch, int(starts[-1])), KeyFold())

@@ -42,7 +42,7 @@ class KeyCounts:
 
 
 class Groups:
-    """Finds the groups of equal keys in batches, also where a group goes on in the next batch.
+    """Finds the groups of equal keys in batches, even if a group continues in the next batch.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Groups:
         self._last: list[pa.Scalar[pa.DataType]] | None = None
 
     def starts(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], bool]:
-        """Return where groups start in a batch that is not empty, and whether the first goes on from the batch before.
+        """Return where groups start in a batch that is not empty, and whether the first continues the batch before.
 
         The first is always at 0.
         """

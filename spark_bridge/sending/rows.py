@@ -45,7 +45,7 @@ def send_to(
 ) -> WriteSummary | StreamingQuery:
     """Write the rows of a DataFrame to a table, by one atomic job; each micro-batch of a streaming one by its own job.
 
-    A micro-batch takes effect once, whatever is repeated: its job is named by the query, whose id is kept in the
+    A micro-batch takes effect once, even if it is repeated: its job is named by the query, whose id is kept in the
     checkpoint, by `name` and by its number, and is found again as long as the table exists.
 
     Parameters

@@ -62,7 +62,7 @@ class Calls:
         return self._call("get", ((key, None),), lambda: self.source.get(key))
 
     def get_many(self, keys: list[Hashable]) -> Awaitable[Mapping[Hashable, object]]:
-        """Return the values of keys, those that have one; by the single function if there is one key."""
+        """Return the values of the keys that have one; by the single function if there is one key."""
         if len(keys) == 1:
             return self._get_one(keys[0])
         return self._call("get", [(key, None) for key in keys], lambda: self.source.get_many(keys))

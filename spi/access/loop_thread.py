@@ -43,7 +43,7 @@ class LoopThread:
     """Enters a resource on a thread of its own once started, and leaves it there when it is stopped.
 
     An exception that a signal's handler raises in a thread ends what that thread does, and nothing else: locks are held
-    for moments only, never in a wait, and whatever was interrupted can be repeated.
+    for moments only, never in a wait, and every interrupted step can be repeated.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class LoopThread:
         self.call(entered)
 
     def call(self, function: Callable[[], Awaitable[Result]]) -> Result:
-        """Call a function on the loop, in the caller's context, and wait for the result of what it returns.
+        """Call a function on the loop, in the caller's context, and wait for the result of its awaitable.
 
         Raises
         ------

@@ -131,7 +131,7 @@ def row_digest(row: Mapping[str, Value]) -> bytes:
 
 
 def _canonical(value: Value) -> bytes:
-    """Return bytes that are equal for equal values of one field, whatever its width is."""
+    """Return bytes that are equal for equal values of a field, of any width."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, float):
