@@ -305,8 +305,8 @@ class Coordinator:
     def _connection_with_room(self, store: StoreClient) -> int:
         """Return the number of a connection with room for a plan.
 
-        When a connection is full, the snapshot that was idle longest is closed, snapshots of ended queries first. If all
-        may be needed, as in a query of many scans, another connection is opened.
+        When a connection is full, the snapshot idle for longest is closed, snapshots of ended queries first. If all may
+        be needed, as in a query of many scans, another connection is opened.
         """
         now = time.monotonic()
         with self._lock:

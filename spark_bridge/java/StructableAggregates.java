@@ -24,7 +24,7 @@ import org.apache.spark.sql.types.ShortType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** Writes aggregates as JSON for Python: all of them, and only those of which the store has Spark's results exactly. */
+/** Writes aggregates as JSON for Python: all, or none where a result of the store would differ from Spark's. */
 final class StructableAggregates {
   private static final int MOST_DIGITS = 38;
   // Spark takes a partial sum of decimals for one of their own type, so that few of narrow ones fit.

@@ -24,7 +24,7 @@ import org.apache.spark.sql.types.StructType;
 import scala.util.Failure;
 
 /**
- * Asks the coordinator in the driver's Python process, which knows what Spark would start a Python process for.
+ * Asks the coordinator in the driver's Python process, where Spark would start another Python process to ask.
  *
  * Both sides prove by HMAC that they know the application's secret, as Python's own connections do: `multiprocessing`.
  */
@@ -154,7 +154,7 @@ public final class StructableCoordinator {
     if (!proven) throw new IOException("the peer is not the coordinator");
   }
 
-  // A message has its length before it.
+  // A message follows its length.
   private static void send(OutputStream out, byte[] message) throws IOException {
     out.write(joined(ByteBuffer.allocate(4).putInt(message.length).array(), message));
   }

@@ -19,9 +19,9 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * Reads decimals of up to 18 digits as integers, of which Spark's generated code makes decimals.
+ * Reads decimals of up to 18 digits as integers, which Spark's generated code turns into decimals.
  *
- * Spark takes a decimal out of Arrow by way of a BigInteger and a BigDecimal, for several times what an integer costs.
+ * Spark takes a decimal out of Arrow by way of a BigInteger and a BigDecimal, at several times the cost of an integer.
  */
 public final class StructableDecimals extends Rule {
   public TreeNode apply(TreeNode plan) { return ((LogicalPlan) plan).transformDownWithSubqueries(new Read()); }

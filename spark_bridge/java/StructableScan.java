@@ -30,7 +30,7 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 /**
- * A scan with everything known that Spark pushed down.
+ * A scan with everything that Spark has pushed down.
  *
  * Spark uses it in several nodes of physical plans, in some of which it filters, and at once in several threads: each step
  * of a recursion has nodes of its own with the scans of the query. So what belongs to a node is in the batch of that node.
@@ -106,7 +106,7 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
 
   /**
    * The columns by which Spark may filter once it has the keys of a join's other side. A limit must not see that.
-   * No decimals: Spark would ask for those that it makes of integers, which are not in the store.
+   * No decimals: Spark would ask for the decimals that it makes from integers, which are not in the store.
    */
   public NamedReference[] filterAttributes() {
     List names = new ArrayList();
@@ -120,8 +120,8 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
   }
 
   /**
-   * Lets the batch that this thread makes next plan with these conditions, too, as far as the store takes them: Spark joins
-   * all the same.
+   * Makes the batch that this thread makes next plan with these conditions, too, as far as the store takes them: Spark
+   * evaluates the join itself, too.
    */
   public void filter(Predicate[] conditions) {
     List written = new ArrayList();
@@ -142,7 +142,7 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
     return type instanceof DecimalType && ((DecimalType) type).precision() <= MOST_DIGITS;
   }
 
-  /** Whether it reads decimals that an integer can hold, and has not been told to. */
+  /** Whether it reads decimals that an integer can hold, and not as integers yet. */
   boolean hasShortDecimals() {
     if (!source.pushes() || asks("@AGGREGATES@")) return false;
     for (int i = 0; i < columns.length(); i++) if (isShortDecimal(columns.fields()[i].dataType())) return true;
@@ -182,7 +182,7 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
     public OptionalLong sizeInBytes() { return bytes; }
   }
 
-  // That of the query: Spark runs parts of a recursion's steps as executions of their own within it, which see its state.
+  // The execution of the query: Spark runs parts of a recursion's steps as executions within it, which see its state.
   private synchronized String execution() {
     SparkContext context = source.session().sparkContext();
     String current = context.getLocalProperty("spark.sql.execution.id");

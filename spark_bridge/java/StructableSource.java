@@ -27,7 +27,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** The data source in Python of one load(), as its scans see it. */
 public final class StructableSource {
-  // What Python told of a table, by the table that one load() made, and by the question.
+  // Python's answers about a table, by the table that one load() made, and by the question.
   private static final Map ANSWERS = Collections.synchronizedMap(new WeakHashMap());
 
   private final PythonTable shared;
