@@ -31,7 +31,7 @@ class Executions(Protocol):
         """Whether any job runs; true if unknown."""
         ...
 
-    def reads_all_anew(self, execution: int, stage: int) -> bool:
+    def reads_all_again(self, execution: int, stage: int) -> bool:
         """Whether a running execution, with this stage, uses nothing that its plan kept of an earlier one.
 
         False if unknown.

@@ -11,8 +11,10 @@ import sys
 import warnings
 from contextlib import suppress
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from pyspark import SparkContext
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 __all__ = ["acknowledge", "freeze_imports", "warn_of_another_python"]
 

@@ -84,7 +84,7 @@ class Replanning:
         self._plan = plan
         self._lock = threading.Lock()
         self._plans: OrderedDict[str, _Planned] = OrderedDict()
-        self._anew: OrderedDict[int, bool] = OrderedDict()
+        self._again: OrderedDict[int, bool] = OrderedDict()
 
     def remember(self, plan_id: str, execution: int | None, digest: bytes) -> None:
         """Allow tasks to replan the scan with this digest. Only the digest is stored."""
@@ -104,7 +104,8 @@ class Replanning:
             if planned is None or planned.digest != digest_of(scan):
                 return None
             self._plans.move_to_end(rerun.plan_id)
-        if rerun.execution not in planned.again and not self._reads_anew(rerun, planned.execution, unclaimed=unclaimed):
+        known = rerun.execution in planned.again
+        if not known and not self._reads_again(rerun, planned.execution, unclaimed=unclaimed):
             return None
         with planned.lock:
             if rerun.execution not in planned.again:
@@ -114,15 +115,15 @@ class Replanning:
                 planned.again = {**running, rerun.execution: plan_id}
             return planned.again[rerun.execution]
 
-    def _reads_anew(self, rerun: Rerun, planned_in: int | None, *, unclaimed: bool) -> bool:
+    def _reads_again(self, rerun: Rerun, planned_in: int | None, *, unclaimed: bool) -> bool:
         with self._lock:
-            decided = self._anew.get(rerun.execution)
+            decided = self._again.get(rerun.execution)
         if decided is None:
             # An execution inside the one that planned is part of the same query.
             apart = rerun.outermost or planned_in is None or not self._executions.runs(planned_in)
-            anew = apart and not unclaimed and self._executions.reads_all_anew(rerun.execution, rerun.stage)
+            again = apart and not unclaimed and self._executions.reads_all_again(rerun.execution, rerun.stage)
             with self._lock:
-                decided = self._anew.setdefault(rerun.execution, anew)
-                if len(self._anew) > MOST_EXECUTIONS:
-                    self._anew.popitem(last=False)
+                decided = self._again.setdefault(rerun.execution, again)
+                if len(self._again) > MOST_EXECUTIONS:
+                    self._again.popitem(last=False)
         return decided

@@ -6,7 +6,7 @@ between queries (`df.where(a).count()`, then `df.count()`), and the others silen
 reader in Python neither which columns a query needs nor anything of `or`, and never asks it for the size of a table. A
 rule replaces the table of each scan by one that
 
-- belongs to this scan alone, which also makes each query plan its scans anew, on a new snapshot;
+- belongs to this scan alone, which also makes each query plan its scans again, on a new snapshot;
 - asks Python once for each `load()` what the table is like, and how large, if a plan needs that: `scan_requests`;
 - takes what the store and the reader do for Spark, and reports the size of what is left;
 - reads decimals of up to 18 digits as integers, by a rule that runs last;

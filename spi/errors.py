@@ -306,7 +306,7 @@ class TransactionConflictError(TransactionError):
 class RecordChangedError(TransactionConflictError):
     """Rows are not as a write job of mode patch expects them; nothing was written.
 
-    Another commit of the job is refused too, until the rows have changed back: stage the rows anew in another job.
+    Another commit of the job is refused too, until the rows have changed back: stage the rows again in another job.
 
     Parameters
     ----------

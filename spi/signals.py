@@ -100,7 +100,7 @@ class Signalling(ABC):
         StorageUnavailableError
             If the store cannot be reached.
         """
-        # Nobody wakes it: `connect` adds the signals of this process.
+        # No commit wakes it: `connect` adds the signals of this process.
         return LocalSignals().listen(check_channels(channels))
 
 

@@ -83,7 +83,7 @@ class _StoreTraffic:
 
     def begin(self, storage: Storage) -> int:
         """Count a storage from now on; return its key."""
-        self.read()  # so that ended ones do not gather where nobody collects
+        self.read()  # so that ended ones do not gather where no SDK collects
         key = next(self._keys)
         self._parts[key] = weakref.ref(storage)
         return key

@@ -69,7 +69,7 @@ final class StructableAggregates {
     return true;
   }
 
-  /** Those of the groups, then of the functions. */
+  /** The columns of the groups, then of the functions. */
   StructType columns() { return new StructType(results); }
 
   String json() { return text.toString(); }

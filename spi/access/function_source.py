@@ -89,7 +89,7 @@ class FunctionSource(Source):
             await asyncio.shield(opening)
         finally:
             if opening.done() and self._opening is opening:
-                self._opening = None  # one that failed is begun anew by the next call
+                self._opening = None  # after a failure the next call opens them again
 
     async def _open(self) -> None:
         opened: list[TableReadFunction[Any, Any] | TableWriteFunction[Any, Any]] = []

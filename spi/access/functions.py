@@ -60,7 +60,7 @@ class TableWriteFunction(ABC, Generic[K, V]):
     A bulk function that is not overridden is not called: each key then has a call, retries and an outcome of its own.
 
     A method `async insert_if_absent(key, value)` is optional: where there is one, it puts the default of an update, in
-    place of `put`, which may overwrite what another process has put meanwhile.
+    place of `put`, which may overwrite a value that another process has just put.
     """
 
     @abstractmethod

@@ -142,7 +142,7 @@ class StructuredSource(Source):
             named.names = self._spec.primary_key
             return named
         except InvalidFieldError:
-            # A table that was created anew may have other key fields.
+            # A table that was created again may have other key fields.
             self.look()
             raise
 

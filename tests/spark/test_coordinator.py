@@ -65,7 +65,7 @@ class Application:
     def runs_any_job(self) -> bool:
         return bool(self.stages)
 
-    def reads_all_anew(self, execution: int, stage: int) -> bool:
+    def reads_all_again(self, execution: int, stage: int) -> bool:
         return execution in self.anew
 
 
