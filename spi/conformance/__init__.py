@@ -8,7 +8,7 @@
             return f"mybackend://{tmp_path}/store"
 
 Every rule of the contract is one test with the rule in its docstring. A test that is skipped names the
-capability that the store does not declare; a class attribute `capabilities` takes the place of what it declares.
+capability that the store does not declare; a class attribute `capabilities` replaces what the store declares.
 `run` does the same for a URL pattern, without a class.
 """
 
