@@ -73,7 +73,7 @@ class ChangeFeed(ABC):
     """The change feed of a table: whole commits, in their order; looks the table up again at each call.
 
     A range is (since, until]: without `since` from the earliest position, without `until` to the latest at the call;
-    since >= until is an empty one. The changes of a range never change: every commit after `latest()` returned a
+    since >= until is an empty one. A range has the same changes for ever: every commit after `latest()` returned a
     position is beyond that position.
 
     Every method raises

@@ -33,7 +33,7 @@ class Calls:
     instruments : Instruments
         Where every attempt is measured.
     limiter : Limiter, optional
-        The limits, of which each attempt takes credits.
+        The rate limits; each attempt takes its credits from them.
     reading, writing : Retrier, optional
         They repeat failed reads, and failed writes.
     """
