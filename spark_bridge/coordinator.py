@@ -38,9 +38,8 @@ from .coordinator_client import AGAIN, FIRST_SNAPSHOT, HELD, CoordinatorClient
 from .driver_questions import DriverQuestions
 from .errors import snapshot_closed
 from .feed_streams import Advance, FeedStream, FirstSnapshot, advance, first_snapshot, plan_changes
-from .held_plans import Executions, HeldPlan, Reader
+from .held_plans import Executions, HeldPlan, PlannedSplits, Reader
 from .options import ReadOptions
-from .held_plans import PlannedSplits
 from .query_snapshots import QuerySnapshots
 from .replanning import Replanning, Rerun, unpickled_scan
 from .store_client import StoreClient

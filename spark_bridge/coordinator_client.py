@@ -27,9 +27,8 @@ from structable.spi import (
 from .channel import Address, Channel, open_channel, receive, send
 from .errors import snapshot_closed
 from .feed_streams import Advance, FeedStream, FirstSnapshot
-from .held_plans import Reader
+from .held_plans import PlannedSplits, Reader
 from .options import ReadOptions
-from .held_plans import PlannedSplits
 from .replanning import Rerun
 from .store_client import StoreClient
 from .stream_offsets import StreamOffset, StreamStart

@@ -20,8 +20,8 @@ from structable.spi import (
 )
 from structable.spi.table_options import ChangelogProducer
 
-from .options import ReadOptions
 from .held_plans import PlannedSplits
+from .options import ReadOptions
 from .stream_offsets import StreamOffset, StreamStart
 
 __all__ = [

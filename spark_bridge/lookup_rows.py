@@ -18,7 +18,7 @@ from structable.spi.rules.rows import check_key
 from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .errors import one_line_errors, quiet_when_abandoned
-from .found_rows import RowCache, Found, KeyValues, Matches
+from .found_rows import Found, KeyValues, Matches, RowCache
 from .python_workers import freeze_imports
 from .store_client import StoreClient
 

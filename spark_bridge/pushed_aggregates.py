@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from structable.spi import AggregateExpression, Aggregation, Expression, col
-from structable.spi.expressions import Constant, FieldValue
 from structable.spi.arrow_aggregates import fitting_batches
+from structable.spi.expressions import Constant, FieldValue
 from structable.spi.table_options import AggregateFunction
 
 from .types import field_changed

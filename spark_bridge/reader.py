@@ -23,18 +23,15 @@ from structable.spi import (
 
 from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors, quiet_when_abandoned
-from .python_workers import freeze_imports
-from .held_plans import Reader
+from .held_plans import PlannedSplits, Reader
 from .options import ReadOptions
-from .split_results import chosen
-from .held_plans import PlannedSplits
 from .pushed_aggregates import parse_aggregation, require_unchanged, spark_batches
 from .pushed_conditions import parse_filter
+from .python_workers import acknowledge, freeze_imports
 from .replanning import Rerun, digest_of, pickled_scan
 from .scan_requests import ReadRequest
+from .split_results import chosen, unscaled_batch
 from .types import arrow_schema_of, check_feed_schema, check_read_schema, field_changed
-from .split_results import unscaled_batch
-from .python_workers import acknowledge
 
 __all__ = ["ChangeReader", "ReadPartition", "SplitPartition", "StructableReader"]
 

@@ -15,9 +15,9 @@ from .catalog.installation import offer_catalog
 from .coordinator import Coordinator
 from .executions import SparkExecutions
 from .format_lookup import format_hidden, let_threads_find_the_format, session_active
+from .python_workers import warn_of_another_python
 from .session_rules import guard_writes, isolate_scans
 from .source import bound_data_source
-from .python_workers import warn_of_another_python
 
 __all__ = ["coordinator_of", "register"]
 

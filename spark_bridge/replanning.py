@@ -12,9 +12,8 @@ from typing import cast
 
 from structable.spi import Aggregation, Filter
 
-from .held_plans import Executions
+from .held_plans import Executions, PlannedSplits
 from .options import ReadOptions
-from .held_plans import PlannedSplits
 
 __all__ = ["Replanning", "Rerun", "digest_of", "pickled_scan", "unpickled_scan"]
 

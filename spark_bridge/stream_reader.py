@@ -18,8 +18,8 @@ from structable.spi.changes import FEED_COLUMNS
 from .coordinator_client import CoordinatorClient, HeldFirstSnapshot
 from .errors import one_line_errors
 from .feed_streams import Advance, FeedStream, check_streamed, naming_the_cure
-from .python_workers import freeze_imports
 from .options import ReadOptions
+from .python_workers import freeze_imports
 from .reader import SplitPartition
 from .snapshot_parts import SnapshotPart, snapshot_parts
 from .stream_offsets import Offset, StreamOffset, StreamStart, offset_of

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
 from .errors import InvalidFieldError
-from .values import EXACT
 from .fields import Field, FieldType
 from .showing import shown
 from .table_options import Aggregate, AggregateFunction
 from .value_checks import check_value
-from .values import Value, is_nan
+from .values import EXACT, Value, is_nan
 
 __all__ = ["Combine", "combine_function", "negated", "undoes"]
 

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 from .aggregates import AggregateExpression, Aggregation
 from .arrow import arrow_type
 from .errors import InvalidFieldError
-from .values import EXACT
 from .expressions import Arithmetic, Constant, Expression, FieldValue
 from .rules.aggregates import MOST_DIGITS, digits_of, result_fields
 from .specification import TableSpecification
 from .table_options import AggregateFunction
+from .values import EXACT
 
 __all__ = ["aggregate_schema", "fitting_batches", "partial_aggregates"]
 
@@ -286,9 +286,9 @@ def _in_python(spec: TableSpecification, expression: Arithmetic, one: Array, oth
 def fitting_batches(aggregation: Aggregation, groups: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield partial aggregates, with the columns of an aggregation, as batches of exactly the given schema.
 
-    A sum becomes a number of the schema's type: an integer of 64 bits, or a decimal of the same scale or a larger one. A
-    sum that exceeds its type is divided among several rows. Each of them is a partial result: the caller adds them as it
-    adds the results of splits, and meets an overflow of its own type in its own way.
+    A sum becomes a number of the schema's type: an integer of 64 bits, or a decimal of the same scale or a larger one.
+    A sum that exceeds its type is divided among several rows. Each of them is a partial result: the caller adds them as
+    it adds the results of splits, and meets an overflow of its own type in its own way.
     """
     try:
         columns: list[Any] = [column.cast(field.type) for column, field in zip(groups.columns, schema, strict=True)]

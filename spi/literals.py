@@ -17,10 +17,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from .errors import InvalidFieldError
-from .values import EXACT
 from .fields import Field, FieldType
 from .value_checks import check_value, lost_digits
-from .values import Value
+from .values import EXACT, Value
 
 __all__ = [
     "JsonValue",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from .backend import Backend, OptionValue, parse_options
 from .bulk import ScanSplit
 from .errors import BackendNotFoundError
-from .metering import recording_meter
 from .imports import remedy
+from .metering import recording_meter
 from .read_only import ReadOnlyStorage
 from .signalling import SignallingStorage
 from .signals import Signalling

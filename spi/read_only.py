@@ -8,9 +8,7 @@ from typing import NoReturn
 
 from .admin import Progress, TableAdmin
 from .bulk import CommitResult, StagedData, StagedWrite, WriteJob
-from .store_reports import CompactionProgress
 from .delegation import DelegatingStorage
-from .store_reports import Finding
 from .errors import UnsupportedOperationError
 from .field_rules import FieldRule
 from .operations import BeginWrite, Lookup, RangeWrite, RowWrites, Scan
@@ -19,6 +17,7 @@ from .rows import Row
 from .scans import PlannedScan, RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .storage import Storage
+from .store_reports import CompactionProgress, Finding
 from .table import StructuredTable
 from .transactions import Isolation, Transaction
 from .values import Key

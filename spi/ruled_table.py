@@ -10,11 +10,10 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
-from .changes import RowKind
-from .computed_rows import ComputedRows, ListedRows, with_computed
+from .changes import RowKind, UpdateMessage
+from .computed_rows import ComputedRows, ListedRows, fill_progress, with_computed
 from .errors import InvalidFieldError
 from .evaluation import same
-from .computed_rows import fill_progress
 from .filters import Filter
 from .operations import (
     APPLY_CHANGES,
@@ -46,7 +45,6 @@ from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .table import StructuredTable
 from .transactions import Transaction
-from .changes import UpdateMessage
 from .values import Key, Value
 
 __all__ = ["RuledTable"]

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Literal, Self
 from .admin import TableAdmin
 from .aggregates import Aggregation
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedData, StagedWrite, WriteJob, WriteMode
-from .store_reports import CompactionProgress
-from .store_reports import Finding
 from .errors import UnsupportedOperationError
 from .feeds import ChangeFeed
 from .filters import Filter
@@ -19,9 +17,8 @@ from .operations import BeginWrite, PlanScan, consumed
 from .ranges import Range
 from .shared_snapshots import SharedSnapshot
 from .signals import Signalling
-from .store_reports import TableStatistics
+from .store_reports import CompactionProgress, Finding, TableStatistics, Traffic
 from .table import StructuredTable
-from .store_reports import Traffic
 from .transactions import Transactional
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
-from .changes import Change, RowKind
+from .changes import Change, RowKind, UpdateMessage
 from .filters import Filter
 from .frames import Frames
 from .operations import (
@@ -36,7 +36,6 @@ from .ranges import Range
 from .rows import Row
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
-from .changes import UpdateMessage
 from .values import Key, Value
 
 __all__ = ["StructuredTable"]

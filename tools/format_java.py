@@ -1,6 +1,6 @@
 """Format all Java of the project by google-java-format; with `--check`, fail if a file would change, and change none.
 
-Maven fetches the formatter at the first use. 1.28.0 is its last version that runs on Java 17.
+1.28.0 is the last version that runs on Java 17.
 """
 
 import os
@@ -17,11 +17,13 @@ FOLDERS = ("spark_bridge/java", "tests/hbase/support")
 
 
 def jar() -> Path:
+    """Return the formatter, which Maven fetches once for all checkouts of this machine."""
     folder = filled_once(cache() / f"google-java-format-{VERSION}", fill)
     return folder / f"google-java-format-{VERSION}-all-deps.jar"
 
 
 def fill(folder: Path) -> None:
+    """Have Maven copy the formatter into a folder."""
     if shutil.which("mvn") is None:
         subprocess.run([ROOT / "tools/apt-install", "Maven, for google-java-format", "maven"], check=True)
     artifact = f"com.google.googlejavaformat:google-java-format:{VERSION}:jar:all-deps"

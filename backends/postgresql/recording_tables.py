@@ -13,8 +13,8 @@ from structable.spi.operations import (
     UPDATE,
     UPDATE_MANY,
     Answer,
-    RangeWrite,
     FeedRecords,
+    RangeWrite,
     RowWrites,
     When,
 )

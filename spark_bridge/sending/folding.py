@@ -21,7 +21,7 @@ from structable.spi.bulk import PATCH_COLUMNS
 from structable.spi.showing import shown
 from structable.spi.values import Value
 
-from .grouping import KeyCounts, Groups, flags
+from .grouping import Groups, KeyCounts, flags
 
 if TYPE_CHECKING:
     import numpy.typing as npt

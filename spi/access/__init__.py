@@ -21,9 +21,9 @@ from .functions import FunctionTable, TableReadFunction, TableWriteFunction
 from .limiting import RateLimit
 from .opening import open_table
 from .retrying import Retry
-from .threads import run_async
 from .sending import send_to, send_update_to
 from .table import AsyncTable
+from .threads import run_async
 
 __all__ = [
     "AsyncTable",

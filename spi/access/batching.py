@@ -12,7 +12,7 @@ from typing import Literal
 from structable.spi.errors import InvalidFieldError, UnsupportedOperationError
 from structable.spi.showing import shown
 
-from .batches import Batch, CompactBatch, CompleteBatch, BatchStep
+from .batches import Batch, BatchStep, CompactBatch, CompleteBatch
 from .callers import Caller, fail_all
 from .calls import Calls
 from .copies import own_copy

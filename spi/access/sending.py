@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
+from structable.spi.changes import UpdateMessage
 from structable.spi.errors import RecordNotFoundError
 from structable.spi.showing import shown
-from structable.spi.changes import UpdateMessage
 from structable.spi.values import Value
 
 from .retrying import caused_by

@@ -8,6 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from structable.spi.changes import UpdateMessage
 from structable.spi.errors import (
     InvalidFieldError,
     StorageUnavailableError,
@@ -22,7 +23,6 @@ from structable.spi.rules.rows import check_key, check_row
 from structable.spi.showing import shown
 from structable.spi.specification import MAX_KEY_FIELDS, TableSpecification
 from structable.spi.table import StructuredTable
-from structable.spi.changes import UpdateMessage
 from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .sources import CheckedWrite, Kind, Source, Update

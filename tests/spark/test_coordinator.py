@@ -22,9 +22,8 @@ from structable.spark_bridge import channel as channel_module
 from structable.spark_bridge import coordinator as coordinator_module
 from structable.spark_bridge.coordinator import Coordinator
 from structable.spark_bridge.coordinator_client import CoordinatorClient
-from structable.spark_bridge.held_plans import Reader
+from structable.spark_bridge.held_plans import PlannedSplits, Reader
 from structable.spark_bridge.options import ReadOptions
-from structable.spark_bridge.held_plans import PlannedSplits
 from structable.spark_bridge.store_client import StoreClient
 from structable.spi import (
     Storage,

@@ -20,11 +20,10 @@ from structable.spark_bridge.feed_streams import (
     first_snapshot,
     plan_changes,
 )
-from structable.spark_bridge.store_client import READ_OPTIONS
-from structable.spark_bridge.options import ReadOptions
 from structable.spark_bridge.held_plans import PlannedSplits
+from structable.spark_bridge.options import ReadOptions
 from structable.spark_bridge.snapshot_parts import snapshot_parts
-from structable.spark_bridge.store_client import StoreClient
+from structable.spark_bridge.store_client import READ_OPTIONS, StoreClient
 from structable.spark_bridge.stream_offsets import StreamOffset, StreamStart, offset_of
 from structable.spark_bridge.stream_reader import FeedStreamReader
 from structable.spi import (

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from structable.spark_bridge import found_rows
-from structable.spark_bridge.found_rows import RowCache, Found, KeyValues
+from structable.spark_bridge.found_rows import Found, KeyValues, RowCache
 from structable.spi import Field, TableSpecification
 from structable.spi.values import Value
 

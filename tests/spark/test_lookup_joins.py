@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from structable.spark_bridge import TableRef, lookup_join
-from structable.spark_bridge.found_rows import RowCache, Found, KeyValues, Matches
+from structable.spark_bridge.found_rows import Found, KeyValues, Matches, RowCache
 from structable.spark_bridge.lookup_rows import LookupTask, StoreRows
 from structable.spi import (
     Field,

@@ -10,8 +10,8 @@ import pytest
 
 from structable.spark_bridge import replanning
 from structable.spark_bridge.coordinator import Coordinator
-from structable.spark_bridge.options import ReadOptions
 from structable.spark_bridge.held_plans import PlannedSplits
+from structable.spark_bridge.options import ReadOptions
 from structable.spark_bridge.replanning import Rerun, digest_of, pickled_scan
 from structable.spark_bridge.store_client import StoreClient
 from structable.spi import (
@@ -47,7 +47,9 @@ class Scan:
         self.pickled = pickled_scan(asked, columns, None)
         self.first = coordinator.client.plan(asked, columns, None, execution, digest_of(self.pickled))
 
-    def task(self, execution: int, part: int = 0, *, parts: int = PARTS, outermost: bool = True) -> PlannedSplits | None:
+    def task(
+        self, execution: int, part: int = 0, *, parts: int = PARTS, outermost: bool = True
+    ) -> PlannedSplits | None:
         rerun = Rerun(self.first.plan_id, part, parts, execution, outermost, 1)
         return self.coordinator.client.planned_again(rerun, self.pickled)
 
