@@ -13,15 +13,18 @@ import scala.runtime.AbstractPartialFunction;
 /**
  * Removes from a recursion the filters of structable's tables by keys of the recursion's own rows.
  *
- * Spark ends in an internal error when it puts the rows of a step into such a filter. It makes another for each step where
- * it has those rows.
+ * <p>Spark ends in an internal error when it puts the rows of a step into such a filter. It makes
+ * another for each step where it has those rows.
  */
 public final class StructableRecursions extends Rule {
-  public TreeNode apply(TreeNode plan) { return ((LogicalPlan) plan).transformDownWithSubqueries(new Unfiltered()); }
+  public TreeNode apply(TreeNode plan) {
+    return ((LogicalPlan) plan).transformDownWithSubqueries(new Unfiltered());
+  }
 
   static final class Unfiltered extends AbstractPartialFunction {
     public boolean isDefinedAt(Object node) {
-      return node instanceof Filter && kept((Filter) node, ((Filter) node).condition()) != ((Filter) node).condition();
+      return node instanceof Filter
+          && kept((Filter) node, ((Filter) node).condition()) != ((Filter) node).condition();
     }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
