@@ -1,5 +1,5 @@
 # Needs python3 (3.11 or later) and make; everything else is fetched on first use into .venv, Java, PostgreSQL's server,
-# Graphviz and Maven by apt, and HBase by Maven.
+# Graphviz and Maven by apt, HBase and google-java-format by Maven.
 BIN := .venv/bin
 WORKERS ?= 2
 ARGS ?=
@@ -39,20 +39,22 @@ bench: venv java ## measure each speed promise against its raw floor
 	@tools/hbase
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-lint: venv java ## style, types, the arrows between the folders, and whether the Java compiles
+lint: venv java ## style, types, the arrows between the folders, and whether the Java compiles and is formatted
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	tools/types
 	tools/arrows
 	$(BIN)/python tools/compile_java.py
+	$(BIN)/python -m tools.format_java --check
 
 docs: venv ## the documentation site in build/site, with warnings and broken links as errors
 	$(BIN)/sphinx-build -W --keep-going -q -c docs . build/site
 	@echo build/site/index.html
 
-format: venv ## let ruff correct what it can
+format: venv java ## let ruff and google-java-format correct what they can
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+	$(BIN)/python -m tools.format_java
 
 postgresql: venv ## a PostgreSQL server to try things on, until Ctrl-C
 	@tools/postgresql server

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 
 from structable.spi import Field, TableSpecification, Value
-from structable.spi.exact_decimals import EXACT
 from structable.spi.literals import LiteralError, parse_value, value_from_json, value_to_json
 from structable.spi.showing import not_a_field
+from structable.spi.values import EXACT
 
 from .file_columns import NamedFields
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from structable.spi.module_names import named_module
+from structable.spi.imports import named_module
 
 from .errors import MigrationError
 

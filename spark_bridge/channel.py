@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from structable.spi import UnsupportedOperationError
 
-__all__ = ["Address", "Channel", "Listener", "open_channel", "receive", "send"]
+__all__ = ["Address", "Channel", "ChannelServer", "open_channel", "receive", "send"]
 
 Address: TypeAlias = tuple[str, int]
 Channel: TypeAlias = "Connection[object, object]"
@@ -30,7 +30,7 @@ _HANDSHAKE_SECONDS = 10
 MOST_BYTES = 2**31 - 1
 
 
-class Listener:
+class ChannelServer:
     """Listens on a free port and serves every authenticated connection in a separate thread.
 
     `serve` receives the connection, which is closed when it returns.
@@ -82,7 +82,7 @@ class Listener:
 
 
 def open_channel(address: Address, secret: bytes) -> Channel:
-    """Return an authenticated connection to a `Listener`; a context manager.
+    """Return an authenticated connection to a `ChannelServer`; a context manager.
 
     Raises OSError, EOFError or AuthenticationError if nothing listens there, or the peer does not know the secret.
     """

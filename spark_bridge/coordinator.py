@@ -33,20 +33,19 @@ from structable.spi import (
     UnsupportedOperationError,
 )
 
-from .channel import Channel, Listener, receive, send
+from .channel import Channel, ChannelServer, receive, send
 from .coordinator_client import AGAIN, FIRST_SNAPSHOT, HELD, CoordinatorClient
 from .driver_questions import DriverQuestions
 from .errors import snapshot_closed
 from .feed_streams import Advance, FeedStream, FirstSnapshot, advance, first_snapshot, plan_changes
-from .held_plans import Executions, HeldPlan, Reader
+from .held_plans import Executions, HeldPlan, PlannedSplits, Reader
 from .options import ReadOptions
-from .planned_scan import PlannedScan
 from .query_snapshots import QuerySnapshots
 from .replanning import Replanning, Rerun, unpickled_scan
 from .store_client import StoreClient
 from .stores import OpenStores
 from .stream_offsets import StreamOffset, StreamStart
-from .write_jobs import WriteJobs
+from .write_jobs import OpenWriteJobs
 
 __all__ = ["Coordinator"]
 
@@ -80,16 +79,16 @@ class Coordinator:
         self._executions = executions
         self._lock = threading.Lock()
         self.held: dict[str, HeldPlan] = {}
-        """By their ids; guarded by the lock."""
+        """The plans by their ids; guarded by the lock."""
         self.stores = OpenStores(IDLE_STORE_SECONDS)
         self._snapshots = QuerySnapshots(self.stores)
         self._replanning = Replanning(executions, self._plan)
-        jobs = WriteJobs(self.stores)
+        jobs = OpenWriteJobs(self.stores)
         self._closed = threading.Event()
         self._process = os.getpid()
         secret = secrets.token_bytes(32)
-        self._planners = Listener("127.0.0.1", secret, self._serve_planner)
-        self._readers = Listener(bind, secret, self._serve_reader)
+        self._planners = ChannelServer("127.0.0.1", secret, self._serve_planner)
+        self._readers = ChannelServer(bind, secret, self._serve_reader)
         self.client = CoordinatorClient(("127.0.0.1", self._planners.port), (host, self._readers.port), secret)
         self.operations: dict[str, Callable[..., object]] = {
             "aggregates": self._aggregates,
@@ -110,7 +109,7 @@ class Coordinator:
             "abort_batch": jobs.abort_batch,
             "leave_write": jobs.leave,
         }
-        self._questions = Listener("127.0.0.1", secret, DriverQuestions(self.client, self.operations).serve)
+        self._questions = ChannelServer("127.0.0.1", secret, DriverQuestions(self.client, self.operations).serve)
         self.driver_address = "127.0.0.1", self._questions.port, secret
         """Host, port and secret for `driver_questions` of the driver's JVM."""
         threading.Thread(target=self._watch, name="structable-coordinator-watch", daemon=True).start()
@@ -204,7 +203,7 @@ class Coordinator:
             answer = False, _portable(error)
         send(channel, answer)
 
-    def _planned_again(self, rerun: Rerun, scan: bytes) -> PlannedScan | None:
+    def _planned_again(self, rerun: Rerun, scan: bytes) -> PlannedSplits | None:
         with self._lock:
             held = self.held.get(rerun.plan_id)
         unclaimed = held is not None and held.execution is None
@@ -215,7 +214,7 @@ class Coordinator:
             held = self.held.get(plan_id)
         if held is None:
             raise snapshot_closed(unpickled_scan(scan)[0])
-        return PlannedScan(plan_id, held.plan.splits[rerun.part :: rerun.parts], order=held.order)
+        return PlannedSplits(plan_id, held.plan.splits[rerun.part :: rerun.parts], order=held.order)
 
     def _describe(self, store: StoreClient, table: str) -> TableSpecification:
         with self.stores.using(store) as storage:
@@ -241,7 +240,7 @@ class Coordinator:
         digest: bytes | None = None,
         *,
         attended: bool = False,
-    ) -> PlannedScan:
+    ) -> PlannedSplits:
         connection = self._snapshots.connection_of(execution, options.store, self._connection_with_room(options.store))
         splits = self._splits(options)
         plan_id = uuid.uuid4().hex
@@ -259,7 +258,7 @@ class Coordinator:
                     held.admit()
         if digest is not None:
             self._replanning.remember(plan_id, execution, digest)
-        return PlannedScan(plan_id, plan.splits, plan.position, order)
+        return PlannedSplits(plan_id, plan.splits, plan.position, order)
 
     def _plan_changes(self, options: ReadOptions, columns: tuple[str, ...], zone: str | None) -> tuple[ScanSplit, ...]:
         assert options.feed is not None
@@ -305,8 +304,8 @@ class Coordinator:
     def _connection_with_room(self, store: StoreClient) -> int:
         """Return the number of a connection with room for a plan.
 
-        When a connection is full, the snapshot idle for longest is closed, those of ended queries first. If all may be
-        needed, as in a query of many scans, another connection is opened.
+        When a connection is full, the snapshot idle for longest is closed, snapshots of ended queries first. If all may
+        be needed, as in a query of many scans, another connection is opened.
         """
         now = time.monotonic()
         with self._lock:

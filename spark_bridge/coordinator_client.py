@@ -27,25 +27,24 @@ from structable.spi import (
 from .channel import Address, Channel, open_channel, receive, send
 from .errors import snapshot_closed
 from .feed_streams import Advance, FeedStream, FirstSnapshot
-from .held_plans import Reader
+from .held_plans import PlannedSplits, Reader
 from .options import ReadOptions
-from .planned_scan import PlannedScan
 from .replanning import Rerun
 from .store_client import StoreClient
 from .stream_offsets import StreamOffset, StreamStart
 
-__all__ = ["AGAIN", "FIRST_SNAPSHOT", "HELD", "CoordinatorClient", "HeldSnapshot"]
+__all__ = ["AGAIN", "FIRST_SNAPSHOT", "HELD", "CoordinatorClient", "HeldFirstSnapshot"]
 
 FIRST_SNAPSHOT = "first_snapshot"
 """The operation whose answer is a plan that is held as long as the connection."""
 HELD = b"held"
 AGAIN = "again"
-"""Begins the message of a task that belongs to another execution than its plan."""
+"""The first word in the message of a task that belongs to another execution than its plan."""
 
 _log = logging.getLogger("structable.spark")
 
 
-class HeldSnapshot:
+class HeldFirstSnapshot:
     """A first snapshot of a stream, which the coordinator holds until this is closed or its process ends."""
 
     def __init__(self, snapshot: FirstSnapshot, channel: Channel) -> None:
@@ -86,17 +85,17 @@ class CoordinatorClient:
         where: Filter | None,
         execution: int | None = None,
         digest: bytes | None = None,
-    ) -> PlannedScan:
+    ) -> PlannedSplits:
         """Take a snapshot, which the coordinator holds until it has not been read for `options.lease` seconds.
 
         Once the execution has ended, and all others whose tasks read the snapshot, it is held for another
         `options.grace` seconds, renewed by reading. With the `replanning.digest_of` a scan its tasks may have it
         `planned_again`.
         """
-        return cast(PlannedScan, self._ask("plan", options, columns, where, execution, digest))
+        return cast(PlannedSplits, self._ask("plan", options, columns, where, execution, digest))
 
     def plan_changes(self, options: ReadOptions, columns: Sequence[str], zone: str | None) -> tuple[ScanSplit, ...]:
-        """Divide the range of a table's change feed; it holds nothing. `zone` is that of times without an offset."""
+        """Divide the range of a table's change feed, and hold nothing; times without an offset are of the time zone."""
         return cast(tuple[ScanSplit, ...], self._ask("plan_changes", options, tuple(columns), zone))
 
     def run_catalog_command(self, request: object) -> StructType:
@@ -118,14 +117,14 @@ class CoordinatorClient:
     def plan_stream(
         self, stream: FeedStream, start: StreamStart | StreamOffset, end: FeedPosition
     ) -> tuple[ScanSplit, ...]:
-        """Divide the changes of a micro-batch; it holds nothing."""
+        """Divide the changes of a micro-batch, and hold nothing."""
         return cast(tuple[ScanSplit, ...], self._ask("plan_stream", stream, start, end))
 
-    def first_snapshot(self, stream: FeedStream, position: FeedPosition | None = None) -> HeldSnapshot:
+    def first_snapshot(self, stream: FeedStream, position: FeedPosition | None = None) -> HeldFirstSnapshot:
         """Take the first snapshot of a stream, or rebuild the one that was taken at a position."""
         channel = self._open()
         try:
-            return HeldSnapshot(cast(FirstSnapshot, _answer(channel, FIRST_SNAPSHOT, (stream, position))), channel)
+            return HeldFirstSnapshot(cast(FirstSnapshot, _answer(channel, FIRST_SNAPSHOT, (stream, position))), channel)
         except BaseException:
             channel.close()
             raise
@@ -180,7 +179,7 @@ class CoordinatorClient:
                 raise snapshot_closed(options)
             yield
 
-    def planned_again(self, rerun: Rerun, scan: bytes) -> PlannedScan | None:
+    def planned_again(self, rerun: Rerun, scan: bytes) -> PlannedSplits | None:
         """Return the plan of this execution for a task, with the splits that are its share; None if it has none.
 
         The task then reads its own splits. Raises what planning raises, and `TransactionClosedError` if the plan is
@@ -190,7 +189,7 @@ class CoordinatorClient:
             with _answering():
                 channel.send_bytes(f"{AGAIN} {rerun.to_text()}".encode())
                 channel.send_bytes(scan)
-            return cast("PlannedScan | None", _received(channel))
+            return cast("PlannedSplits | None", _received(channel))
 
     def _ask(self, operation: str, *arguments: object) -> object:
         with self._open() as channel:

@@ -24,7 +24,7 @@ __all__ = ["DriverQuestions"]
 
 @dataclass(frozen=True, slots=True)
 class _LocalClient(CoordinatorClient):
-    """Reaches the coordinator within its process; what is pickled reaches it from elsewhere."""
+    """Reaches the coordinator within its process; a pickle of it reaches the coordinator from other processes."""
 
     operations: Mapping[str, Callable[..., object]] = field(default_factory=dict, repr=False)
 
@@ -39,7 +39,7 @@ class DriverQuestions:
     """Answers questions in JSON: a `question`, with the `names` and `values` of a data source's options.
 
     `schema` asks for the data source's schema, and `plan` for the function that reads a `schema` and its partitions, as
-    pickles. An answer is the number of its messages, and then these: an error or nothing, and what was asked for.
+    pickles. An answer is the number of its messages, and then the messages: an error or nothing, then the results.
     """
 
     def __init__(self, client: CoordinatorClient, operations: Mapping[str, Callable[..., object]]) -> None:

@@ -58,7 +58,7 @@ def one_line_errors() -> Iterator[None]:
 
 @contextmanager
 def carrying_errors(run: str) -> Iterator[None]:
-    """Let an error of a task take itself along in a note, since Spark passes on its text alone; see `carried_error`.
+    """Attach an error of a task to itself, in a note, since Spark passes on only its text; see `carried_error`.
 
     An error that is none of structable's is a `StructableError` in the driver.
     """
@@ -71,9 +71,9 @@ def carrying_errors(run: str) -> Iterator[None]:
 
 
 def carried_error(failure: BaseException, run: str) -> StructableError | None:
-    """Return the error of a task that took itself along in what Spark raises; None if there is none.
+    """Return the error of a task that is attached to the one that Spark raises; None if there is none.
 
-    The text may hold data of anyone, which must not be unpickled: only the run's tasks know its random name.
+    The text may hold data from anyone, which must not be unpickled: only the run's tasks know its random name.
     """
     found = re.search(f"{_CARRIED} {run} ([A-Za-z0-9+/=]+)", str(failure))
     if found is None:

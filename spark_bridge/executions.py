@@ -49,8 +49,8 @@ class SparkExecutions:
     def runs_any_job(self) -> bool:
         return self._asked(self._runs_any_job)
 
-    def reads_all_anew(self, execution: int, stage: int) -> bool:
-        return self._asked(lambda: self._reads_all_anew(execution, stage), unknown=False)
+    def reads_all_again(self, execution: int, stage: int) -> bool:
+        return self._asked(lambda: self._reads_all_again(execution, stage), unknown=False)
 
     def _asked(self, question: Callable[[], bool], *, unknown: bool = True) -> bool:
         answer: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
@@ -70,7 +70,7 @@ class SparkExecutions:
     def _runs(self, execution: int) -> bool:
         return self._query(execution) is not None
 
-    def _reads_all_anew(self, execution: int, stage: int) -> bool:
+    def _reads_all_again(self, execution: int, stage: int) -> bool:
         context, query = self._context(), self._query(execution)
         if context is None or context._jsc is None or query is None:
             return False
@@ -94,9 +94,9 @@ class SparkExecutions:
 
 
 def _is_alone(stage: JavaObject) -> bool:
-    """Return whether a stage neither reads nor writes shuffled data, as a limit may beside its plan, and persists none.
+    """Return whether a stage neither shuffles, as a limit may do outside its plan, nor persists data.
 
-    Of what is kept, Spark makes again only the parts that were lost.
+    Spark computes again only the lost parts of data that it keeps.
     """
     if stage.getClass().getSimpleName() != "ResultStage" or not stage.parents().isEmpty():
         return False

@@ -10,7 +10,7 @@ from typing import Literal
 from structable.spi import ChangeFeed, ChangesLostError, FeedPosition
 from structable.spi.showing import shown
 
-from .option_names import READ_OPTIONS
+from .store_client import READ_OPTIONS
 from .time_zones import time_zone
 
 __all__ = ["FEED_READ_OPTIONS", "FeedOptions"]
@@ -59,7 +59,7 @@ class FeedOptions:
         return self.starting_version is not None or self.starting_timestamp is not None
 
     def range_of(self, feed: ChangeFeed, zone: str | None) -> tuple[FeedPosition | None, FeedPosition | None]:
-        """Return the range (since, until] of a feed; times without an offset are of a time zone."""
+        """Return the range (since, until] of a feed; times without an offset are of the time zone `zone`."""
         since = until = None
         if self.starting_version is not None:
             since = _position(feed, self.starting_version, "startingversion", inclusive_from=True)
@@ -104,7 +104,7 @@ def _position(feed: ChangeFeed, text: str, name: str, *, inclusive_from: bool) -
 
 
 def _parsed(text: str, name: str) -> int | Literal["earliest", "latest"] | FeedPosition:
-    """Return what a text names; ValueError if it is nothing that a range may begin or end at."""
+    """Return the version or position that a text names; ValueError if no range may begin or end there."""
     word = text.strip()
     match word.lower():
         case "earliest" | "latest" as end:

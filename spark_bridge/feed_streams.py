@@ -1,4 +1,4 @@
-"""Streams of change feeds: how far a micro-batch goes, and what it reads. Runs in the coordinator, without Spark."""
+"""Streams of change feeds: the end of each micro-batch, and its plan. Runs in the coordinator, without Spark."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from structable.spi import (
 )
 from structable.spi.table_options import ChangelogProducer
 
+from .held_plans import PlannedSplits
 from .options import ReadOptions
-from .planned_scan import PlannedScan
 from .stream_offsets import StreamOffset, StreamStart
 
 __all__ = [
@@ -93,8 +93,8 @@ class Advance:
 class FirstSnapshot:
     """The rows of a table at a position, which the coordinator holds under an id.
 
-    The `splits` of one that was made anew are of a later state, and have the key too. `changes` are the changes since,
-    and `keys` the keys that were changed; with a key they are net.
+    The `splits` of a rebuilt one are of a later state, and have the key too. `changes` are the changes since, which are
+    net if the table has a key, and `keys` the keys that were changed.
     """
 
     plan_id: str
@@ -208,7 +208,7 @@ def plan_changes(
 
 @naming_the_cure()
 def first_snapshot(
-    stream: FeedStream, storage: Storage, now: PlannedScan, position: FeedPosition | None, splits: int
+    stream: FeedStream, storage: Storage, now: PlannedSplits, position: FeedPosition | None, splits: int
 ) -> FirstSnapshot:
     """Return the first snapshot of a stream: the current one, or with a position the snapshot taken there, rebuilt.
 

@@ -1,4 +1,4 @@
-"""Rows that look-ups have found by their keys: matched with the keys that were asked for, and kept for later ones."""
+"""Rows that look-ups have found by their keys: matched with the requested keys, and cached for later requests."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     Places: TypeAlias = npt.NDArray[np.int64]
 
-__all__ = ["CachedRows", "Found", "KeyValues", "Matches", "Values"]
+__all__ = ["RowCache", "Found", "KeyValues", "Matches", "Values"]
 
 KeyValues: TypeAlias = tuple[Value, ...]
 Values: TypeAlias = tuple[Value, ...]
 
 _FACTS = np.dtype([("expires", np.float64), ("used", np.int64), ("there", np.bool_)])
 _NEW_ROWS = 10_000
-"""The number of new rows, more if there are many old ones, that are kept apart, so that the old ones are not copied."""
+"""The number of new rows that are kept apart, so that old rows are not copied; it grows with the old rows."""
 
 
 class Found(NamedTuple):
@@ -81,7 +81,7 @@ class Matches(NamedTuple):
         return Matches(self.there.slice(start, rows), [column.slice(start, rows) for column in self.columns])
 
 
-class CachedRows:
+class RowCache:
     """A cache of rows by their keys, and of absences; evicts the least recently used. For one thread at a time.
 
     The rows are kept as columns, from which a batch of keys takes its values at once. Rows that have expired, or were
@@ -94,7 +94,7 @@ class CachedRows:
     fields : sequence of str
         The fields that are wanted.
     most : int
-        The rows and absences that are kept at most; where there would be more, an eighth goes as well.
+        The most rows and absences to keep; if there would be more, an eighth of them goes, too.
     ttl : float
         The seconds for which they are kept.
     absent : bool
@@ -120,7 +120,7 @@ class CachedRows:
         self._set([], np.zeros(0, _FACTS), [pa.array([], kind) for kind in self._types])
 
     def of(self, keys: Sequence[KeyValues | None], read: Callable[[list[KeyValues]], Found]) -> Matches:
-        """Return the rows of keys as `Matches.of` does; what is not kept is read by one call."""
+        """Return the rows of keys as `Matches.of` does; all rows that are not kept are read by one call."""
         self._turn += 1
         now = time.monotonic()
         places = self._known(keys, now)
@@ -175,7 +175,7 @@ class CachedRows:
         there = (places >= 0) & self._facts["there"][places]
         old = there & (places < self._begin)
         taken = pa.array(places[old], pa.int64())
-        # The new rows behind those of the old that are needed.
+        # The new rows, after the old rows that are needed.
         among = places - self._begin + len(taken)
         among[old] = np.arange(len(taken))
         wanted = pa.array(among, pa.int64(), mask=~there)

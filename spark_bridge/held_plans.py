@@ -1,4 +1,4 @@
-"""A plan that the coordinator holds, and the rules for closing it."""
+"""A plan that the coordinator holds, the rules for closing it, and what other processes see of it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from structable.spi import ScanPlan
+from structable.spi import FeedPosition, ScanPlan, ScanSplit
 
 from .options import ReadOptions
 
-__all__ = ["YOUNG_SECONDS", "Executions", "HeldPlan", "Reader"]
+__all__ = ["YOUNG_SECONDS", "Executions", "HeldPlan", "PlannedSplits", "Reader"]
 
 YOUNG_SECONDS = 60.0
 """A plan younger than this may be about to be read for the first time."""
@@ -31,7 +31,7 @@ class Executions(Protocol):
         """Whether any job runs; true if unknown."""
         ...
 
-    def reads_all_anew(self, execution: int, stage: int) -> bool:
+    def reads_all_again(self, execution: int, stage: int) -> bool:
         """Whether a running execution, with this stage, uses nothing that its plan kept of an earlier one.
 
         False if unknown.
@@ -148,3 +148,16 @@ class HeldPlan:
     def need(self) -> tuple[bool, bool, float]:
         """Return a sort key: the least needed plan comes first."""
         return self._over_since is None, bool(self._unread), self.idle_since
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSplits:
+    """The splits of a plan that the coordinator holds under an id, and its position if the table has a change feed.
+
+    `order` is the key of the table if the rows come in key order, else empty.
+    """
+
+    plan_id: str
+    splits: tuple[ScanSplit, ...]
+    position: FeedPosition | None = None
+    order: tuple[str, ...] = ()

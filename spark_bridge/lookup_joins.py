@@ -12,7 +12,7 @@ from structable.spi import InvalidFieldError, TableSpecification
 from structable.spi.rules.keyless import keyless_refusal
 from structable.spi.showing import not_a_field
 
-from .lookup_rows import How, Lookup, RowSource, StoreRows
+from .lookup_rows import How, LookupTask, RowSource, StoreRows
 from .registration import coordinator_of
 from .table_ref import TableRef, require_ref
 from .types import refuse, spark_type
@@ -33,7 +33,7 @@ def lookup_join(
     batch: int = 1_000,
     cache_rows: int = 10_000,
 ) -> DataFrame:
-    """Join a DataFrame with a table by its primary key: each task reads the rows of its keys, by many at once.
+    """Join a DataFrame with a table by its primary key: each task reads the rows of its keys, many at once.
 
     It suits few rows and a large table. A batch sees the rows that are committed when it is read: the batches of a
     query are not one snapshot, and a task that Spark runs again may see newer rows. A plain join sees one state.
@@ -45,11 +45,11 @@ def lookup_join(
     ref : TableRef
         The table.
     on : str, list of str or mapping of str to str
-        The columns that have the key: named as its fields, or of a column to a field. They are the whole key, each
-        field once, and of exactly its type.
+        The columns that hold the key: columns with the names of its fields, or a mapping of columns to fields. They are
+        the whole key, each field once, and of exactly its type.
     columns : list of str or mapping of str to str, optional
-        The fields to add, or of a field to its new name; all outside the key, if not given. With `semi` and `anti`
-        none is added.
+        The fields to add, or a mapping of fields to their new names; all outside the key, if not given. With `semi` and
+        `anti` none is added.
     how : {"inner", "left", "semi", "anti"}
         As in Spark's join. A null in a key equals nothing.
     batch : int
@@ -66,7 +66,7 @@ def lookup_join(
     Raises
     ------
     InvalidFieldError
-        With all that is wrong with `on` and `columns`; like all others before Spark runs anything.
+        With all problems of `on` and `columns`. Like every error, it is raised before Spark runs anything.
     TableNotFoundError
         If there is no such table.
     UnsupportedOperationError
@@ -74,7 +74,7 @@ def lookup_join(
     TypeError
         If `ref` is no `TableRef`.
     ValueError
-        For another `how`, `batch` or `cache_rows`, or a name that would be there twice.
+        For another `how`, `batch` or `cache_rows`, or two columns of one name in the result.
     """
     require_ref(ref, "ref")
     if how not in _HOW:
@@ -113,7 +113,7 @@ def joined(
     fields = {field: column for column, field in keys}
     chosen = tuple(field for field, _ in added)
     places = tuple(df.columns.index(fields[name]) for name in spec.primary_key)
-    lookup = Lookup(source(chosen), spec, places, names, how, batch)
+    lookup = LookupTask(source(chosen), spec, places, names, how, batch)
     outer = [
         StructField(name, spark_type(spec.field(field)), how == "left" or field not in spec.primary_key)
         for field, name in added
@@ -128,7 +128,7 @@ def check_join(
     added: Sequence[tuple[str, str]],
     how: How,
 ) -> None:
-    """Raise what keeps a DataFrame from being joined with a table."""
+    """Raise the error of a DataFrame that cannot be joined with a table."""
     refuse(spec.name, [*_key_problems(spec, df.schema, keys), *_added_problems(spec, added)])
     _check_names(df.sparkSession, [] if how in ("semi", "anti") else [name for _, name in added], df.columns)
 

@@ -18,11 +18,11 @@ from structable.spi.rules.rows import check_key
 from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .errors import one_line_errors, quiet_when_abandoned
-from .found_rows import CachedRows, Found, KeyValues, Matches
-from .garbage_collection import freeze_imports
+from .found_rows import Found, KeyValues, Matches, RowCache
+from .python_workers import freeze_imports
 from .store_client import StoreClient
 
-__all__ = ["How", "Lookup", "RowSource", "RowsOf", "StoreRows", "read_rows"]
+__all__ = ["How", "LookupTask", "RowSource", "RowsOf", "StoreRows", "read_rows"]
 
 How: TypeAlias = Literal["inner", "left", "semi", "anti"]
 RowsOf: TypeAlias = Callable[[list[KeyValues | None]], Matches]
@@ -60,7 +60,7 @@ class StoreRows:
     def open(self) -> Iterator[RowsOf]:
         with self.store.connect() as storage:
             read = partial(read_rows, storage, self.spec, self.fields)
-            cached = CachedRows(self.spec, self.fields, self.cache_rows)
+            cached = RowCache(self.spec, self.fields, self.cache_rows)
             yield lambda keys: cached.of(keys, lambda some: Found.of_rows(self.spec, self.fields, read(some)))
 
 
@@ -90,7 +90,7 @@ def _changed(spec: TableSpecification, name: str, was: str, now: str) -> Invalid
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class LookupTask:
     """Adds fields of the rows of a table to batches, for `mapInArrow`; picklable.
 
     Parameters
@@ -104,7 +104,7 @@ class Lookup:
     names : tuple of str
         All columns of the result.
     how : {"inner", "left", "semi", "anti"}
-        Which rows are left.
+        Which rows the result has.
     batch : int
         Rows whose keys are read together.
     """
@@ -181,7 +181,7 @@ def _together(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[list[pa.
 
 
 def _are_key_values(column: pa.Array[Any], longest: int) -> bool:
-    """Return whether all values are surely ones that a key may have, none longer than so many bytes."""
+    """Return whether all values are certainly valid in a key, none longer than so many bytes."""
     if column.null_count:
         return False
     if not pa.types.is_string(column.type):
@@ -192,7 +192,7 @@ def _are_key_values(column: pa.Array[Any], longest: int) -> bool:
 
 
 def _values(column: pa.Array[Any]) -> list[Value]:
-    """Return Python's values; null for one that is none of Python's, such as a date after the year 9999."""
+    """Return the values in Python; null for one that Python cannot hold, such as a date after the year 9999."""
     try:
         return column.to_pylist()
     except (ValueError, OverflowError):

@@ -31,7 +31,7 @@ class MicroBatch:
         Raises
         ------
         UnsupportedOperationError
-            If Spark does not tell it.
+            If Spark does not report it.
         """
         task = TaskContext.get()
         assert task is not None
@@ -58,11 +58,11 @@ class MicroBatch:
         return f"{self.query}/{name}"
 
 
-def _found(properties: Callable[[str], str | None], place: str) -> MicroBatch:
+def _found(properties: Callable[[str], str | None], runner: str) -> MicroBatch:
     query, batch = properties(_QUERY), properties(_BATCH)
     if not query or batch is None:
         raise UnsupportedOperationError(
-            f"Spark's local properties {_QUERY} ({query}) and {_BATCH} ({batch}) are not set in {place}: without them "
+            f"Spark's local properties {_QUERY} ({query}) and {_BATCH} ({batch}) are not set in {runner}: without them "
             "a repeated micro-batch cannot be told from a new one, and nothing was written"
         )
     return MicroBatch(query, int(batch))

@@ -53,8 +53,8 @@ def ensure_rule(
 
     The class `name` has a nested class `Builder`, a function from a session to the rule. Janino, which Spark brings for
     its code generation, compiles its source `java`; it knows no generics. The class `pre_cbo` in it is a rule that runs
-    once, when the others are done, before sources take their filters; `last`, without builders, are those for the end.
-    `prepare` gets the class loader of the rules, also of those that were there.
+    once, when the others are done, before sources take their filters; `last` are rules without builders that run at the
+    end. `prepare` gets the class loader of the rules, even if they were there before.
     """
     try:
         if not has_rule(spark, name):
@@ -108,12 +108,12 @@ def add_rule(
 
 
 def inject_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
-    """Add a rule to a session's optimizer, whose class a class loader has."""
+    """Add a rule, whose class a class loader has, to a session's optimizer."""
     spark._jsparkSession.extensions().injectOptimizerRule(instance_of(spark, f"{name}$Builder", loader))
 
 
 def inject_pre_cbo_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
-    """Add such a rule that runs once, when the others are done, before sources take their filters."""
+    """Add a rule that runs once, when the others are done, before sources take their filters."""
     spark._jsparkSession.extensions().injectPreCBORule(instance_of(spark, f"{name}$Builder", loader))
 
 
@@ -140,7 +140,7 @@ def _has_early_rule(analyzer: JavaObject, name: str) -> bool:
 
 
 def _field(declaring: JavaObject, name: str) -> JavaObject:
-    """Return a field of a class, or of that which it extends."""
+    """Return a field of a class or of one of its superclasses."""
     while declaring is not None:
         for field in declaring.getDeclaredFields():
             if field.getName() == name:

@@ -10,14 +10,14 @@ from structable.spi import TableSpecification, WriteMode
 from structable.spi.showing import shown
 
 from .feed_options import FeedOptions
-from .option_names import (
+from .store_client import (
     BATCH_READ_OPTIONS,
     READ_OPTIONS,
     STREAM_READ_OPTIONS,
     STREAM_WRITE_OPTIONS,
     WRITE_OPTIONS,
+    StoreClient,
 )
-from .store_client import StoreClient
 
 __all__ = ["DEFAULT_GRACE_SECONDS", "DEFAULT_LEASE_SECONDS", "Pushdown", "ReadOptions", "WriteOptions", "write_mode"]
 
@@ -56,7 +56,7 @@ class ReadOptions:
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
         """Check the options of a read; ValueError for one that is missing, invalid or of writes.
 
-        With `streaming` also for one that `spark.readStream` does not take, and if that is false, `spark.read`.
+        If `streaming` is given, also for an option that `spark.readStream`, or else `spark.read`, does not take.
         """
         given = _take(options, READ_OPTIONS, WRITE_OPTIONS, "reading")
         if streaming is not None:
@@ -96,7 +96,7 @@ class WriteOptions:
     def parse(cls, options: Mapping[str, str], *, overwrite: bool, streaming: bool = False) -> WriteOptions:
         """Check the options of `df.write`; ValueError for one missing, invalid, of reads or against the mode.
 
-        With `streaming` those of `df.writeStream`, where `overwrite` is output mode complete.
+        With `streaming`, the options are of `df.writeStream`, where `overwrite` is output mode complete.
         """
         own = STREAM_WRITE_OPTIONS if streaming else WRITE_OPTIONS
         others = READ_OPTIONS | WRITE_OPTIONS | STREAM_WRITE_OPTIONS

@@ -16,14 +16,14 @@ __all__ = ["spark_map"]
 def spark_map(spark: SparkSession, *, url: str | None = None) -> Mapper:
     """Return the mapper of a `Migrator` whose parts are tasks of a Spark job, each of which connects to the store.
 
-    The fields are filled by transactions, as by threads. Functions that revisions name must be importable there.
+    Tasks fill fields by transactions, as threads do. Executors must be able to import the functions of revisions.
 
     Parameters
     ----------
     spark : SparkSession
         The session.
     url : str, optional
-        The store's URL, which a password in the storage's own needs, as that is masked.
+        The store's URL; needed if it has a password, which the URL of the storage masks.
     """
 
     def mapped(function: Callable[[int], int], numbers: Iterable[int]) -> Iterable[int]:

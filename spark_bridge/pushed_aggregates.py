@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from structable.spi import AggregateExpression, Aggregation, Expression, col
+from structable.spi.arrow_aggregates import fitting_batches
 from structable.spi.expressions import Constant, FieldValue
-from structable.spi.fitting_sums import fitting_batches
 from structable.spi.table_options import AggregateFunction
 
 from .types import field_changed
@@ -27,7 +27,7 @@ _OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 def parse_aggregation(text: str) -> Aggregation:
-    """Return the aggregation that the JVM wrote; of functions that are equal here each has a column in Spark."""
+    """Return the aggregation that the JVM wrote; functions that are equal here may have several columns in Spark."""
     given = json.loads(text)
     functions = [
         AggregateExpression(AggregateFunction(function), *map(_expression, argument))

@@ -45,7 +45,7 @@ class QuerySnapshots:
     ) -> tuple[SharedSnapshot | Storage, int]:
         """Return the snapshot of an execution and the number of its connection.
 
-        It is the storage itself, over the connection given, of no execution, or of a store that shares none.
+        Without an execution, or if the store shares no snapshots, it is the storage itself, over the given connection.
         """
         if execution is None:
             return storage, connection
@@ -63,8 +63,8 @@ class QuerySnapshots:
     def expire(self, executions: Executions, planned: Collection[int | None]) -> None:
         """Close the snapshots of executions that have ended; their plans stay.
 
-        Those that have no plan, for a minute at least, end too, if Spark cannot say what runs: `planned` are the
-        executions that have.
+        If Spark cannot say what runs, snapshots without a plan end, too, after at least a minute: `planned` are the
+        executions that have plans.
         """
         young = time.monotonic() - YOUNG_SECONDS
         with self._lock:

@@ -23,18 +23,15 @@ from structable.spi import (
 
 from .coordinator_client import CoordinatorClient
 from .errors import one_line_errors, quiet_when_abandoned
-from .garbage_collection import freeze_imports
-from .held_plans import Reader
+from .held_plans import PlannedSplits, Reader
 from .options import ReadOptions
-from .partial_results import chosen
-from .planned_scan import PlannedScan
 from .pushed_aggregates import parse_aggregation, require_unchanged, spark_batches
 from .pushed_conditions import parse_filter
+from .python_workers import acknowledge, freeze_imports
 from .replanning import Rerun, digest_of, pickled_scan
-from .scan_requests import ScanRequest
+from .scan_requests import ReadRequest
+from .split_results import chosen, unscaled_batch
 from .types import arrow_schema_of, check_feed_schema, check_read_schema, field_changed
-from .unscaled_decimals import unscaled_batch
-from .worker_sockets import acknowledge
 
 __all__ = ["ChangeReader", "ReadPartition", "SplitPartition", "StructableReader"]
 
@@ -64,7 +61,7 @@ class StructableReader(spark.DataSourceReader):
     ) -> None:
         self._coordinator = coordinator
         self._options = options
-        request = ScanRequest.of(schema)
+        request = ReadRequest.of(schema)
         self._aggregation: Aggregation | None = None
         if request.aggregates is not None:
             self._aggregation = parse_aggregation(request.aggregates)
@@ -123,7 +120,7 @@ class StructableReader(spark.DataSourceReader):
                             request = replace(request, limit=request.limit - batch.num_rows)
                         yield batch
 
-    def _planned(self, partition: SplitPartition) -> PlannedScan:
+    def _planned(self, partition: SplitPartition) -> PlannedSplits:
         """Return the splits for this task, planned again if Spark executes the plan of an earlier execution."""
         execution, outermost = _execution("id"), _execution("root.id")
         if execution is not None and execution != self._request.execution:
@@ -133,9 +130,9 @@ class StructableReader(spark.DataSourceReader):
             again = self._coordinator.planned_again(rerun, self._scan)
             if again is not None:
                 return again
-        return PlannedScan(partition.plan_id, partition.splits, order=partition.order)
+        return PlannedSplits(partition.plan_id, partition.splits, order=partition.order)
 
-    def _results(self, split: ScanSplit, request: ScanRequest, order: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    def _results(self, split: ScanSplit, request: ReadRequest, order: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         schema = self._given
         batches = self._checked(_frozen(self._options.store.read_split(split)))
         if self._aggregation is not None:
@@ -196,7 +193,7 @@ class ChangeReader(spark.DataSourceReader):
 
     def planned(self) -> list[spark.InputPartition]:
         """Fix the range, and return its partitions."""
-        zone = ScanRequest.of(self._schema).zone
+        zone = ReadRequest.of(self._schema).zone
         splits = self._coordinator.plan_changes(self._options, self._columns, zone)
         freeze_imports()
         return [SplitPartition("", split) for split in splits]

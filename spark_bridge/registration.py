@@ -15,10 +15,9 @@ from .catalog.installation import offer_catalog
 from .coordinator import Coordinator
 from .executions import SparkExecutions
 from .format_lookup import format_hidden, let_threads_find_the_format, session_active
-from .scan_isolation import isolate_scans
+from .python_workers import warn_of_another_python
+from .session_rules import guard_writes, isolate_scans
 from .source import bound_data_source
-from .worker_python import warn_of_another_python
-from .write_guard import guard_writes
 
 __all__ = ["coordinator_of", "register"]
 

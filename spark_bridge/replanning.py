@@ -1,4 +1,4 @@
-"""Physical plans that Spark executes again: their scans are planned anew, on the snapshot of the new execution."""
+"""Physical plans that Spark executes again: their scans are planned again, on the snapshot of the new execution."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import cast
 
 from structable.spi import Aggregation, Filter
 
-from .held_plans import Executions
+from .held_plans import Executions, PlannedSplits
 from .options import ReadOptions
-from .planned_scan import PlannedScan
 
 __all__ = ["Replanning", "Rerun", "digest_of", "pickled_scan", "unpickled_scan"]
 
@@ -23,7 +22,7 @@ MOST_EXECUTIONS = 1_000
 
 
 def pickled_scan(options: ReadOptions, columns: tuple[str, ...] | Aggregation, where: Filter | None) -> bytes:
-    """Return what tasks need to have a scan planned again."""
+    """Return the arguments of a scan as a pickle, which tasks send to have it planned again."""
     return pickle.dumps((options, columns, where))
 
 
@@ -33,7 +32,7 @@ def unpickled_scan(scan: bytes) -> tuple[ReadOptions, tuple[str, ...] | Aggregat
 
 
 def digest_of(scan: bytes) -> bytes:
-    """Return what the coordinator knows a scan by that a task sends."""
+    """Return the digest by which the coordinator recognises a scan that a task sends."""
     return hashlib.sha256(scan).digest()
 
 
@@ -72,19 +71,19 @@ class _Planned:
 class Replanning:
     """Remembers little of each plan, closed ones too, to plan its scan once more for each later execution.
 
-    An execution reads either all of its scans anew or none, so that it sees one state.
+    An execution reads either all of its scans again or none, so that it sees one state.
     """
 
     def __init__(
         self,
         executions: Executions,
-        plan: Callable[[ReadOptions, tuple[str, ...] | Aggregation, Filter | None, int], PlannedScan],
+        plan: Callable[[ReadOptions, tuple[str, ...] | Aggregation, Filter | None, int], PlannedSplits],
     ) -> None:
         self._executions = executions
         self._plan = plan
         self._lock = threading.Lock()
         self._plans: OrderedDict[str, _Planned] = OrderedDict()
-        self._anew: OrderedDict[int, bool] = OrderedDict()
+        self._again: OrderedDict[int, bool] = OrderedDict()
 
     def remember(self, plan_id: str, execution: int | None, digest: bytes) -> None:
         """Allow tasks to replan the scan with this digest. Only the digest is stored."""
@@ -104,7 +103,8 @@ class Replanning:
             if planned is None or planned.digest != digest_of(scan):
                 return None
             self._plans.move_to_end(rerun.plan_id)
-        if rerun.execution not in planned.again and not self._reads_anew(rerun, planned.execution, unclaimed=unclaimed):
+        known = rerun.execution in planned.again
+        if not known and not self._reads_again(rerun, planned.execution, unclaimed=unclaimed):
             return None
         with planned.lock:
             if rerun.execution not in planned.again:
@@ -114,15 +114,15 @@ class Replanning:
                 planned.again = {**running, rerun.execution: plan_id}
             return planned.again[rerun.execution]
 
-    def _reads_anew(self, rerun: Rerun, planned_in: int | None, *, unclaimed: bool) -> bool:
+    def _reads_again(self, rerun: Rerun, planned_in: int | None, *, unclaimed: bool) -> bool:
         with self._lock:
-            decided = self._anew.get(rerun.execution)
+            decided = self._again.get(rerun.execution)
         if decided is None:
             # An execution inside the one that planned is part of the same query.
             apart = rerun.outermost or planned_in is None or not self._executions.runs(planned_in)
-            anew = apart and not unclaimed and self._executions.reads_all_anew(rerun.execution, rerun.stage)
+            again = apart and not unclaimed and self._executions.reads_all_again(rerun.execution, rerun.stage)
             with self._lock:
-                decided = self._anew.setdefault(rerun.execution, anew)
-                if len(self._anew) > MOST_EXECUTIONS:
-                    self._anew.popitem(last=False)
+                decided = self._again.setdefault(rerun.execution, again)
+                if len(self._again) > MOST_EXECUTIONS:
+                    self._again.popitem(last=False)
         return decided

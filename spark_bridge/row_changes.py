@@ -30,7 +30,7 @@ CHANGES_OPTION = "structable.changes"
 BEFORE = "_before"
 """The hidden column of a catalog's table that has the fields outside the key; in a changed row, as they were read."""
 ORIGINAL = "__original_row_id_"
-"""Begins the names of the columns with the key that a row had, of statements that assign key fields."""
+"""The prefix of columns that hold the key that a row had, in statements that assign key fields."""
 
 _OPERATION = "__row_operation"
 _DELETE, _UPDATE, _INSERT = 1, 2, 3
@@ -62,7 +62,7 @@ class ChangedRows:
         check_write_schema(self.spec, rows, WriteMode.PATCH)
 
     def patches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a write job of mode patch that does what changed rows say.
+        """Yield the batches of a write job of mode patch that makes the changes.
 
         A row that is updated or deleted is expected to be as it was read. One whose key is updated is deleted, and
         inserted with its new key. An inserted row is expected not to be there.

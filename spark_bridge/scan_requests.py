@@ -1,14 +1,26 @@
-"""Requests of the JVM to a reader in Python: metadata of its schema's first column, the only channel there is."""
+"""What the JVM and a reader in Python tell each other of a scan: metadata of the first column of a schema.
+
+There is no other channel. When the JVM begins to plan, it asks for facts of a table, and for its size; its request for
+a scan comes with the schema of the reader.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
-__all__ = ["REQUEST_KEYS", "ScanRequest", "Top"]
+from structable.spi import TableSpecification, TableStatistics
 
+from .options import Pushdown, ReadOptions
+from .types import spark_schema
+
+__all__ = ["FACTS_OPTION", "REQUEST_KEYS", "ReadRequest", "Top", "facts_schema", "size_schema"]
+
+FACTS_OPTION = "structable.facts"
+"""The option of a data source that has the JVM's question, `table` or `size`; its schema is then the answer."""
 REQUEST_KEYS = {
     "EXECUTION": "structable.execution",
     "ZONE": "structable.zone",
@@ -32,7 +44,7 @@ class Top:
 
 
 @dataclass(frozen=True, slots=True)
-class ScanRequest:
+class ReadRequest:
     """The properties of a scan besides the columns of its schema."""
 
     execution: int | None = None  # the execution in which it is planned, if there is one
@@ -42,10 +54,10 @@ class ScanRequest:
     whole: bool = False  # whether one partition gives all the rows of the limit
     top: Top | None = None  # which ones, if not any
     aggregates: str | None = None  # what the store gives in place of rows, for `pushed_aggregates.parse_aggregation`
-    scaled: StructType | None = None  # the schema with the decimals of which some columns are the unscaled values
+    scaled: StructType | None = None  # the schema with decimals, where some columns hold their unscaled values
 
     @classmethod
-    def of(cls, schema: StructType) -> ScanRequest:
+    def of(cls, schema: StructType) -> ReadRequest:
         """Return the request in the metadata of a reader's schema; an empty one if Spark's own scan made the schema."""
         metadata = schema.fields[0].metadata if schema.fields else {}
         given = {name: metadata.get(key) for name, key in REQUEST_KEYS.items()}
@@ -60,3 +72,26 @@ class ScanRequest:
             given["AGGREGATES"],
             None if given["UNSCALED"] is None else StructType.fromJson(json.loads(given["UNSCALED"])),
         )
+
+
+def facts_schema(spec: TableSpecification, options: ReadOptions, *, aggregates: bool) -> StructType:
+    """Return all columns of a table, the first with its keys and indexes, and with what may be pushed down.
+
+    `aggregates` says whether the store computes them.
+    """
+    pushdown = Pushdown.NONE if options.feed is not None else options.pushdown
+    # Spark takes a list without members for one of numbers.
+    lists = {name: list(names) for name, names in (("key", spec.primary_key), ("indexes", spec.indexes)) if names}
+    return _answer(spec, {"pushdown": str(pushdown), "aggregates": aggregates, **lists})
+
+
+def size_schema(spec: TableSpecification, options: ReadOptions, statistics: TableStatistics | None) -> StructType:
+    """Return all columns of a table, the first with its rows and bytes, as far as they are reported."""
+    if statistics is not None:
+        return _answer(spec, {"rows": statistics.rows, "bytes": statistics.bytes})
+    return _answer(spec, {} if options.reported_rows is None else {"rows": options.reported_rows})
+
+
+def _answer(spec: TableSpecification, facts: dict[str, Any]) -> StructType:
+    first, *others = spark_schema(spec).fields
+    return StructType([StructField(first.name, first.dataType, first.nullable, facts), *others])

@@ -53,7 +53,7 @@ class Rows(SnapshotPart):
 
 @dataclass(slots=True)
 class UnchangedRows(SnapshotPart):
-    """The rows of a split without those of some keys, which are held in memory."""
+    """The rows of a split without the rows of some keys, which are held in memory."""
 
     split: ScanSplit
     keys: tuple[ScanSplit, ...]
@@ -81,7 +81,7 @@ class FormerRows(SnapshotPart):
 
 @dataclass(slots=True)
 class SubtractedRows(SnapshotPart):
-    """The rows of a table without a key, less those that were inserted since, and with those that were deleted.
+    """The rows of a table without a key, less the rows that were inserted since, and with the rows that were deleted.
 
     Equal rows may be anywhere, so that one task reads all; it holds the changes in memory.
     """
@@ -109,7 +109,7 @@ def _of_kinds(batch: pa.RecordBatch, *kinds: RowKind) -> pa.RecordBatch:
 
 
 def _take(counts: Counter[tuple[object, ...]], row: tuple[object, ...]) -> bool:
-    """Take one of a row away, if there is one."""
+    """Count one row less, and return whether there was one."""
     if counts[row] <= 0:
         return False
     counts[row] -= 1

@@ -30,13 +30,11 @@ from .options import ReadOptions, WriteOptions
 from .pushed_aggregates import parse_aggregation
 from .reader import ChangeReader, StructableReader
 from .row_changes import CHANGES_OPTION, ChangedRows
-from .scan_requests import ScanRequest
+from .scan_requests import FACTS_OPTION, ReadRequest, facts_schema, size_schema
 from .staging import typed_batches
-from .stream_writer import StructableStreamWriter
-from .table_facts import FACTS_OPTION, facts_schema, size_schema
 from .time_zones import time_zone
 from .types import check_write_schema, days_to_cast, feed_schema, spark_schema
-from .writer import StructableWriter
+from .writer import StructableStreamWriter, StructableWriter
 
 if TYPE_CHECKING:
     from .stream_reader import FeedStreamReader
@@ -148,7 +146,7 @@ def answered_schema(coordinator: CoordinatorClient, given: MutableMapping[str, s
 def batch_reader(
     coordinator: CoordinatorClient, given: Mapping[str, str], schema: StructType
 ) -> StructableReader | ChangeReader:
-    """Return the reader of a query, for a schema that says what it asks for."""
+    """Return the reader of a query, whose request is in the schema."""
     options = ReadOptions.parse(given, streaming=False)
     _check_columns(options, schema)
     spec = coordinator.describe(options.store, options.table)
@@ -160,7 +158,7 @@ def batch_reader(
 
 
 def _check_columns(options: ReadOptions, schema: StructType) -> None:
-    aggregates = ScanRequest.of(schema).aggregates
+    aggregates = ReadRequest.of(schema).aggregates
     names = schema.fieldNames() if aggregates is None else parse_aggregation(aggregates).fields
     own = set(names) - (set() if options.feed is None else set(FEED_COLUMNS))
     if options.columns is not None and not own <= set(options.columns):

@@ -1,4 +1,4 @@
-"""Tasks that stage rows: batches in the types of a table, and what a task of `mapInArrow` tells the driver."""
+"""Tasks that stage rows: batches in the types of a table, and the report of a task of `mapInArrow` to the driver."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Counted = TypeVar("Counted")
 
 @dataclass(frozen=True, slots=True)
 class Report(Generic[Counted]):
-    """What a task staged, None without rows, and what it counted."""
+    """The rows that a task staged, None if there were none, and its counts."""
 
     staged: StagedWrite | None
     counts: Counted
@@ -40,7 +40,7 @@ def stage_task(storage: Storage, job: WriteJob, batches: Iterable[pa.RecordBatch
 
 
 def report_batch(report: Report[Any] | Exception) -> pa.RecordBatch:
-    """Return what a task tells `collect_reports`: its report, or why what it was given is refused."""
+    """Return a batch for `collect_reports` with the report of a task, or the error that rejects its rows."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
 
 

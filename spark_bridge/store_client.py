@@ -1,4 +1,7 @@
-"""Reaches a store from any process of the application: each process connects separately."""
+"""Reaches a store from any process of the application: each process connects separately.
+
+The names of the format's own options are here; every other name is a connection option of the store.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,50 @@ from typing import TYPE_CHECKING
 
 from structable.spi import ScanSplit, Storage, StorageUrl, StoreNotFoundError, connect, mask_url, read_split
 
-from .option_names import READ_OPTIONS, WRITE_OPTIONS
-
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["StoreClient"]
+__all__ = [
+    "BATCH_READ_OPTIONS",
+    "READ_OPTIONS",
+    "STREAM_READ_OPTIONS",
+    "STREAM_WRITE_OPTIONS",
+    "WRITE_OPTIONS",
+    "StoreClient",
+]
+
+# Spark passes option names in lower case, however the user wrote them.
+READ_OPTIONS = {
+    "url": "url",
+    "table": "table",
+    "columns": "columns",
+    "splits": "splits",
+    "pushdown": "pushdown",
+    "statistics": "statistics",
+    "leaseseconds": "leaseSeconds",
+    "graceseconds": "graceSeconds",
+    "readchangefeed": "readChangeFeed",
+    "startingversion": "startingVersion",
+    "startingtimestamp": "startingTimestamp",
+    "endingversion": "endingVersion",
+    "endingtimestamp": "endingTimestamp",
+    "netchanges": "netChanges",
+    "maxrowspertrigger": "maxRowsPerTrigger",
+}
+BATCH_READ_OPTIONS = (
+    "endingversion",
+    "endingtimestamp",
+    "netchanges",
+    "leaseseconds",
+    "graceseconds",
+    "pushdown",
+    "statistics",
+)
+"""The names in `READ_OPTIONS` that `spark.readStream` does not take."""
+STREAM_READ_OPTIONS = ("maxrowspertrigger",)
+"""The names in `READ_OPTIONS` that `spark.read` does not take."""
+WRITE_OPTIONS = {"url": "url", "table": "table", "mode": "mode", "jobid": "jobId"}
+STREAM_WRITE_OPTIONS = {"url": "url", "table": "table", "mode": "mode", "checkpointlocation": "checkpointLocation"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,13 @@ _SNAPSHOT = "snapshot"
 
 @dataclass(frozen=True, slots=True)
 class StreamStart:
-    """Before the first batch; a constant of the options, for Spark asks for it again when that batch is repeated."""
+    """The offset before the first batch; made of the options alone, as Spark asks again when that batch is repeated."""
 
     text: str
 
     @classmethod
     def of(cls, feed: FeedOptions | None) -> StreamStart:
-        """Return where a stream with these options begins."""
+        """Return the start of a stream with these options."""
         if feed is None or not feed.has_start:
             return cls(_SNAPSHOT)
         if feed.starting_version is not None:
@@ -44,7 +44,7 @@ class StreamStart:
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """A position, and the time of the first snapshot if the batch that ends here has that, or what a log has kept."""
+    """A position, and the time of the first snapshot if the batch that ends here has its rows, or those of a log."""
 
     position: FeedPosition
     time: dt.datetime | None = None

@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 from structable.spi import FeedPosition, RowKind
 from structable.spi.changes import FEED_COLUMNS
 
-from .coordinator_client import CoordinatorClient, HeldSnapshot
+from .coordinator_client import CoordinatorClient, HeldFirstSnapshot
 from .errors import one_line_errors
 from .feed_streams import Advance, FeedStream, check_streamed, naming_the_cure
-from .garbage_collection import freeze_imports
 from .options import ReadOptions
+from .python_workers import freeze_imports
 from .reader import SplitPartition
 from .snapshot_parts import SnapshotPart, snapshot_parts
 from .stream_offsets import Offset, StreamOffset, StreamStart, offset_of
@@ -56,8 +56,8 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
         self._start = StreamStart.of(options.feed)
         self._planning: FeedStream | None = None
         self._until: FeedPosition | None = None
-        self._first: tuple[StreamOffset, HeldSnapshot] | None = None
-        self._since: tuple[StreamOffset, float] | None = None  # the newest offset, and since when it is
+        self._first: tuple[StreamOffset, HeldFirstSnapshot] | None = None
+        self._since: tuple[StreamOffset, float] | None = None  # the newest offset, and the time when it became that
         self._pause = 0.0
         self._asked = 0.0
 

@@ -36,7 +36,7 @@ def create_table(
     Parameters
     ----------
     df : DataFrame
-        Whose schema the table gets.
+        The DataFrame whose schema the table gets.
     ref : TableRef
         The table.
     primary_key : iterable of str
@@ -53,12 +53,12 @@ def create_table(
     Returns
     -------
     TableSpecification
-        That of the table now.
+        The specification of the table afterwards.
 
     Raises
     ------
     InvalidFieldError
-        That names every column whose type no field can have, and what to do instead; nothing was created.
+        With every column whose type no field can have, and what to do instead; nothing was created.
     InvalidSpecificationError
         For a name, a key or an option that no table can have.
     TableAlreadyExistsError

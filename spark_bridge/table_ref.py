@@ -27,7 +27,7 @@ class TableRef:
     Raises
     ------
     ValueError
-        If url or name is no string, or empty, or an option is of no type that an option has.
+        If url or name is no string, or empty, or an option has a type that no option has.
     """
 
     url: str

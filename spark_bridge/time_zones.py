@@ -21,7 +21,7 @@ def time_zone(name: str | None) -> dt.tzinfo:
     Raises
     ------
     ValueError
-        For a name that is not known here, as Java has some of its own, and for None.
+        For a name that Python does not know, such as some of Java's, and for None.
     """
     if name is None:
         raise ValueError("the time zone is not known")

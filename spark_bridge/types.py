@@ -131,7 +131,7 @@ def check_write_schema(spec: TableSpecification, schema: spark.StructType, mode:
 
 
 def refuse(table: str, problems: Iterable[InvalidFieldError]) -> None:
-    """Raise the problem that there is, or one InvalidFieldError that names all of them."""
+    """Raise the only problem, or one InvalidFieldError that names all of them."""
     found = list(problems)
     if len(found) > 1:
         fields = ", ".join(dict.fromkeys(problem.field for problem in found))
@@ -143,7 +143,7 @@ def refuse(table: str, problems: Iterable[InvalidFieldError]) -> None:
 def write_problems(
     spec: TableSpecification, schema: spark.StructType, mode: WriteMode, beside: Container[str] = ()
 ) -> Iterator[InvalidFieldError]:
-    """Yield what keeps the rows of a DataFrame from being written to a table; columns `beside` are not written."""
+    """Yield the problems of writing the rows of a DataFrame to a table; columns `beside` are not written."""
     names = schema.fieldNames()
     changes = mode is WriteMode.CHANGES and CHANGE_TYPE not in beside
     if changes:
@@ -181,7 +181,7 @@ _WIDER = (
 )
 """Each type is cast to the later ones of its row."""
 _TEXTS = (spark.CharType, spark.VarcharType)
-"""Texts of a length, which Spark checks; their values are strings."""
+"""Types of texts with a length, which Spark checks; their values are strings."""
 _DIGITS: dict[type[spark.DataType], int] = {
     spark.ByteType: 3,
     spark.ShortType: 5,
@@ -221,7 +221,7 @@ def table_fields(table: str, schema: spark.StructType, *, declared: bool = False
     Raises
     ------
     InvalidFieldError
-        That names every column whose type no field can have, and what to do instead.
+        With every column whose type no field can have, and what to do instead.
     """
     found = [(column, _counterpart(column, declared=declared)) for column in schema.fields]
     where = "" if declared else " in the DataFrame"

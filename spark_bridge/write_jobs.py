@@ -23,14 +23,14 @@ from structable.spi import (
 from .store_client import StoreClient
 from .stores import OpenStores
 
-__all__ = ["WriteJobs", "begin_requested", "commit_with_retries"]
+__all__ = ["OpenWriteJobs", "begin_requested", "commit_with_retries"]
 
 _log = logging.getLogger("structable.spark")
 
 _COMMIT_SECONDS = 60.0
 
 
-class WriteJobs:
+class OpenWriteJobs:
     """Begins and ends write jobs; safe to share between threads.
 
     A job that began here keeps its store open until it ends here: executors may be staging through this process's
@@ -59,15 +59,15 @@ class WriteJobs:
         """
         assert job.stream is not None
         assert job.batch is not None
-        place, moment = (store, job.table, job.stream), (run, job.batch)
+        target, moment = (store, job.table, job.stream), (run, job.batch)
         with self._lock:
-            if self._written.get(place) == moment:
+            if self._written.get(target) == moment:
                 name = job.stream.partition("/")[2]
                 raise ValueError(
                     f"name is {name!r}, under which table {job.table!r} was written before in this micro-batch "
                     f"({job.batch}): give each write of one table a name of its own"
                 )
-            self._written[place] = moment
+            self._written[target] = moment
         try:
             return self.begin(store, job)
         except BaseException:
@@ -129,7 +129,7 @@ class WriteJobs:
 
 
 def begin_requested(storage: Storage, job: WriteJob) -> WriteJob:
-    """Begin a job, or find the one that began, by what names it."""
+    """Begin a job, or find the one that was begun under its id, or under its stream and batch."""
     return storage.begin_write(
         job.table,
         mode=job.mode,

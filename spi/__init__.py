@@ -15,9 +15,7 @@ from .autocommit import AutoCommitTable
 from .backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
 from .bulk import CommitResult, PatchArm, ScanPlan, ScanSplit, SnapshotHold, StagedWrite, WriteJob, WriteMode
 from .capabilities import Capabilities
-from .changes import Change, RowKind
-from .compaction import CompactionProgress
-from .diagnosis import Finding, FindingLevel
+from .changes import Change, RowKind, UpdateMessage
 from .documents import specification_from_document, specification_to_document
 from .errors import (
     BackendNotFoundError,
@@ -50,15 +48,15 @@ from .field_functions import Cast, Computed, FieldFunction, JsonField, Lower
 from .field_rules import Derived, FieldRule, Renamed, Retired
 from .fields import Field, FieldType
 from .filters import Column, Filter, col
+from .imports import needing
 from .loader import InstalledBackend, connect, installed_backends, read_split
 from .merging import Merger
-from .needs import needing
 from .positions import FeedPosition
 from .ranges import Range
 from .rows import Row, RowShape
 from .rules.aggregates import check_aggregation
+from .rules.arguments import check_columns
 from .rules.changes import check_changes, check_row_changes
-from .rules.fields import check_columns
 from .rules.filters import bind_filter
 from .rules.ranges import check_range
 from .rules.rows import check_index_sizes, check_key, check_row, check_row_size
@@ -69,12 +67,10 @@ from .scans import RowIterator, ScanExplanation
 from .shared_snapshots import SharedSnapshot
 from .signals import Listener
 from .specification import TableSpecification
-from .statistics import TableStatistics
 from .storage import Storage
+from .store_reports import CompactionProgress, Finding, FindingLevel, TableStatistics, Traffic
 from .table import StructuredTable
-from .traffic import Traffic
 from .transactions import Isolation, Transaction, Transactional
-from .updates import UpdateMessage
 from .urls import StorageUrl, mask_url
 from .value_checks import check_value
 from .values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value, value_size

@@ -50,7 +50,7 @@ class TableAdmin(ABC):
 
         The table keeps what it has beyond the specification: fields outside the key, indexes, wider numbers; and its
         rules, if the specification has none. A call that adds nothing writes nothing and waits for no one, so a program
-        of an earlier release starts beside a later one. Nothing is ever dropped.
+        of an earlier release can start while a later one runs. Nothing is ever dropped.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""`Aggregation`: what a scan plan gives in place of rows: totals of groups of them."""
+"""`Aggregation`: totals of groups of rows, which a scan plan gives in place of the rows."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Aggregation:
     Parameters
     ----------
     functions : iterable of AggregateExpression
-        The values of each group. None of them gives the distinct groups.
+        The values of each group; without functions the result is the distinct groups.
     group_by : iterable of str
         The fields whose values a group has in common, null being a value; of any type but `float` and `double`.
         Without them all rows are one group, and at least one function is needed.

@@ -1,4 +1,4 @@
-"""The aggregate functions: what a field's value becomes with a given one."""
+"""The aggregate functions: each combines the value of a field with a given one."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
 from .errors import InvalidFieldError
-from .exact_decimals import EXACT
 from .fields import Field, FieldType
 from .showing import shown
 from .table_options import Aggregate, AggregateFunction
 from .value_checks import check_value
-from .values import Value, is_nan
+from .values import EXACT, Value, is_nan
 
 __all__ = ["Combine", "combine_function", "negated", "undoes"]
 
 Combine: TypeAlias = Callable[[Any, Any], Any]
-"""The value of a field and a given one, either of them None, to the new value.
+"""Combines the value of a field with a given one, either of which may be None, into the new value.
 
-It raises `InvalidFieldError` if that does not fit. Count is given 1 or -1 for each value.
+It raises `InvalidFieldError` if the new value does not fit. COUNT is given 1 or -1 for each value.
 """
 
 

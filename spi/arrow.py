@@ -11,7 +11,7 @@ from .arrow_columns import CastError, arrow_type, cast_column
 from .changes import FEED_COLUMNS
 from .errors import InvalidFieldError
 from .fields import Field
-from .rules.fields import check_field
+from .rules.arguments import check_field
 from .specification import TableSpecification
 from .values import Value
 

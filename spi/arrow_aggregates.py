@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -15,17 +16,17 @@ import pyarrow.compute as pc
 from .aggregates import AggregateExpression, Aggregation
 from .arrow import arrow_type
 from .errors import InvalidFieldError
-from .exact_decimals import EXACT
 from .expressions import Arithmetic, Constant, Expression, FieldValue
-from .fitting_sums import fitting_batches
 from .rules.aggregates import MOST_DIGITS, digits_of, result_fields
 from .specification import TableSpecification
 from .table_options import AggregateFunction
+from .values import EXACT
 
-__all__ = ["aggregate_schema", "partial_aggregates"]
+__all__ = ["aggregate_schema", "fitting_batches", "partial_aggregates"]
 
 _CHUNK_ROWS = 1 << 16
 _CHUNK_BYTES = 16 << 20
+_BATCH_ROWS = 10_000
 _MOST_GROUPS = 1 << 17
 """Groups that are kept before groups of equal values are combined."""
 _MOST_BYTES = 32 << 20
@@ -88,7 +89,7 @@ class _Groups:
         self._keys = [f"g{place}" for place in range(len(aggregation.group_by))]
         self._functions = [(f"f{place}", one) for place, one in enumerate(aggregation.functions)]
         self._kept: list[pa.Table] = []
-        self._rows = 0  # of which the kept groups are
+        self._rows = 0  # that the kept groups were made of
         self._row_by_row = False
 
     def add(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -98,12 +99,12 @@ class _Groups:
             return
         self._kept.append(self._grouped(rows))
         self._rows += rows.num_rows
-        if self._is_vain(self._kept[-1].num_rows, rows.num_rows):
+        if self._gains_nothing(self._kept[-1].num_rows, rows.num_rows):
             yield from self._given_up()
         elif sum(one.num_rows for one in self._kept) > _MOST_GROUPS or self._bytes() > _MOST_BYTES:
             self._kept = [self._merged()]
             groups = self._kept[0].num_rows
-            if self._is_vain(groups, self._rows):
+            if self._gains_nothing(groups, self._rows):
                 yield from self._given_up()
             elif 2 * groups > _MOST_GROUPS or 2 * self._bytes() > _MOST_BYTES:
                 yield from self._taken()
@@ -116,7 +117,7 @@ class _Groups:
         if self._kept:
             yield from self._taken()
 
-    def _is_vain(self, groups: int, rows: int) -> bool:
+    def _gains_nothing(self, groups: int, rows: int) -> bool:
         return bool(self._keys) and rows >= _CHUNK_ROWS // 8 and groups * _LEAST_SHARE > rows
 
     def _given_up(self) -> Iterator[pa.RecordBatch]:
@@ -155,7 +156,7 @@ class _Groups:
         return self._aggregated(joined, wanted)
 
     def _aggregated(self, table: pa.Table, wanted: list[tuple[str, str]]) -> pa.Table:
-        """Return the groups of a table, sums as decimals that no number of rows exceeds."""
+        """Return the groups of a table, with sums as decimals too wide to overflow."""
         options = pc.CountOptions(mode="all")
         given: list[Any] = [
             (name, "count", options) if function == "all" else (name, function) for name, function in wanted
@@ -184,7 +185,7 @@ class _Groups:
         return pa.table(columns)
 
     def _values(self, rows: _Numbers, one: AggregateExpression) -> Array:
-        """Return the values of a function; numbers as such that their sum overflows nothing."""
+        """Return the values of a function, numbers in a type whose sums cannot overflow."""
         argument = one.argument
         assert argument is not None
         if one.function is not _SUM:
@@ -209,7 +210,7 @@ class _Numbers:
         self._known: dict[Expression, Array] = {}
 
     def of(self, expression: Expression) -> Array:
-        """Return an array of the values of an expression, of a precision that their digits need."""
+        """Return an array of the values of an expression, with the precision that their digits need."""
         found = self._evaluated(expression)
         if isinstance(found, pa.Scalar):
             return pa.repeat(found, self.table.num_rows)  # type: ignore[call-overload]  # any scalar is repeated
@@ -252,7 +253,7 @@ def _precision(sign: str, one: Any, other: Any) -> int:  # noqa: ANN401 - decima
 
 
 def _narrowed(values: Array) -> Array:
-    """Return decimals as of the precision that the largest of them needs."""
+    """Return decimals with the precision that the largest of them needs."""
     bounds = pc.min_max(values)
     scale = values.type.scale
     largest = max((abs(_unscaled(bounds[name].as_py(), scale)) for name in ("min", "max")), default=0)
@@ -264,7 +265,7 @@ def _unscaled(value: decimal.Decimal | None, scale: int) -> int:
 
 
 def _of_digits(values: Array, precision: int) -> Array:
-    """Return decimals of 128 bits as of another precision, which holds them."""
+    """Return 128-bit decimals with another precision, which must hold them."""
     kind = pa.decimal128(precision, values.type.scale)
     return pa.Array.from_buffers(kind, len(values), values.buffers(), values.null_count, values.offset)
 
@@ -280,3 +281,56 @@ def _in_python(spec: TableSpecification, expression: Arithmetic, one: Array, oth
             reason = f"has the value {value}, of more than {MOST_DIGITS} digits with {scale} of them after the point"
             raise InvalidFieldError(spec.name, str(expression), reason)
     return _narrowed(pa.array(found, pa.decimal128(MOST_DIGITS, scale)))
+
+
+def fitting_batches(aggregation: Aggregation, groups: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield partial aggregates, with the columns of an aggregation, as batches of exactly the given schema.
+
+    A sum becomes a number of the schema's type: an integer of 64 bits, or a decimal of the same scale or a larger one.
+    A sum that exceeds its type is divided among several rows. Each of them is a partial result: the caller adds them as
+    it adds the results of splits, and meets an overflow of its own type in its own way.
+    """
+    try:
+        columns: list[Any] = [column.cast(field.type) for column, field in zip(groups.columns, schema, strict=True)]
+        fitting = pa.Table.from_arrays(columns, schema=schema)
+    except pa.ArrowInvalid:
+        rows = _split_rows(aggregation, groups, schema)
+        while part := list(islice(rows, _BATCH_ROWS)):
+            parts = zip(zip(*part, strict=True), groups.schema, schema, strict=True)
+            arrays = [pa.array(values, was.type).cast(now.type) for values, was, now in parts]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return
+    for batch in fitting.combine_chunks().to_batches():
+        if batch.num_rows:
+            yield batch
+
+
+def _split_rows(aggregation: Aggregation, groups: pa.Table, schema: pa.Schema) -> Iterator[tuple[object, ...]]:
+    """Yield each group, then rows with the rest of the sums that exceed their types."""
+    keys = len(aggregation.group_by)
+    sums = [keys + place for place, one in enumerate(aggregation.functions) if one.function is _SUM]
+    counts = [keys + place for place, one in enumerate(aggregation.functions) if one.function is _COUNT]
+    largest = {place: _largest(schema.field(place).type, groups.field(place).type) for place in sums}
+    for group in zip(*(column.to_pylist() for column in groups.columns), strict=True):
+        row: list[Any] = list(group)
+        left = {place: row[place] for place in sums}
+        while True:
+            for place, value in left.items():
+                if value is not None:
+                    row[place] = max(EXACT.minus(largest[place]), min(value, largest[place]))
+                    left[place] = EXACT.subtract(value, row[place])
+            yield tuple(row)
+            left = {place: value for place, value in left.items() if value}
+            if not left:
+                break
+            row = [*row[:keys], *[None] * len(aggregation.functions)]
+            for place in counts:
+                row[place] = 0
+
+
+def _largest(kind: Any, own: Any) -> decimal.Decimal:  # noqa: ANN401 - types of numbers
+    """Return the largest number of a type, integers or decimals, that has no more digits after the point than `own`."""
+    if pa.types.is_int64(kind):
+        return decimal.Decimal(2**63 - 1)
+    unscaled = (10**kind.precision - 1) // 10 ** max(kind.scale - own.scale, 0)
+    return decimal.Decimal(unscaled).scaleb(-min(kind.scale, own.scale), EXACT)

@@ -27,7 +27,7 @@ _FIRST_AND_LAST = {
 
 
 def cast_column(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
-    """Return a column in the Arrow type of a field; only floats for FLOAT change, which are rounded to 32 bits.
+    """Return a column in the Arrow type of a field, with the same values; only floats for FLOAT are rounded to 32 bits.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def cast_column(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _plain(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Return what a column stores, without encodings: many functions of Arrow have none for views and dictionaries."""
+    """Return the values of a column without encodings: many functions of Arrow take no views and dictionaries."""
     if isinstance(column, pa.ExtensionArray):
         return _plain(column.storage)
     if isinstance(column, pa.DictionaryArray):
@@ -69,7 +69,7 @@ def _plain(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _cast(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
-    """Cast what a column stores; raises pa.ArrowInvalid if a value would change."""
+    """Cast the values of a column; raises pa.ArrowInvalid if one would change."""
     wanted = arrow_type(field)
     kind = column.type
     if pa.types.is_binary(kind) and field.type is FieldType.STRING:  # arrow.uuid
@@ -127,7 +127,7 @@ def _whole_floats(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _most_exact(kind: pa.DataType) -> float:
-    """Return the number up to which floats of a type have all whole numbers."""
+    """Return the number up to which floats of a type represent all whole numbers."""
     return 2.0**53 if pa.types.is_float64(kind) else 2.0**24
 
 

@@ -1,7 +1,7 @@
 """Data of other libraries as Arrow: frames of pandas and Polars, DuckDB's relations, tables. Imports pyarrow.
 
-What exports Arrow's C interface is read by it, without its library; pandas alone has a way of its own, for its missing
-values and its index.
+Objects that export Arrow's C interface are read through it, without their library. Only pandas needs code of its own,
+for its missing values and its index.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def schema_of(given: object) -> pa.Schema:
 
 
 def record_batches(given: object) -> Iterable[pa.RecordBatch]:
-    """Return the batches of whatever `stage` is given: a table, a batch, a stream, or an iterable of batches."""
+    """Return the batches of data that `stage` takes: a table, a batch, a stream, or an iterable of batches."""
     if isinstance(given, pa.Table):
         return given.to_batches()
     if isinstance(given, pa.RecordBatch):

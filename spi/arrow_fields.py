@@ -36,10 +36,10 @@ _MOST_DIGITS = 38
 def field_names(columns: Sequence[str]) -> list[str]:
     """Return the names of the fields for the columns of a file or a frame, in their order.
 
-    A name that a field may have is kept. In any other, accents are dropped, each run of characters that are no ASCII
-    letters or digits becomes an underscore, none at the ends; a digit at the beginning gets `column_` before it, and a
-    name of which nothing is left is `column_` with its position, from 1. It is cut at 48 characters. A name that is
-    taken, be it in other case, gets `_2`, `_3` and so on; names that are kept go first.
+    A valid name is kept. In any other, accents are dropped, and each run of characters other than ASCII letters and
+    digits becomes an underscore, except at the ends. A name that then begins with a digit gets `column_` before it; a
+    name without characters becomes `column_` with its position, from 1. Names are cut at 48 characters. A name that is
+    taken, even in another case, gets `_2`, `_3` and so on; names that are kept go first.
     """
     taken: set[str] = set()
     kept: dict[int, str] = {}
@@ -76,7 +76,7 @@ def _free(name: str, taken: Collection[str]) -> str:
 
 
 def renamed(columns: Sequence[str], rename: Mapping[str, str] | None) -> list[str]:
-    """Return the names of the fields for columns, where `rename` says for some of them which it is.
+    """Return the names of the fields for columns; `rename` has the names for some of them.
 
     Raises
     ------
@@ -97,8 +97,8 @@ def _list(names: Iterable[str]) -> str:
 def field_of(name: str, kind: pa.DataType, *, keyed: bool = False) -> Field:
     """Return the field for a column of an Arrow type.
 
-    Its type has all values of the column's: unsigned integers get the next wider type, `uint64` a decimal(20,0), or in
-    a key or an index, where there are no decimals, a long, which has half of them.
+    Its type holds all values of the column's type: unsigned integers get the next wider type, and `uint64` a
+    decimal(20,0). In a key or an index, where there are no decimals, `uint64` becomes a long, which holds half of them.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def field_of(name: str, kind: pa.DataType, *, keyed: bool = False) -> Field:
         return _decimal(name, kind)
     if isinstance(kind, pa.TimestampType):
         return Field.timestamp_ntz(name) if kind.tz is None else Field.timestamp(name)
-    # A uuid is readable as a string, and so is a null, of which nothing is known.
+    # A uuid is readable as a string, and so is a column of nulls, whose type is unknown.
     for one in (FieldType.STRING, FieldType.BOOLEAN, FieldType.BYTES, FieldType.DATE):
         if not refused_type(Field(name, one), kind):
             return Field(name, one)
@@ -134,7 +134,7 @@ def _decimal(name: str, kind: Any) -> Field:  # noqa: ANN401 - a decimal type, w
 def fields_of_schema(
     schema: pa.Schema, keyed: Collection[str], rename: Mapping[str, str] | None = None
 ) -> tuple[list[Field], list[str]]:
-    """Return the fields for the columns of a schema, and what is wrong with those that no field takes.
+    """Return the fields for the columns of a schema, and the problems of columns that no field takes.
 
     Parameters
     ----------

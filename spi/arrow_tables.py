@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from .arrow import arrow_schema, rows_to_batches
 from .operations import Scan
-from .rules.fields import check_columns
+from .rules.arguments import check_columns
 from .scans import PlannedScan, RowIterator
 from .specification import TableSpecification
 
@@ -29,7 +29,7 @@ class _Table(Protocol):
 
 
 def schema_of_scan(spec: TableSpecification, scan: Scan) -> pa.Schema:
-    """Return the schema of the batches of a scan: of exactly its columns, in their order."""
+    """Return the schema of the batches of a scan: exactly its columns, in their order."""
     return arrow_schema(spec, check_columns(spec, scan.columns))
 
 
@@ -54,7 +54,7 @@ def collected(table: _Table, scan: Scan) -> pa.Table:
 def streamed(table: _Table, scan: Scan, rows: RowIterator | None) -> pa.RecordBatchReader:
     """Return the rows of a scan batch by batch, in the order of the store if they are planned.
 
-    Those that are there already are taken only if there is no plan: as batches, they take many times longer.
+    Rows that were scanned already are used only without a plan: to make batches of them takes many times longer.
     """
     spec = table.specification
     schema = schema_of_scan(spec, scan)

@@ -81,12 +81,12 @@ def _fields_of(kind: pa.DataType) -> frozenset[FieldType]:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether a type is one of texts."""
+    """Return whether a type holds texts."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Return whether a type is one of bytes."""
+    """Return whether a type holds bytes."""
     fixed = pa.types.is_fixed_size_binary(kind)
     return fixed or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
 

@@ -72,7 +72,7 @@ class AutoCommitTable(StructuredTable):
     def specification(self) -> TableSpecification:
         return self._read(lambda table: table.specification)
 
-    def _place(self) -> str:
+    def _location(self) -> str:
         return f"{self._name} of {getattr(self._storage, 'url', 'a store')}"
 
     def _plan(self, scan: Scan) -> PlannedScan | None:

@@ -60,9 +60,9 @@ class WriteMode(enum.StrEnum):
 class PatchArm(enum.StrEnum):
     """What a row of a write job of mode patch does, judged on the row of its key before the job.
 
-    A key has at most one arm PRESENT and one ABSENT, or one REPLACE, or DELETE, or one INSERT, which may stand beside
-    DELETE: the row is replaced then. Any other arms beside an INSERT are a RecordExistsError. Beside all of them a key
-    may have EXPECT. DELETE and EXPECT may be repeated. A key with no arm but PRESENT and EXPECT is missing if it has no
+    A key has at most one arm PRESENT and one ABSENT, or one REPLACE, or DELETE, or one INSERT. With INSERT and DELETE
+    the row is replaced; any other arm with an INSERT is a RecordExistsError. A key may also have EXPECT, whatever its
+    other arms are. DELETE and EXPECT may be repeated. A key with no arm but PRESENT and EXPECT is missing if it has no
     row.
     """
 
@@ -172,8 +172,8 @@ class ScanPlan:
     hold : SnapshotHold
         Frees the snapshot.
     ordered : bool
-        Whether the rows come in key order when the splits are read one after the other. False promises no order, of
-        rows within a split either.
+        Whether the rows come in key order when the splits are read one after the other. False promises no order, not
+        even within a split.
     position : FeedPosition or None
         The position of the snapshot in the table's change feed, if it has one: every later change in the feed was
         committed after the snapshot.
@@ -280,8 +280,8 @@ class StagedWrite:
     state : bytes
         The backend's own data.
     rules : str
-        The digest of the rules under which they were staged; of another digest than the table's then, `commit_write`
-        refuses them.
+        The digest of the rules under which the rows were staged; `commit_write` rejects rows whose digest is not the
+        table's.
     """
 
     job_id: str

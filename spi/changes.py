@@ -1,4 +1,4 @@
-"""`RowKind` and `Change`: rows that come with what happened to them."""
+"""Changes of rows, as writes take them: a row with its kind (`Change`), and a partial update (`UpdateMessage`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Self
 from .showing import shown
 from .values import Value
 
-__all__ = ["CHANGE_TYPE", "FEED_COLUMNS", "Change", "RowKind"]
+__all__ = ["CHANGE_TYPE", "FEED_COLUMNS", "Change", "RowKind", "UpdateMessage"]
 
 CHANGE_TYPE = "_change_type"
 """The column of row kinds in the batches of write jobs of mode changes."""
@@ -77,8 +77,8 @@ class Change:
     timestamp : datetime.datetime, optional
         When that commit was made; ignored when written.
     number : int, optional
-        The place of the change among those of its version and its table, from 0, in a feed of the producer `input`;
-        ignored when written.
+        In a feed of the producer `input`, the place of the change among all changes of its version and its table, from
+        0; ignored when written.
     """
 
     kind: RowKind
@@ -86,3 +86,35 @@ class Change:
     version: int | None = None
     timestamp: dt.datetime | None = None
     number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMessage:
+    """A partial update of one row; equal by content, and picklable.
+
+    Parameters
+    ----------
+    update : mapping of str to Value
+        The fields to change; for `StructuredTable.update_many` also the key.
+    default : mapping of str to Value, optional
+        The row to start from if the key has no row; it may leave the key out. None is no default.
+
+    Raises
+    ------
+    TypeError
+        If the update is not a mapping, or the default neither a mapping nor None.
+    """
+
+    update: Mapping[str, Value]
+    default: Mapping[str, Value] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.update, Mapping):
+            raise TypeError(f"update is {shown(self.update)}; it must be a mapping of field names to values")
+        if self.default is not None and not isinstance(self.default, Mapping):
+            raise TypeError(f"default is {shown(self.default)}; it must be a mapping of field names to values, or None")
+
+    @property
+    def has_default(self) -> bool:
+        """Whether there is a default."""
+        return self.default is not None

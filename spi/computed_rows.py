@@ -1,9 +1,13 @@
-"""Rows of a read under rules: each column is stored, or computed from stored columns."""
+"""What reads of a table with rules need: rows with computed columns, and the progress of a fill for its errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
 
+from .errors import StructableError
 from .evaluation import Predicate
 from .filters import Filter
 from .row_rules import Projector, RowRules
@@ -11,11 +15,20 @@ from .rows import Row, shared_shape
 from .scans import RowIterator
 from .specification import TableSpecification
 
-__all__ = ["ComputedRows", "ListedRows", "with_computed"]
+if TYPE_CHECKING:
+    from .transactions import Transaction
+
+__all__ = ["FILLS_GROUP", "ComputedRows", "ListedRows", "fill_progress", "with_computed"]
+
+FILLS_GROUP = "structable.fills"
+"""The group of entry points of functions that return the share of rows in which a field is filled, or None if unknown.
+
+Each takes a transaction, a table and a field.
+"""
 
 
 class ComputedRows(RowIterator):
-    """Rows of a scan with computed values, of those for which a filter of these is true."""
+    """Rows of a scan with computed columns, and only those rows for which a filter on these columns is true."""
 
     __slots__ = ("_left", "_next", "_predicate", "_projector", "_rows", "_rules", "_shape", "_where")
 
@@ -63,7 +76,7 @@ class ComputedRows(RowIterator):
 
 
 class ListedRows(RowIterator):
-    """Rows that were read whole."""
+    """Rows that are all in memory."""
 
     __slots__ = ("_rows",)
 
@@ -78,8 +91,18 @@ class ListedRows(RowIterator):
 
 
 def with_computed(rows: list[Row], spec: TableSpecification, rules: RowRules, names: tuple[str, ...]) -> list[Row]:
-    """Return rows of stored columns as rows of other columns."""
+    """Return rows with other columns, computed from rows of stored columns."""
     if not rows:
         return []
     shape, values_of = shared_shape(spec.name, names, spec.primary_key), rules.projector(tuple(rows[0]), names)
     return [Row(shape, values_of(row.astuple())) for row in rows]
+
+
+def fill_progress(transaction: Transaction, table: str, field: str) -> str:
+    """Return how far the fill of a field is, for an error: ", 42 %", or nothing if it is unknown."""
+    for entry in entry_points(group=FILLS_GROUP):
+        with suppress(ImportError, StructableError):  # the error that this is for matters more
+            share = entry.load()(transaction, table, field)
+            if share is not None:
+                return f", {int(share * 100)} %"
+    return ""

@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING
 from .admin import TableAdmin
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedData, StagedWrite, WriteJob
 from .capabilities import Capabilities
-from .compaction import CompactionProgress
-from .diagnosis import Finding
 from .feeds import ChangeFeed
 from .operations import BeginWrite, PlanScan
 from .ranges import Range
 from .shared_snapshots import SharedSnapshot
 from .signals import Listener
-from .statistics import TableStatistics
 from .storage import Storage
+from .store_reports import CompactionProgress, Finding, TableStatistics, Traffic
 from .table import StructuredTable
-from .traffic import Traffic
 from .transactions import Isolation, Transaction
 
 if TYPE_CHECKING:

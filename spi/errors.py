@@ -154,12 +154,12 @@ class PlanError(StructableError, ValueError):
 
 
 class PlanChangedError(PlanError):
-    """What was started before is defined otherwise now; nothing was started.
+    """The definition has changed since an earlier start; nothing was started.
 
     Parameters
     ----------
     what : str
-        What has changed: "pipeline 'views'".
+        The name of the definition: "pipeline 'views'".
     differences : iterable of str
         Every difference that is not allowed.
     cure : str
@@ -284,7 +284,7 @@ class SchemaIncompatibleError(StructableError):
     differences : iterable of str
         Every difference that is not allowed, one sentence each.
     problem : str
-        What the table cannot.
+        What the table cannot become, as the message says it.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class TransactionConflictError(TransactionError):
 class RecordChangedError(TransactionConflictError):
     """Rows are not as a write job of mode patch expects them; nothing was written.
 
-    Another commit of the job is refused too, until the rows have changed back: stage what they are now in a new job.
+    Another commit of the job is refused too, until the rows have changed back: stage the rows again in another job.
 
     Parameters
     ----------

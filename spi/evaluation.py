@@ -65,9 +65,9 @@ def _compiled(expression: str) -> CodeType:
 class _Source:
     """Python source of conditions. User values never enter the text: they are constants, passed by name."""
 
-    def __init__(self, spec: TableSpecification, places: dict[str, str]) -> None:
+    def __init__(self, spec: TableSpecification, items: dict[str, str]) -> None:
         self._spec = spec
-        self._places = places
+        self._items = items
         self.constants: dict[str, object] = {}
 
     def condition(self, where: Filter) -> str:
@@ -77,19 +77,19 @@ class _Source:
             case Or(parts):
                 return "(" + " or ".join(self.condition(part) for part in parts) + ")"
             case IsNull(name, negated):
-                return f"({self._places[name]} is {'not ' if negated else ''}None)"
+                return f"({self._items[name]} is {'not ' if negated else ''}None)"
             case Comparison(name, operator, value):
-                return f"({self._places[name]} is not None and {self._comparison(name, operator, value)})"
+                return f"({self._items[name]} is not None and {self._comparison(name, operator, value)})"
             case FieldComparison(name, operator, other):
-                one, two = self._places[name], self._places[other]
+                one, two = self._items[name], self._items[other]
                 compared = self._fields_comparison(self._spec.field(name).type, one, operator, two)
                 return f"({one} is not None and {two} is not None and {compared})"
             case IsIn(name, values, negated):
                 return self._membership(name, values, negated)
             case StartsWith(name, prefix, negated):
-                place = self._places[name]
+                item = self._items[name]
                 return (
-                    f"({place} is not None and {'not ' if negated else ''}{place}.startswith({self._constant(prefix)}))"
+                    f"({item} is not None and {'not ' if negated else ''}{item}.startswith({self._constant(prefix)}))"
                 )
         raise UnboundFilterError(where)
 
@@ -99,21 +99,21 @@ class _Source:
         return name
 
     def _comparison(self, name: str, operator: Operator, value: Value) -> str:
-        place = self._places[name]
+        item = self._items[name]
         if self._spec.field(name).type not in _FLOATS:
-            return f"{place} {operator.value} {self._constant(value)}"
+            return f"{item} {operator.value} {self._constant(value)}"
         # NaN is greater than every number and equals itself; `x != x` is true of NaN only.
         if is_nan(value):
             return {
-                Operator.EQ: f"{place} != {place}",
-                Operator.NE: f"{place} == {place}",
-                Operator.LT: f"{place} == {place}",
+                Operator.EQ: f"{item} != {item}",
+                Operator.NE: f"{item} == {item}",
+                Operator.LT: f"{item} == {item}",
                 Operator.LE: "True",
                 Operator.GT: "False",
-                Operator.GE: f"{place} != {place}",
+                Operator.GE: f"{item} != {item}",
             }[operator]
-        test = f"{place} {operator.value} {self._constant(value)}"
-        return f"({test} or {place} != {place})" if operator in (Operator.GT, Operator.GE) else test
+        test = f"{item} {operator.value} {self._constant(value)}"
+        return f"({test} or {item} != {item})" if operator in (Operator.GT, Operator.GE) else test
 
     def _fields_comparison(self, kind: FieldType, one: str, operator: Operator, two: str) -> str:
         test = f"{one} {operator.value} {two}"
@@ -133,9 +133,9 @@ class _Source:
     def _membership(self, name: str, values: tuple[Value, ...], negated: bool) -> str:
         if not values:
             return "True" if negated else "False"
-        place = self._places[name]
+        item = self._items[name]
         numbers = frozenset(value for value in values if not is_nan(value))
-        test = f"{place} in {self._constant(numbers)}"
+        test = f"{item} in {self._constant(numbers)}"
         if any(map(is_nan, values)):  # one that was pickled is another object
-            test = f"({test} or {place} != {place})"
-        return f"({place} is not None and {'not ' if negated else ''}{test})"
+            test = f"({test} or {item} != {item})"
+        return f"({item} is not None and {'not ' if negated else ''}{test})"

@@ -16,9 +16,9 @@ ArithmeticOperator: TypeAlias = Literal["+", "-", "*"]
 
 
 class Expression:
-    """A number of each row: a field, a constant, or the sum, difference or product of two. Null if a field of it is.
+    """A number of each row: a field, a constant, or the sum, difference or product of two. Null if one of them is.
 
-    Its value is exact, as of decimals: integers are decimals without digits after the point.
+    Its value is exact: it is computed in decimals, integers being decimals without digits after the point.
     """
 
     __slots__ = ()

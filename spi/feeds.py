@@ -18,7 +18,7 @@ __all__ = ["ChangeFeed", "ChangeIterator", "ChangePlan"]
 class ChangeIterator(Iterator[Change], ABC):
     """The changes of a range of a feed; close it, leave its `with` block or exhaust it to free its resources.
 
-    It holds nothing back: what expires before it is read is lost to it.
+    It delays no expiry: changes that expire before they are read are lost to it.
 
     Raises
     ------
@@ -73,8 +73,8 @@ class ChangeFeed(ABC):
     """The change feed of a table: whole commits, in their order; looks the table up again at each call.
 
     A range is (since, until]: without `since` from the earliest position, without `until` to the latest at the call;
-    since >= until is an empty one. What was read of a range stays the same for ever: whatever is committed after
-    `latest()` returned a position is beyond it.
+    since >= until is an empty one. A range has the same changes for ever: every commit after `latest()` returned a
+    position is beyond that position.
 
     Every method raises
 
@@ -115,7 +115,7 @@ class ChangeFeed(ABC):
 
     @abstractmethod
     def advance(self, since: FeedPosition, rows: int) -> FeedPosition:
-        """Return the last position with at most `rows` changes after another, but at least one commit further.
+        """Return the last position at most `rows` changes after `since`, but at least one commit after it.
 
         A preimage and its postimage are two changes. Where nothing was changed since, it is `latest()`; it is never
         beyond that.
@@ -143,10 +143,10 @@ class ChangeFeed(ABC):
         since, until : FeedPosition, optional
             The range.
         columns : iterable of str, optional
-            The fields of the rows; the key always comes too. A change stays although these fields are equal.
+            The fields of the rows; the key always comes too. A change is returned even if these fields are equal.
         net : bool
-            Per key the row at `since` against the row at `until`, in no order, with version and time of the last
-            change.
+            Return for each key only the difference between the row at `since` and the row at `until`, in no order,
+            with version and time of the last change.
         after : int, optional
             The number of the last change that was read of the commit of `since`, in a feed of the producer `input`: the
             rest of that commit comes first. A reader that has finished the commit leaves it out.
@@ -156,10 +156,9 @@ class ChangeFeed(ABC):
         InvalidFieldError
             If a column does not exist, or there is none, or `net` is no bool.
         UnsupportedOperationError
-            Of `net` under producer `input` or without a key.
-            Of `after` under another producer than `input`.
+            For `net` under the producer `input` or without a key, and for `after` under another producer.
         ChangesLostError
-            Also of `after` where `since` is the earliest position: the rest of its commit is not kept.
+            Also for `after` if `since` is the earliest position: the rest of its commit is not kept.
         ValueError
             If `after` is no number of a change, or comes without `since`.
         """
@@ -174,12 +173,12 @@ class ChangeFeed(ABC):
         splits: int = 1,
         net: bool = False,
     ) -> ChangePlan:
-        """Divide a range into splits that `read_split` reads in any process; it holds nothing back.
+        """Divide a range into splits that `read_split` reads in any process; this delays no expiry.
 
         Parameters
         ----------
         since, until, net
-            As in `read`. Split after split is the order of `read`, and no pair of images is divided.
+            As in `read`. The splits, one after the other, are in the order of `read`, and no pair of images is divided.
         columns : iterable of str, optional
             The fields in the batches: exactly these, then `_change_type` (string), `_commit_version` (int64) and
             `_commit_timestamp` (timestamp of microseconds, UTC). All in the table's order, if not given.
@@ -215,7 +214,7 @@ class ChangeFeed(ABC):
 
     @abstractmethod
     def expire(self, until: FeedPosition | None = None) -> FeedPosition:
-        """Drop the changes that are older than the retention, or all up to a position whatever their age.
+        """Drop the changes that are older than the retention, or all up to a position, however new.
 
         This happens by itself some minutes after the changes became too old, where the feed is written or read.
 
@@ -233,8 +232,8 @@ class ChangeFeed(ABC):
     def restart(self) -> FeedPosition:
         """End the feed and begin another one, which is empty: all earlier positions are lost.
 
-        What to do when the store has lost commits that readers have seen, as after a restored backup or a failover. A
-        log loses its rows with it.
+        Needed when the store has lost commits that readers have seen, as after a restored backup or a failover. A log
+        loses its rows with its feed.
 
         Returns
         -------
@@ -244,6 +243,6 @@ class ChangeFeed(ABC):
         Raises
         ------
         UnsupportedOperationError
-            With `read_only`; the default, of backends whose feeds cannot.
+            With `read_only`, and if feeds of the backend cannot restart, which is the default.
         """
         raise UnsupportedOperationError("this store cannot restart change feeds: end the feed and begin another one")

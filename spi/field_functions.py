@@ -33,7 +33,7 @@ _JSON_TYPES = frozenset(
 _MOST_LEVELS = 200
 """Python's own limit depends on the stack below, and a function must not."""
 _MOST_DIGITS = 400
-"""No type has a number of more; Python's own limit is a setting of the process."""
+"""No type holds a number of more digits; Python's own limit is a setting of the process."""
 _MANY_DIGITS = re.compile(rf"[0-9]{{{_MOST_DIGITS + 1}}}")
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
@@ -100,7 +100,7 @@ class JsonField:
         object.__setattr__(self, "_bound", 1 << (bits - 1) if bits else 0)
 
     def computed(self, value: Value) -> Computed:
-        """Return what a field of the type has for a document."""
+        """Return the value of a field of the type for a document."""
         if value is None:
             return _NULL
         try:
@@ -147,7 +147,7 @@ class Cast:
         object.__setattr__(self, "type", _plain_type(self.type))
 
     def computed(self, value: Value) -> Computed:
-        """Return what a field of the type has for a value."""
+        """Return the value of a field of the type for another value."""
         if value is None or self.type is not FieldType.STRING:
             return Computed(value)
         return Computed(format(value, "f") if isinstance(value, decimal.Decimal) else str(value))

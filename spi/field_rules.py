@@ -1,6 +1,6 @@
 """Rules of a table, which every write and read keeps: fields derived from others, renamed fields, retired tables.
 
-They stand in the specification, so that all software keeps them from the schema change on, whatever it knows of them.
+They are part of the specification, so every program keeps them from the schema change on, whatever it knows of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Derived:
     field : str
         The derived field, outside the primary key.
     source : str
-        The field that it is computed of.
+        The field that it is computed from.
     function : JsonField, Cast or Lower
         The function.
     ready : bool
@@ -74,7 +74,7 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """A table that only its specification can be read of; other rules in place of these restore it.
+    """A table of which only the specification can be read, until `set_rules` gives it other rules.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ _KINDS: Final[Mapping[str, type[FieldRule]]] = {"derived": Derived, "renamed": R
 
 
 def rules_digest(rules: Iterable[FieldRule]) -> str:
-    """Return a digest of what rules make of writes; empty without such rules. `ready` and `Retired` change no write."""
+    """Return a digest of the rules that change writes, empty without any; `ready` and `Retired` change none."""
     documents = [rule_to_document(rule) for rule in rules if not isinstance(rule, Retired)]
     if not documents:
         return ""

@@ -175,7 +175,7 @@ _WIDENINGS = (
 
 
 def field_of_type(name: str, kind: FieldType | str) -> Field:
-    """Return a field of a type, which may be given as `Field.type_text` has it; a decimal must be.
+    """Return a field of a type, or of a text such as `Field.type_text`, which a decimal needs.
 
     Raises
     ------

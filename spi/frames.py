@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .filters import Filter
-from .needs import needing
+from .imports import needing
 from .notebooks import html_rows, html_specification
 from .operations import Scan, consumed
 from .ranges import Range
@@ -23,7 +23,7 @@ __all__ = ["Frames"]
 
 _ALL = Range()
 _SHOWN = 10
-"""Rows that a notebook shows of a table."""
+"""Number of rows of a table that a notebook shows."""
 
 
 class Frames(ABC):
@@ -44,8 +44,8 @@ class Frames(ABC):
         """Return a plan of a scan of one range without an order or a limit; None if its rows must be scanned."""
         return None
 
-    def _place(self) -> str:
-        """Return the table's name, and where it is, without asking the store."""
+    def _location(self) -> str:
+        """Return the table's name and its location, for people, without asking the store."""
         return f"{self.specification.name} of a transaction"
 
     def to_arrow(
@@ -123,18 +123,18 @@ class Frames(ABC):
         return schema_of_scan(self.specification, scan).__arrow_c_schema__()
 
     def _arrow_stream(self, scan: Scan, rows: RowIterator | None, requested_schema: object) -> object:
-        """Export a scan, whose rows may be there already, by Arrow's PyCapsule interface."""
+        """Export a scan by Arrow's PyCapsule interface; `rows` are its rows if it was begun."""
         with needing("Arrow's interface needs", "arrow"):
             from .arrow_tables import streamed
         reader: Any = streamed(self, scan, rows)
         return reader.__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        return f"<table {self._place()}>"
+        return f"<table {self._location()}>"
 
     def _repr_html_(self) -> str:
         with self._scan(Scan((_ALL,), limit=_SHOWN + 1)) as found:
             rows = list(found)
         spec = self.specification
         shown = html_rows(spec.field_names, rows[:_SHOWN], more=len(rows) > _SHOWN)
-        return f"{html_specification(spec, self._place())}{shown}"
+        return f"{html_specification(spec, self._location())}{shown}"

@@ -17,10 +17,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from .errors import InvalidFieldError
-from .exact_decimals import EXACT
 from .fields import Field, FieldType
 from .value_checks import check_value, lost_digits
-from .values import Value
+from .values import EXACT, Value
 
 __all__ = [
     "JsonValue",
@@ -115,7 +114,7 @@ def _decimal(text: str) -> decimal.Decimal:
     if not _NUMBER.fullmatch(text):
         raise LiteralError(f"{shown_text(text)} is not a decimal number")
     try:
-        return decimal.Decimal(text, EXACT)  # whose traps are set, whatever those of the program are
+        return decimal.Decimal(text, EXACT)  # the program's own context may have no traps
     except ArithmeticError:
         raise LiteralError(f"{shown_text(text)} has an exponent that is out of range") from None
 

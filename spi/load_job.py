@@ -1,4 +1,4 @@
-"""`load`: what `Storage.load` does, an atomic job of all rows of some data. Imports pyarrow."""
+"""`load` implements `Storage.load`, one atomic job for all rows of some data. Imports pyarrow."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def load(
     job_id: str | None,
     nan_is_null: bool | None,
 ) -> CommitResult:
-    """Do what `Storage.load` says."""
+    """Implement `Storage.load`."""
     reader = reader_of(table, data, nan_is_null=nan_is_null)
     spec, undo = _table(storage, table, reader.schema, create, primary_key)
     try:
@@ -70,7 +70,7 @@ def load(
 def _table(
     storage: _Jobs, table: str, schema: pa.Schema, create: bool, primary_key: Iterable[str]
 ) -> tuple[TableSpecification, Callable[[], None]]:
-    """Return the table, made if need be, and what takes it away again in that case."""
+    """Return the table, created if it is missing, and a function that drops it again in that case."""
     try:
         return storage.admin.get_specification(table), lambda: None
     except TableNotFoundError:
@@ -110,7 +110,7 @@ def _loaded(
         error.add_note(f"load the same data again with job_id={name!r}: they count once")
         raise
     except BaseException:
-        if job_id is None:  # a job of the caller's goes on when it is loaded again
+        if job_id is None:  # a job with the caller's id continues when it is loaded again
             with contextlib.suppress(StructableError):
                 storage.abort_write(job)
         raise

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from .backend import Backend, OptionValue, parse_options
 from .bulk import ScanSplit
 from .errors import BackendNotFoundError
+from .imports import remedy
 from .metering import recording_meter
-from .needs import remedy
 from .read_only import ReadOnlyStorage
 from .signalling import SignallingStorage
 from .signals import Signalling
@@ -77,7 +77,7 @@ def connect(url: str, **options: object) -> Storage:
 
 
 def _store_name(backend: Backend, url: StorageUrl, values: Mapping[str, OptionValue]) -> str:
-    """Return the parts of a URL that tell stores apart, the same for all who use one, without credentials."""
+    """Return the parts of a URL that identify its store, the same for all users of the store, without credentials."""
     chosen = {
         option.name: str(values[option.name])
         for option in backend.options

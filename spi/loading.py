@@ -27,8 +27,8 @@ def matched_fields(
 ) -> list[str | None]:
     """Return the field of each column of a file or a frame; None where there is none.
 
-    A column has the field that `rename` says, else the field of its own name, else of the name that `field_names`
-    makes of it.
+    That is the field of the name in `rename`, else of the column's own name, else of the name that `field_names` makes
+    of it.
 
     Raises
     ------
@@ -89,12 +89,12 @@ class LoadedBatches:
             try:
                 cast.append(column if name in self._marks else cast_column(self._spec.field(name), column))
             except CastError as error:
-                place = "" if error.position is None else f"row {self._rows + error.position + 1} of the data: "
-                raise InvalidFieldError(self._spec.name, name, f"{place}{error}") from error
+                row = "" if error.position is None else f"row {self._rows + error.position + 1} of the data: "
+                raise InvalidFieldError(self._spec.name, name, f"{row}{error}") from error
         return pa.RecordBatch.from_arrays(cast, self._names)
 
     def located(self, error: InvalidFieldError) -> InvalidFieldError:
-        """Return the store's error with the number of its row, searched in the last batch; as it is if none has it."""
+        """Return the store's error with the number of its row in the last batch; unchanged if no row has it."""
         batch = self._last
         if batch is None or "of the data" in error.reason:
             return error

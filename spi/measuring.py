@@ -78,7 +78,7 @@ class _MeasuringRows(RowIterator):
 
 
 class _MeasuringTable(StructuredTable):
-    """A table of a transaction, or an auto-commit view: what they have in common."""
+    """The common part of tables of transactions and auto-commit views."""
 
     __slots__ = ("_meter", "_name", "_table")
 
@@ -119,8 +119,8 @@ class _MeasuringTable(StructuredTable):
     def _plan(self, scan: Scan) -> PlannedScan | None:
         return self._run("read", lambda table: table._plan(scan))
 
-    def _place(self) -> str:
-        return self._table._place()
+    def _location(self) -> str:
+        return self._table._location()
 
     def _explain(self, scan: Scan) -> ScanExplanation:
         return self._run("read", lambda table: table._explain(scan))
@@ -142,11 +142,11 @@ class _MeasuringTable(StructuredTable):
 
     @abstractmethod
     def _run(self, access: str, body: Callable[[StructuredTable], Result]) -> Result:
-        """Return the result of `body`, and note what becomes of the transaction."""
+        """Return the result of `body`, and record the outcome of its transaction."""
 
     @abstractmethod
     def _failed(self, error: StructableError) -> None:
-        """Note an error of a scan that has begun."""
+        """Record an error of a scan that has begun."""
 
 
 class _TransactionTable(_MeasuringTable):
@@ -193,7 +193,7 @@ class _AutoCommitView(_MeasuringTable):
             return meter.transaction(lambda: body(self._table), name, access, "auto_commit")
 
     def _failed(self, error: StructableError) -> None:
-        """Its transaction was counted as the scan began."""
+        """Do nothing: the transaction was counted when the scan began."""
 
 
 class MeasuringTransaction(Transaction):
@@ -289,13 +289,13 @@ class MeasuringStorage(DelegatingStorage):
     Parameters
     ----------
     storage : Storage
-        The other one, which only this one uses.
+        The other storage, which nothing else uses.
     metrics : StoreMetrics
         The instruments.
     store : str
         The store's name among the attributes.
     read_only : bool
-        Whether the other one rejects writes.
+        Whether the other storage rejects writes.
     """
 
     def __init__(self, storage: Storage, metrics: StoreMetrics, store: str, *, read_only: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""`Merger`: what a merge engine makes of a row. The one definition: SQL and operands are tested against it."""
+"""`Merger`: the effect of a merge engine on a row. The one definition: SQL and operands are tested against it."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Merger:
             )
 
     def apply(self, old: Values | None, kind: RowKind, given: Mapping[str, Value]) -> Merged:
-        """Return what the row of a key becomes.
+        """Return the row of a key after a change.
 
         Parameters
         ----------
@@ -187,7 +187,7 @@ class Merger:
         return tuple([combine(*pair) for combine, *pair in zip(self._in_order, before, operand, strict=True)])
 
     def _operand(self, name: str, kind: RowKind, value: Value) -> Value:
-        """Return what a change gives to a field's function."""
+        """Return the value that a change gives to a field's function."""
         one = self._functions[name]
         if value is None or (kind.retracts and one.ignore_retract):
             return None

@@ -28,8 +28,8 @@ def _cell(value: Value) -> str:
     return f"<i>{shown}</i>" if value is None else shown
 
 
-def html_specification(spec: TableSpecification, place: str) -> str:
-    """Return a table's schema, with the table's place as its title."""
+def html_specification(spec: TableSpecification, title: str) -> str:
+    """Return a table's schema under a title."""
     lines = []
     for field in spec.fields:
         key = f"{spec.primary_key.index(field.name) + 1}" if field.name in spec.primary_key else ""
@@ -37,8 +37,8 @@ def html_specification(spec: TableSpecification, place: str) -> str:
         cells = (field.name, field.type_text, key, index)
         lines.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
     head = "".join(f"<th>{name}</th>" for name in ("field", "type", "key", "index"))
-    title = f"<caption>table {escape(place)}</caption>"
-    return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    caption = f"<caption>table {escape(title)}</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
 def html_text(text: str) -> str:

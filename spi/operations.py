@@ -40,7 +40,7 @@ __all__ = [
     "Otherwise",
     "PlanScan",
     "RangeWrite",
-    "Records",
+    "FeedRecords",
     "RowWrites",
     "Scan",
     "Verb",
@@ -50,7 +50,7 @@ __all__ = [
 
 Given = TypeVar("Given")
 Answer: TypeAlias = list[tuple[Value, ...]]
-"""The keys whose writes were left out since their condition did not hold, each once, in the order of their first."""
+"""The keys of writes left out because their condition did not hold, each once, in the order of its first such write."""
 
 
 class Effect(enum.Enum):
@@ -101,7 +101,7 @@ class Judged(enum.Enum):
     """The row before all of them, as arms of patch jobs are; not all writes may stand together."""
 
 
-class Records(enum.Enum):
+class FeedRecords(enum.Enum):
     """The records that a feed with the producer `input` keeps."""
 
     GIVEN = "given"
@@ -118,19 +118,21 @@ class Verb(NamedTuple):
     effect: Effect
     when: When = When.ANY
     otherwise: Otherwise = Otherwise.REFUSE
-    records: Records = Records.GIVEN
+    records: FeedRecords = FeedRecords.GIVEN
 
 
 UPSERT, UPSERT_MANY = Verb("upsert", Effect.MERGE), Verb("upsert_many", Effect.MERGE)
 REPLACE, REPLACE_MANY = Verb("replace", Effect.PUT), Verb("replace_many", Effect.PUT)
 INSERT, INSERT_MANY = (Verb(name, Effect.PUT, When.ABSENT) for name in ("insert", "insert_many"))
 APPLY_CHANGES = Verb("apply_changes", Effect.MERGE)
-UPDATE = Verb("update", Effect.CHANGE, When.PRESENT, records=Records.DONE)
-UPDATE_MANY = Verb("update_many", Effect.CHANGE, When.PRESENT, Otherwise.SKIP, Records.DONE)
-COMPARE_AND_SWAP = Verb("compare_and_swap", Effect.CHANGE, When.EQUAL, Otherwise.REPORT, Records.DONE)
+UPDATE = Verb("update", Effect.CHANGE, When.PRESENT, records=FeedRecords.DONE)
+UPDATE_MANY = Verb("update_many", Effect.CHANGE, When.PRESENT, Otherwise.SKIP, FeedRecords.DONE)
+COMPARE_AND_SWAP = Verb("compare_and_swap", Effect.CHANGE, When.EQUAL, Otherwise.REPORT, FeedRecords.DONE)
 COMPARE_AND_SWAP_ABSENT = COMPARE_AND_SWAP._replace(when=When.EQUAL_OR_ABSENT)
-INCREMENT, INCREMENT_MANY = (Verb(name, Effect.STEP, records=Records.DONE) for name in ("increment", "increment_many"))
-DELETE, DELETE_MANY = Verb("delete", Effect.REMOVE), Verb("delete_many", Effect.REMOVE, records=Records.DONE)
+INCREMENT, INCREMENT_MANY = (
+    Verb(name, Effect.STEP, records=FeedRecords.DONE) for name in ("increment", "increment_many")
+)
+DELETE, DELETE_MANY = Verb("delete", Effect.REMOVE), Verb("delete_many", Effect.REMOVE, records=FeedRecords.DONE)
 
 
 class RowWrites(NamedTuple):
@@ -143,9 +145,9 @@ class RowWrites(NamedTuple):
     rows : sequence
         As they were given: rows; for APPLY_CHANGES changes or pairs of kind and row; for UPDATE_MANY rows or messages;
         for REMOVE keys; for STEP triples of key, field and amount; for a swap key, field, expected and new value. A
-        tuple of one, of a verb of one row. Not a sequence if the argument was none: the table raises its error.
+        tuple of one, of a verb of one row. An argument that is not iterable is kept: the table raises the error.
     default : mapping, optional
-        The row to start from where there is none and one must be; another is refused or skipped.
+        The row to start from where there is none but one is needed; without it the write is refused or skipped.
     """
 
     verb: Verb
@@ -163,7 +165,7 @@ class RangeWrite(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """A read of the rows of keys: a tuple of one, of a verb of one row."""
+    """A read of the rows of keys; a verb of one row has a tuple of one key."""
 
     name: str
     keys: Iterable[Any]
@@ -207,7 +209,7 @@ class BeginWrite(NamedTuple):
 
 def consumed(given: Given) -> Given:
     """Return an iterable as a list, to be read more than once; any other argument is left for the table to reject."""
-    # A list of a string would be one of characters.
+    # The list of a string would hold its characters.
     if given is not None and isinstance(given, Iterable) and not isinstance(given, str | bytes):
         return list(given)  # type: ignore[return-value]  # a list of the same elements
     return given

@@ -160,7 +160,7 @@ class _Parser:
         return seconds
 
     def _named(self, option: str, text: str) -> tuple[str, ...]:
-        """Return distinct fields outside the key, given by commas."""
+        """Return distinct fields outside the key, whose names a text separates by commas."""
         names = tuple(name.strip() for name in text.split(","))
         for position, name in enumerate(names):
             if name not in self._fields:

@@ -1,4 +1,4 @@
-"""`Outcomes`: what writes make of a row. The one definition: statements, blind steps and jobs are tested against it."""
+"""`Outcomes`: the effect of writes on a row. The one definition, against which all statements and jobs are tested."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class RowWrite(NamedTuple):
     expected: Mapping[str, Value] = _NOTHING
     """The values that the row must have."""
     default: Mapping[str, Value] | None = None
-    """The row that the write starts from if its key has none, and it needs one."""
+    """The row to start from if the key has none and the write needs one."""
     operand: Values | None = None
-    """What a MERGE of a blind table adds up to, in place of kind and fields: see `Merger.absorb`."""
+    """The operand of a MERGE of a blind table, in place of kind and fields: see `Merger.absorb`."""
 
 
 class Refusal(enum.Enum):
-    """Why writes are refused."""
+    """The reason why writes are refused."""
 
     EXISTS = "there is a row"
     MISSING = "there is no row"
@@ -73,7 +73,7 @@ class Outcomes:
         self._places = {name: place for place, name in enumerate(self._columns)}
 
     def outcome(self, before: Values | None, writes: Iterable[RowWrite], judged: Judged = Judged.EACH) -> Outcome:
-        """Return what writes of one key make of its row, one after the other.
+        """Return the row of a key after writes that are applied one after the other.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class Outcomes:
             case [] | [_]:
                 pass
             case [When.PRESENT, When.ABSENT] | [When.ABSENT, When.PRESENT] if not inserts:
-                # One of them acts, and that the other does not is no fault.
+                # Exactly one of them acts: the other is no refusal.
                 acting = [write._replace(otherwise=Otherwise.SKIP) for write in acting]
             case [When.ANY, When.ABSENT] if inserts and removals:
                 acting = [acting[1]._replace(when=When.ANY)]

@@ -85,7 +85,7 @@ def plain_datetime(value: dt.datetime) -> dt.datetime:
 
 
 def plain_value(value: object) -> object:
-    """Return a value of a subclass of what JSON documents have as one of Python's own class.
+    """Return a value as one of Python's own class, if it is of a subclass of a class that JSON documents have.
 
     Raises
     ------

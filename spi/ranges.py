@@ -18,8 +18,8 @@ class Range:
     """Rows whose key lies between two bounds, compared as tuples. Nothing is checked before it is used with a table.
 
     A bound is a prefix of the primary key: a tuple, or a mapping of the leading key fields; None is open. An inclusive
-    bound keeps every row whose key starts with it, an exclusive one drops them all. A range whose begin lies behind
-    its end is empty; every row starts with the empty prefix.
+    bound keeps every row whose key starts with it, an exclusive one drops them all. A range whose begin is after its
+    end is empty; every row starts with the empty prefix.
 
     Parameters
     ----------
@@ -55,22 +55,22 @@ class Range:
 
     @classmethod
     def at_least(cls, begin: Bound) -> Range:
-        """Every row that starts with `begin` or lies behind it."""
+        """Every row whose key starts with `begin` or comes after it."""
         return cls(begin, None, True, False)
 
     @classmethod
     def above(cls, begin: Bound) -> Range:
-        """Every row behind all those that start with `begin`."""
+        """Every row after all rows whose key starts with `begin`."""
         return cls(begin, None, False, False)
 
     @classmethod
     def at_most(cls, end: Bound) -> Range:
-        """Every row that starts with `end` or lies before it."""
+        """Every row whose key starts with `end` or comes before it."""
         return cls(None, end, True, True)
 
     @classmethod
     def below(cls, end: Bound) -> Range:
-        """Every row before all those that start with `end`."""
+        """Every row before all rows whose key starts with `end`."""
         return cls(None, end, True, False)
 
 

@@ -8,9 +8,7 @@ from typing import NoReturn
 
 from .admin import Progress, TableAdmin
 from .bulk import CommitResult, StagedData, StagedWrite, WriteJob
-from .compaction import CompactionProgress
 from .delegation import DelegatingStorage
-from .diagnosis import Finding
 from .errors import UnsupportedOperationError
 from .field_rules import FieldRule
 from .operations import BeginWrite, Lookup, RangeWrite, RowWrites, Scan
@@ -19,6 +17,7 @@ from .rows import Row
 from .scans import PlannedScan, RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .storage import Storage
+from .store_reports import CompactionProgress, Finding
 from .table import StructuredTable
 from .transactions import Isolation, Transaction
 from .values import Key
@@ -69,8 +68,8 @@ class ReadOnlyTable(StructuredTable):
     def _plan(self, scan: Scan) -> PlannedScan | None:
         return self._table._plan(scan)
 
-    def _place(self) -> str:
-        return self._table._place()
+    def _location(self) -> str:
+        return self._table._location()
 
     def _explain(self, scan: Scan) -> ScanExplanation:
         return self._table._explain(scan)

@@ -1,4 +1,4 @@
-"""`RowRules`: what the rules of a table's fields make of rows that are written and read."""
+"""`RowRules`: applies the rules of a table's fields to rows that are written and read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .field_functions import JsonField
 from .field_rules import Derived, Renamed, named_fields
 from .filters import And, FieldComparison, Filter, Or
 from .operations import Effect, Verb
-from .rules.fields import check_field
+from .rules.arguments import check_field
 from .showing import shown
 from .specification import TableSpecification
 from .value_checks import check_value
@@ -37,9 +37,9 @@ class RowRules:
     Attributes
     ----------
     derived : tuple of Derived
-        The derived fields, each after the field that it is computed of.
+        The derived fields, each after the field that it is computed from.
     sources : frozenset of str
-        The fields that others are computed of.
+        The fields that others are computed from.
     computed : frozenset of str
         The derived fields that stored rows may lack.
     aliases : mapping of str to str
@@ -69,7 +69,7 @@ class RowRules:
 
     @property
     def answer_reads(self) -> bool:
-        """Whether reads need more than what is stored."""
+        """Whether reads compute some of the columns."""
         return bool(self.computed or self.aliases)
 
     # Writing
@@ -79,14 +79,14 @@ class RowRules:
         return self._key_sources or name in self.sources or self.twins.get(str(name)) in self.sources
 
     def unsupported(self, row: Mapping[str, Value]) -> bool:
-        """Return whether a row names a derived field, but not the field that this is computed of."""
+        """Return whether a row names a derived field, but not the field that it is computed from."""
         return any(rule.field in row and not self._named(rule.source, row) for rule in self.derived)
 
     def _named(self, name: str, row: Collection[str]) -> bool:
         return name in row or self.twins.get(name, name) in row
 
     def require_sources(self, names: Collection[str]) -> None:
-        """Raise InvalidFieldError if rows name a derived field, but not the field that it is computed of."""
+        """Raise InvalidFieldError if rows name a derived field, but not the field that it is computed from."""
         for rule in self.derived:
             if rule.field in names and not self._named(rule.source, names):
                 reason = f"is derived of {rule.source!r}, which the rows do not name; name that, and leave this out"
@@ -117,7 +117,7 @@ class RowRules:
         return added
 
     def alone(self, verb: Verb, given: object) -> object | None:
-        """Return what a verb of one row is given, with what the rules add; None if that takes a look at its row.
+        """Return the argument of a verb of one row with the fields that rules add; None if they need the stored row.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class RowRules:
     def completed(
         self, row: Mapping[str, Value], *, whole: bool = False, before: Mapping[str, Value] | None = None
     ) -> dict[str, Value]:
-        """Return what a write names, with all fields that its rules add.
+        """Return the fields that a write names, with all fields that rules add.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class RowRules:
         whole : bool
             Whether the fields that it does not name become null.
         before : mapping, optional
-            The row before the write, for fields that are computed of others which the write does not name.
+            The row before the write, for derived fields whose source the write does not name.
 
         Raises
         ------
@@ -209,7 +209,7 @@ class RowRules:
         return same(None if given is None else check_value(self.spec.name, self.spec.field(name), given), value)
 
     def refuse_change(self, name: object) -> None:
-        """Raise InvalidFieldError if a field cannot be changed by itself, for it is derived."""
+        """Raise InvalidFieldError for a derived field, which cannot be changed by itself."""
         rule = self._by_field.get(check_field(self.spec, name).name)
         if rule is not None:
             reason = f"is derived of {rule.source!r}; change that"
@@ -263,13 +263,13 @@ class RowRules:
         return replace(where, **changed)  # type: ignore[type-var]  # filters are dataclasses
 
     def predicate(self, where: Filter, stored: Sequence[str]) -> Predicate:
-        """Return what evaluates the computed part of a filter on the values of stored columns."""
+        """Return a function that evaluates the computed part of a filter on the values of stored columns."""
         names = tuple(dict.fromkeys(where.fields()))
         holds, values_of = compile_filter(self.spec, where, names), self.projector(stored, names)
         return lambda values: holds(values_of(values))
 
     def stored_name(self, name: Name) -> Name | str:
-        """Return the stored field of a name; what is none is left for the table to reject."""
+        """Return the stored field of a name; any other argument is returned for the table to reject."""
         return self.aliases.get(name, name) if isinstance(name, str) else name
 
     def refuse_order(self, name: object, progress: str = "") -> None:

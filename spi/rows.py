@@ -92,7 +92,7 @@ class Row(Mapping[str, Value]):
         return tuple([values[position] for position in self._shape.key_positions])
 
     def astuple(self) -> tuple[Value, ...]:
-        """Return the values, in the order of the columns, without a copy: the fastest way to all of a row."""
+        """Return the values, in the order of the columns, without a copy: the fastest way to read a whole row."""
         return self._values
 
     def __getitem__(self, name: str) -> Value:

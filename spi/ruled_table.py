@@ -10,11 +10,10 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
-from .changes import RowKind
-from .computed_rows import ComputedRows, ListedRows, with_computed
+from .changes import RowKind, UpdateMessage
+from .computed_rows import ComputedRows, ListedRows, fill_progress, with_computed
 from .errors import InvalidFieldError
 from .evaluation import same
-from .fill_progress import fill_progress
 from .filters import Filter
 from .operations import (
     APPLY_CHANGES,
@@ -46,7 +45,6 @@ from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .table import StructuredTable
 from .transactions import Transaction
-from .updates import UpdateMessage
 from .values import Key, Value
 
 __all__ = ["RuledTable"]
@@ -77,7 +75,7 @@ class RuledTable(StructuredTable):
     Parameters
     ----------
     table : StructuredTable
-        The table without them. Its fields may turn out to be others than was known, its rules not.
+        The table without the rules. Its fields may have changed since they were read, its rules not.
     rules : RowRules
         The rules.
     transaction : Transaction
@@ -149,7 +147,7 @@ class RuledTable(StructuredTable):
         return ComputedRows(inner, self._spec, self._rules, names, where, limit)
 
     def _first_of_ranges(self, scan: Scan, request: _Request, names: tuple[str, ...]) -> list[Row]:
-        """Return what a scan with `limit_per_range` has, whose filter is evaluated here."""
+        """Return the rows of a scan with `limit_per_range` whose filter is evaluated here."""
         assert request.where is not None
         order = request.stored.order_by
         wanted = names if order is None or order in names else (*names, order)
@@ -383,7 +381,7 @@ class _Before:
         self._rows[self._key(row)] = {**(before or _ALL_NULL), **row}
 
     def remove(self, row: Mapping[str, Value]) -> None:
-        """Note that a write of a call leaves no row."""
+        """Record that a write of a call leaves no row."""
         self._rows[self._key(row)] = None
 
     def _key(self, row: Mapping[str, Value]) -> tuple[Value, ...]:

@@ -147,7 +147,7 @@ def _note(attempts: int, seconds: float, max_attempts: int | None, deadline: flo
 
 
 # Which transaction goes first. A long transaction loses against short ones, which commit while it works, after any
-# pause. So one that has lost for a while makes those of its process wait for its next attempts, each for a short time:
+# pause. So one that has lost for a while makes others of its process wait for its next attempts, each for a short time:
 # a body that waits for another thread's transaction is delayed, never locked.
 
 
@@ -163,7 +163,7 @@ class _Turn:
 
 
 _FIRST: dict[object, ref[_Turn]] = {}
-"""By store, the transaction that goes first there; nearly always empty. An interrupted one goes with its frame."""
+"""The transaction that goes first, by store; nearly always empty. An interrupted one disappears with its frame."""
 os.register_at_fork(after_in_child=_FIRST.clear)
 
 

@@ -19,7 +19,7 @@ __all__ = ["PlannedScan", "RowIterator", "ScanExplanation"]
 
 
 class PlannedScan(NamedTuple):
-    """A plan of a scan, and what reads its splits."""
+    """A plan of a scan, and the function that reads its splits."""
 
     plan: ScanPlan
     read_split: Callable[[ScanSplit], Iterator[RecordBatch]]
@@ -28,7 +28,7 @@ class PlannedScan(NamedTuple):
 class _Scanned(Protocol):
     """The table that was scanned."""
 
-    def _place(self) -> str: ...
+    def _location(self) -> str: ...
 
     def _arrow_schema(self, scan: Scan) -> object: ...
 
@@ -38,9 +38,9 @@ class _Scanned(Protocol):
 class RowIterator(Iterator[Row], ABC):
     """Rows of one snapshot; close it, leave its `with` block or exhaust it to release its snapshot.
 
-    pandas, Polars, DuckDB and pyarrow read it by Arrow's PyCapsule interface as columns: exactly those that were asked
-    for. In the auto-commit view that reads the table anew, from its first row, at a snapshot of its own, not older than
-    the scan; in a transaction it takes the rows that are left.
+    pandas, Polars, DuckDB and pyarrow read it by Arrow's PyCapsule interface as columns: exactly the requested ones. In
+    the auto-commit view this reads the table again, from its first row, at a snapshot of its own that is not older than
+    the scan's; in a transaction it takes the rows that are left.
 
     Raises
     ------
@@ -61,7 +61,7 @@ class RowIterator(Iterator[Row], ABC):
 
     def __repr__(self) -> str:
         origin = getattr(self, "_origin", None)
-        return super().__repr__() if origin is None else f"<scan of table {origin[0]._place()}>"
+        return super().__repr__() if origin is None else f"<scan of table {origin[0]._location()}>"
 
     @abstractmethod
     def close(self) -> None:

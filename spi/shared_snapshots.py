@@ -52,7 +52,7 @@ class SharedSnapshot(ABC):
         TransactionConflictError
             If the table was created, changed or dropped since the snapshot was taken, or the store has lost the
             snapshot: a new one is needed. Nothing was planned, and the open plans stay. No plan is of a younger state.
-            That rows were written is no conflict, by a job of mode overwrite neither.
+            Rows that were written since are no conflict, not even by a job of mode overwrite.
         """
         return self._plan_scan(PlanScan(table, range, where, consumed(columns), splits, aggregate))
 

@@ -19,5 +19,5 @@ def shown(value: object) -> str:
 
 
 def not_a_field(names: Iterable[str], table: str | None = None) -> str:
-    """Return the predicate of a name that is none of a table's field names."""
+    """Return the predicate of a message about a name that is not a field of a table."""
     return f"is not a field{'' if table is None else f' of table {table!r}'}; the fields are {', '.join(names)}"

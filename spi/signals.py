@@ -17,15 +17,15 @@ from .rules.signals import check_channels, check_timeout
 __all__ = ["Listener", "LocalListener", "LocalSignals", "Signalling", "wait_for_any"]
 
 _LOOK = 0.1
-"""Seconds after which a wait for several things looks at the others."""
+"""Seconds after which a wait for one of several listeners looks at the others."""
 
 
 class Listener(ABC):
     """Waits for the signals of some channels. Threads may share it; a forked process must connect again.
 
     A signal is a hint that something was committed, never the thing itself: it may come twice, or without a cause, or
-    be lost, as one that is sent while a connection to the store is down. So look at the store after each wait, and also
-    where none woke you: after a timeout.
+    be lost, as one that is sent while a connection to the store is down. So look at the store after each wait, even
+    after one that timed out.
     """
 
     __slots__ = ("__weakref__",)
@@ -77,7 +77,7 @@ class Signalling(ABC):
 
     @property
     def wakes(self) -> bool:
-        """Whether every process wakes the listeners, by the capability of this name; else only that of the listener."""
+        """Whether commits of every process wake a listener (capability `wakes`), or only those of its own process."""
         return self.capabilities.wakes
 
     def listen(self, channels: Iterable[str]) -> Listener:
@@ -100,7 +100,7 @@ class Signalling(ABC):
         StorageUnavailableError
             If the store cannot be reached.
         """
-        # Nobody wakes it: `connect` adds the signals of this process.
+        # No commit wakes it: `connect` adds the signals of this process.
         return LocalSignals().listen(check_channels(channels))
 
 
@@ -161,7 +161,7 @@ class LocalListener(Listener):
 class LocalSignals:
     """The listeners of this process by channel. Threads may share them.
 
-    They are held weakly: one that was forgotten is woken no more.
+    References to them are weak: a listener that the program has dropped is no longer woken.
     """
 
     _shared: ClassVar[WeakValueDictionary[str, LocalSignals]] = WeakValueDictionary()
@@ -174,7 +174,7 @@ class LocalSignals:
 
     @classmethod
     def of(cls, store: str) -> LocalSignals:
-        """Return those that all storages of a store share in this process."""
+        """Return the listeners that all storages of a store share in this process."""
         with cls._sharing:
             found = cls._shared.get(store)
             if found is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .errors import InvalidSpecificationError
 from .field_rules import FieldRule, checked_rules
 from .fields import Field, FieldType
-from .needs import needing
+from .imports import needing
 from .option_parsing import parse_options
 from .showing import not_a_field, shown
 from .table_options import TableOptions
@@ -48,7 +48,7 @@ class TableSpecification:
     options : mapping of str to str, optional
         Table options; read-only. docs/table-types.md lists them; names that begin with `user.` mean nothing.
     rules : iterable of Derived, Renamed and Retired, optional
-        What always holds between fields, whatever program writes. Fields of rules are fields of the table.
+        What always holds between fields, whichever program writes. Fields of rules are fields of the table.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class TableSpecification:
         name : str
             The table's name.
         schema : pyarrow.Schema
-            Or an object that has one or exports one: a pyarrow.Table, a frame of pandas or Polars, a scan.
+            The schema, or an object that has or exports one: a pyarrow.Table, a frame of pandas or Polars, a scan.
         primary_key, indexes, options : optional
             As of the constructor; keys and indexes name fields. Without a key the table gets the option `write-mode`
             `append-only`, unless the options have one.

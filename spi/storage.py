@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING, Literal, Self
 from .admin import TableAdmin
 from .aggregates import Aggregation
 from .bulk import CommitResult, ScanPlan, ScanSplit, StagedData, StagedWrite, WriteJob, WriteMode
-from .compaction import CompactionProgress
-from .diagnosis import Finding
 from .errors import UnsupportedOperationError
 from .feeds import ChangeFeed
 from .filters import Filter
-from .needs import needing
+from .imports import needing
 from .operations import BeginWrite, PlanScan, consumed
 from .ranges import Range
 from .shared_snapshots import SharedSnapshot
 from .signals import Signalling
-from .statistics import TableStatistics
+from .store_reports import CompactionProgress, Finding, TableStatistics, Traffic
 from .table import StructuredTable
-from .traffic import Traffic
 from .transactions import Transactional
 
 if TYPE_CHECKING:
@@ -131,8 +128,8 @@ class Storage(Transactional, Signalling):
     def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
         """Return about how many rows a table or a range of it has, at a cost that does not grow with them.
 
-        They are of the newest committed state. At most 2,000 rows (`statistics.COUNTED_ROWS`) are counted; beyond that
-        the number may be an estimate, never of 0 rows. Nothing is held afterwards.
+        They describe the newest committed state. At most 2,000 rows (`store_reports.COUNTED_ROWS`) are counted; beyond
+        that the number may be an estimate, never of 0 rows. Nothing is held afterwards.
 
         Raises
         ------
@@ -176,7 +173,7 @@ class Storage(Transactional, Signalling):
         batch : int, optional
             The number of the batch, not negative; with `stream`.
         on_missing : {"fail", "skip"}
-            In mode patch, what is done about keys that must have a row and have none: `commit_write` writes nothing and
+            In mode patch, the treatment of keys that must have a row and have none: `commit_write` writes nothing and
             raises RecordNotFoundError, or it leaves these arms out, and counts the keys in `CommitResult.missing`.
 
         Raises
@@ -241,8 +238,8 @@ class Storage(Transactional, Signalling):
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: StagedData) -> StagedWrite:
         """Store the rows of one attempt of a partition, in any process; nothing becomes visible.
 
-        An attempt may go on after its job was committed by another; `commit_write` then returns false. The end of the
-        job never disturbs the call. A job that was `committed` as it began stores nothing.
+        An attempt may continue after another process has committed its job; `commit_write` then returns false. The end
+        of the job never disturbs the call. For a job that was `committed` when it began, nothing is stored.
 
         Parameters
         ----------
@@ -284,7 +281,7 @@ class Storage(Transactional, Signalling):
         RecordExistsError, RecordNotFoundError, RecordChangedError
             As the mode, or a patch's arms, demand; nothing was written.
         InvalidFieldError, FieldSizeLimitError, UnsupportedOperationError
-            If the table rejects a row for what is in the row of its key, or no longer takes the job's mode; nothing
+            If the table rejects a row because of the stored row of its key, or no longer takes the job's mode; nothing
             was written.
         TransactionClosedError
             If the job was aborted, and in the case of a batch did not begin again.
@@ -375,8 +372,8 @@ class Storage(Transactional, Signalling):
 
     @abstractmethod
     def _plan_scan(self, request: PlanScan) -> ScanPlan:
-        """Do what `plan_scan` says."""
+        """Implement `plan_scan`."""
 
     @abstractmethod
     def _begin_write(self, request: BeginWrite) -> WriteJob:
-        """Do what `begin_write` says; `rules.jobs.requested_job` checks the request."""
+        """Implement `begin_write`; `rules.jobs.requested_job` checks the request."""

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, TypeVar
 from .errors import CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError
 from .metering import duration_histogram, observed_counter
 from .storage import Storage
-from .traffic import Traffic
+from .store_reports import Traffic
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
-__all__ = ["ENDING", "OUTCOMES", "Counts", "StoreMeter", "StoreMetrics", "metrics_of", "outcome_of"]
+__all__ = ["ENDING", "OUTCOMES", "StoreMeter", "StoreMetrics", "TransactionCounts", "metrics_of", "outcome_of"]
 
 Result = TypeVar("Result")
 
@@ -56,7 +56,7 @@ class Count:
         return number
 
 
-class Counts:
+class TransactionCounts:
     """The transactions of one kind of access to one table or, if the name is empty, to none or several."""
 
     def __init__(self, store: str, table: str, access: str) -> None:
@@ -76,14 +76,14 @@ class _StoreTraffic:
 
     def __init__(self) -> None:
         self._keys = itertools.count()
-        # Of an open storage a reference, of an ended one its last numbers, which replace it in one step.
+        # A reference to each open storage; the last numbers of an ended one replace it in one step.
         self._parts: dict[int, weakref.ref[Storage] | Traffic] = {}
         self._total = Traffic()
         self._lock = threading.Lock()
 
     def begin(self, storage: Storage) -> int:
         """Count a storage from now on; return its key."""
-        self.read()  # so that ended ones do not gather where nobody collects
+        self.read()  # so that ended ones do not gather where no SDK collects
         key = next(self._keys)
         self._parts[key] = weakref.ref(storage)
         return key
@@ -111,7 +111,7 @@ class StoreMetrics:
     Attributes
     ----------
     commit_duration, read_duration : Histogram
-        Of seconds.
+        Histograms of seconds.
     """
 
     def __init__(self, meter: Meter) -> None:
@@ -128,13 +128,13 @@ class StoreMetrics:
 
     def restart(self) -> None:
         """Count from 0."""
-        self._counts: dict[tuple[str, str, str], Counts] = {}
+        self._counts: dict[tuple[str, str, str], TransactionCounts] = {}
         self._traffic: dict[str, _StoreTraffic] = {}
         self._reading = threading.Lock()
 
-    def counts(self, store: str, table: str, access: str) -> Counts:
+    def counts(self, store: str, table: str, access: str) -> TransactionCounts:
         key = (store, table, access)
-        return self._counts.get(key) or self._counts.setdefault(key, Counts(*key))
+        return self._counts.get(key) or self._counts.setdefault(key, TransactionCounts(*key))
 
     def traffic(self, store: str) -> _StoreTraffic:
         return self._traffic.get(store) or self._traffic.setdefault(store, _StoreTraffic())
@@ -192,7 +192,7 @@ def metrics_of(meter: Meter) -> StoreMetrics:
 
 
 ENDING = (TransactionConflictError, StorageUnavailableError, CommitOutcomeUnknownError)
-"""After these a transaction can only be left."""
+"""Errors after which a transaction can only be left."""
 
 
 def outcome_of(error: BaseException | None, *, committing: bool = False) -> str:

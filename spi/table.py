@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
-from .changes import Change, RowKind
+from .changes import Change, RowKind, UpdateMessage
 from .filters import Filter
 from .frames import Frames
 from .operations import (
@@ -36,7 +36,6 @@ from .ranges import Range
 from .rows import Row
 from .scans import RowIterator, ScanExplanation
 from .specification import TableSpecification
-from .updates import UpdateMessage
 from .values import Key, Value
 
 __all__ = ["StructuredTable"]
@@ -152,9 +151,9 @@ class StructuredTable(Frames):
     def update_many(
         self, updates: Iterable[Mapping[str, Value] | UpdateMessage], default: Mapping[str, Value] | None = None
     ) -> list[tuple[Value, ...]]:
-        """`update` of all rows, in their order; an absent row without a default is skipped. None if one is rejected.
+        """`update` of all rows, in their order; an absent row without a default is skipped. All or nothing.
 
-        Later updates see what earlier ones left. A store overrides this if it has a shorter way.
+        Later updates see what earlier ones left.
 
         Parameters
         ----------
@@ -225,7 +224,7 @@ class StructuredTable(Frames):
         Returns
         -------
         RowIterator
-            Of the transaction's snapshot and its own writes up to this call.
+            The rows of the transaction's snapshot and of its own writes up to this call.
         """
         return self._scanned(Scan((range,), where, consumed(columns), order_by, reverse, limit))
 
@@ -333,10 +332,7 @@ class StructuredTable(Frames):
         self._write(RowWrites(DELETE, (key,)))
 
     def delete_many(self, keys: Iterable[Key]) -> None:
-        """`delete` of all keys, in their order; all or nothing.
-
-        A store overrides this if it has a shorter way than one call after the other.
-        """
+        """`delete` of all keys, in their order; all or nothing."""
         self._write_many(DELETE_MANY, keys)
 
     def delete_all(self, range: Range, where: Filter | None = None) -> int:
@@ -392,7 +388,7 @@ class StructuredTable(Frames):
     def _write(self, writes: RowWrites) -> Answer | None:
         """Do all writes, as `outcome.Outcomes` defines, or none if one is rejected; return the keys left out, if any.
 
-        A write of which nothing must be known at once may be done later, at the latest by the commit.
+        A write whose answer is not needed at once may be done later, by the commit at the latest.
         """
 
     @abstractmethod

@@ -124,9 +124,10 @@ class TableOptions:
     Attributes
     ----------
     functions : mapping of str to Aggregate
-        Under aggregation of every field outside the key, under partial-update of the aggregated members of groups.
+        Under aggregation, the function of every field outside the key; under partial-update, those of the aggregated
+        members of groups.
     default_function : AggregateFunction, optional
-        Under aggregation that of fields without their own, fields to come included.
+        Under aggregation, the function of fields without one of their own, including fields that are added later.
     sequence : tuple of str
         The fields of `sequence.field`.
     compaction_interval, time_retained : float

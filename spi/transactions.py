@@ -32,10 +32,9 @@ class Isolation(enum.Enum):
 class Transaction(ABC):
     """Reads of one snapshot, and writes that become visible together at the commit.
 
-    As a context manager it commits on leaving and rolls back on an exception, which propagates unchanged, and if the
-    commit fails and leaves it open. After a
-    `TransactionConflictError` or `StorageUnavailableError` it can only be left, and leaving it without an exception
-    raises the same error again. A transaction belongs to one thread at a time.
+    As a context manager it commits on leaving. It rolls back on an exception, which propagates unchanged, and after a
+    failed commit that leaves it open. After a `TransactionConflictError` or `StorageUnavailableError` it can only be
+    left, and leaving it without an exception raises the same error again. It belongs to one thread at a time.
     """
 
     __slots__ = ()

@@ -1,26 +1,33 @@
-"""Values and keys of rows: their types, and the sizes that limits count."""
+"""Values and keys of rows: their types, the sizes that limits count, and contexts in which decimals are exact."""
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
 import math
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import ParamSpec, TypeAlias, TypeVar
 
 from .fields import Field
 
 __all__ = [
+    "EXACT",
     "MAX_KEY_AND_INDEX_SIZE",
     "MAX_KEY_SIZE",
     "MAX_ROW_SIZE",
     "NAN",
     "Key",
     "Value",
+    "exact_context",
+    "in_exact_context",
     "is_nan",
     "is_storable",
     "value_size",
 ]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Value: TypeAlias = bool | int | float | decimal.Decimal | str | bytes | dt.date | dt.datetime | None
 Key: TypeAlias = tuple[Value, ...] | Mapping[str, Value]
@@ -55,3 +62,32 @@ def is_storable(text: str) -> bool:
 def is_nan(value: Value) -> bool:
     """Return whether a value is the float NaN, which equals itself in the contract."""
     return isinstance(value, float) and math.isnan(value)
+
+
+def exact_context(digits: int) -> decimal.Context:
+    """Return a context in which a result of more than so many digits is an `ArithmeticError`.
+
+    Each attribute is given: others come from `decimal.DefaultContext`, which a program may have changed.
+    """
+    traps = [decimal.Inexact, decimal.InvalidOperation]  # an overflow, or an underflow, is inexact
+    rounding, least, most = decimal.ROUND_HALF_EVEN, decimal.MIN_EMIN, decimal.MAX_EMAX
+    return decimal.Context(digits, rounding, least, most, capitals=1, clamp=0, flags=[], traps=traps)
+
+
+EXACT = exact_context(160)
+"""The context of a few operations on numbers of 38 digits."""
+
+
+def in_exact_context(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function read, compare and write decimals as in `EXACT`, whatever the program's own context is."""
+
+    @wraps(function)
+    def run(*args: P.args, **options: P.kwargs) -> R:
+        context = decimal.getcontext()
+        traps = context.traps
+        if context.capitals and traps[decimal.InvalidOperation] and not traps[decimal.FloatOperation]:
+            return function(*args, **options)  # the usual context does the same; another takes 0.6 us
+        with decimal.localcontext(EXACT):
+            return function(*args, **options)
+
+    return run

@@ -12,7 +12,7 @@
 
 Keywords are read in any case, and only where the grammar expects them: a field may be called `in`, while one called
 `not` is written in backticks. A value is a quoted text, in which the quote is doubled, or a
-bare word such as 42, -1.5e3, true, 0x0aff, nan or 2024-05-31. What is compared with a field is another field if it is
+bare word such as 42, -1.5e3, true, 0x0aff, nan or 2024-05-31. The right side of a comparison is another field if it is
 in backticks, or a bare word that is a field's name and no value.
 """
 
@@ -89,7 +89,7 @@ def parse_where(spec: TableSpecification, text: str) -> Filter:
     Raises
     ------
     WhereError
-        If it is none.
+        If the text is not a filter of the table.
     """
     return _Parser(spec, text).parse()
 

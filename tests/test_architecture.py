@@ -78,7 +78,7 @@ class Imports(ast.NodeVisitor):
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.relative_to(SPI).as_posix())
 def test_spi_imports_the_standard_library_only(module: Path) -> None:
     allowed = {"structable", *sys.stdlib_module_names}
-    if module.name.startswith("arrow") or module.name in ("fitting_sums.py", "load_job.py", "loading.py"):
+    if module.name.startswith("arrow") or module.name in ("load_job.py", "loading.py"):
         allowed.add("pyarrow")  # loaded with the first batch, as the next test shows
     if module.name in ("arrow_tables.py", "frames.py"):
         allowed |= {"pandas", "polars"}  # only by `to_pandas` and `to_polars`

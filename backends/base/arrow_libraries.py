@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from structable.spi.needs import needing
+from structable.spi.imports import needing
 
 __all__ = ["require_arrow"]
 

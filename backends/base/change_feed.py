@@ -21,9 +21,8 @@ from structable.spi import (
 )
 from structable.spi.changes import FEED_COLUMNS
 from structable.spi.operations import consumed
-from structable.spi.rules.arguments import check_flag
+from structable.spi.rules.arguments import check_columns, check_flag
 from structable.spi.rules.feeds import check_after, check_moment, check_rows, require_net
-from structable.spi.rules.fields import check_columns
 from structable.spi.rules.scans import check_splits, row_columns
 from structable.spi.table_options import ChangelogProducer
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from structable.spi import RecordExistsError, RecordNotFoundError, RowKind, Value
 from structable.spi.evaluation import equal
 from structable.spi.merging import IGNORED, Values
-from structable.spi.operations import APPLY_CHANGES, UPDATE, UPDATE_MANY, UPSERT, Effect, Records, RowWrites, When
+from structable.spi.operations import APPLY_CHANGES, UPDATE, UPDATE_MANY, UPSERT, Effect, FeedRecords, RowWrites, When
 from structable.spi.rules.arguments import check_many
 from structable.spi.rules.changes import (
     check_default,
@@ -326,7 +326,7 @@ def records_of(binding: TableBinding, writes: RowWrites, pairs: Pairs) -> list[N
     verb, nulls = writes.verb, binding.raw_nulls
     if verb.effect is Effect.REMOVE:
         given = [raw_key for raw_key, _ in pairs]
-        if verb.records is Records.GIVEN:
+        if verb.records is FeedRecords.GIVEN:
             given = [binding.raw_key(key) for key in writes.rows]
         return [(RowKind.DELETE, raw_key, nulls) for raw_key in given]
     if verb.effect is Effect.MERGE:

@@ -13,8 +13,8 @@ from structable.spi.operations import (
     UPDATE,
     UPDATE_MANY,
     Answer,
+    FeedRecords,
     RangeWrite,
-    Records,
     RowWrites,
     When,
 )
@@ -60,7 +60,7 @@ class RecordingTable(PostgreSQLTable):
             records.add([(RowKind.DELETE, dict(zip(self.binding.spec.primary_key, checked, strict=True)))])
         elif verb is APPLY_CHANGES:
             records.add(check_row_changes(self.binding.write_spec, writes.rows))
-        elif verb.records is Records.GIVEN:
+        elif verb.records is FeedRecords.GIVEN:
             kind = RowKind.INSERT if verb.when is When.ABSENT else RowKind.UPDATE_AFTER
             records.add((kind, row) for row in writes.rows)
         elif not answer:

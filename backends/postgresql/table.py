@@ -30,7 +30,7 @@ from structable.spi.rules.changes import (
 from structable.spi.rules.keyless import check_verb
 from structable.spi.rules.rows import check_key, check_row, check_row_size
 from structable.spi.rules.scans import ScanRequest, check_limit, row_columns
-from structable.spi.statistics import COUNTED_ROWS
+from structable.spi.store_reports import COUNTED_ROWS
 from structable.spi.values import MAX_ROW_SIZE
 
 from .driver.statement import Call

@@ -13,7 +13,7 @@ import typer
 
 from structable.datasets import SystemData, Worker
 from structable.datasets.jobs import Handler
-from structable.spi.module_names import named_module
+from structable.spi.imports import named_module
 
 from .arguments import Place, Prefix, connected, placed
 

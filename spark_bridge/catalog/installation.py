@@ -18,7 +18,7 @@ from structable.spark_bridge.optimizer_rules import (
     reason_of,
 )
 from structable.spark_bridge.row_changes import BEFORE, CHANGES_OPTION, ORIGINAL
-from structable.spark_bridge.scan_isolation import COORDINATOR_CLASS
+from structable.spark_bridge.session_rules import COORDINATOR_CLASS
 from structable.spi import WriteMode
 
 from .commands import CatalogCommands

@@ -10,8 +10,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from structable.spark_bridge.coordinator_client import CoordinatorClient
-from structable.spark_bridge.option_names import READ_OPTIONS, STREAM_WRITE_OPTIONS, WRITE_OPTIONS
-from structable.spark_bridge.store_client import StoreClient
+from structable.spark_bridge.store_client import READ_OPTIONS, STREAM_WRITE_OPTIONS, WRITE_OPTIONS, StoreClient
 
 __all__ = ["NOT_READ", "ONLY_READ", "REQUEST", "CatalogRequest", "answer_catalog", "asks_catalog"]
 

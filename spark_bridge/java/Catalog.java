@@ -27,7 +27,9 @@ public final class Catalog implements StagingTableCatalog {
     this.options = options.asCaseSensitiveMap();
   }
 
-  public String name() { return name; }
+  public String name() {
+    return name;
+  }
 
   public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
     if (namespace.length > 0) throw new NoSuchNamespaceException(namespace);
@@ -41,7 +43,8 @@ public final class Catalog implements StagingTableCatalog {
   public Table loadTable(Identifier ident) throws NoSuchTableException {
     if (ident.namespace().length > 0) throw new NoSuchTableException(ident);
     StructType answer = new CatalogCommand(options, "load", ident.name()).run();
-    if (CatalogCommand.is(CatalogCommand.told(answer), "absent")) throw new NoSuchTableException(ident);
+    if (CatalogCommand.is(CatalogCommand.told(answer), "absent"))
+      throw new NoSuchTableException(ident);
     return KeyedTable.of(name, options, ident.name(), answer);
   }
 
@@ -49,50 +52,69 @@ public final class Catalog implements StagingTableCatalog {
     return refuseEarlier(ident);
   }
 
-  public Table loadTable(Identifier ident, long timestamp) throws NoSuchTableException { return refuseEarlier(ident); }
+  public Table loadTable(Identifier ident, long timestamp) throws NoSuchTableException {
+    return refuseEarlier(ident);
+  }
 
   private Table refuseEarlier(Identifier ident) throws NoSuchTableException {
     String shown = loadTable(ident).name();
-    CatalogCommand.refuse("there is no VERSION AS OF or TIMESTAMP AS OF: " + shown + " keeps its newest rows only; "
-        + "what changed in a table with a change feed is read by format(\"structable\") with the option "
-        + "readChangeFeed");
+    CatalogCommand.refuse(
+        "there is no VERSION AS OF or TIMESTAMP AS OF: "
+            + shown
+            + " keeps its newest rows only; what changed in a table with a change feed is read by"
+            + " format(\"structable\") with the option readChangeFeed");
     return null;
   }
 
-  public Table createTable(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
+  public Table createTable(
+      Identifier ident, Column[] columns, Transform[] partitions, Map properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     check(ident, partitions);
     CatalogCommand command = new CatalogCommand(options, "create_declared", ident.name());
-    StructType answer = command.with("schema", schema(columns).json()).with(own(properties, null)).run();
-    if (CatalogCommand.is(CatalogCommand.told(answer), "exists")) throw new TableAlreadyExistsException(ident);
+    StructType answer =
+        command.with("schema", schema(columns).json()).with(own(properties, null)).run();
+    if (CatalogCommand.is(CatalogCommand.told(answer), "exists"))
+      throw new TableAlreadyExistsException(ident);
     return KeyedTable.of(name, options, ident.name(), answer);
   }
 
-  public StagedTable stageCreate(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
+  public StagedTable stageCreate(
+      Identifier ident, Column[] columns, Transform[] partitions, Map properties)
       throws TableAlreadyExistsException, NoSuchNamespaceException {
     check(ident, partitions);
     if (tableExists(ident)) throw new TableAlreadyExistsException(ident);
-    return new StagedCatalogTable(name, options, ident, schema(columns), own(properties, usual()), false);
+    return new StagedCatalogTable(
+        name, options, ident, schema(columns), own(properties, usual()), false);
   }
 
-  public StagedTable stageReplace(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
+  public StagedTable stageReplace(
+      Identifier ident, Column[] columns, Transform[] partitions, Map properties)
       throws NoSuchNamespaceException, NoSuchTableException {
     check(ident, partitions);
     if (!tableExists(ident)) throw new NoSuchTableException(ident);
-    return new StagedCatalogTable(name, options, ident, schema(columns), own(properties, usual()), true);
+    return new StagedCatalogTable(
+        name, options, ident, schema(columns), own(properties, usual()), true);
   }
 
-  public StagedTable stageCreateOrReplace(Identifier ident, Column[] columns, Transform[] partitions, Map properties)
+  public StagedTable stageCreateOrReplace(
+      Identifier ident, Column[] columns, Transform[] partitions, Map properties)
       throws NoSuchNamespaceException {
     check(ident, partitions);
-    return new StagedCatalogTable(name, options, ident, schema(columns), own(properties, usual()), tableExists(ident));
+    return new StagedCatalogTable(
+        name, options, ident, schema(columns), own(properties, usual()), tableExists(ident));
   }
 
   private void check(Identifier ident, Transform[] partitions) throws NoSuchNamespaceException {
     if (ident.namespace().length > 0) throw new NoSuchNamespaceException(ident.namespace());
     if (partitions.length > 0) {
-      CatalogCommand.refuse("partitions, buckets and clusters are for files, and " + name + "." + ident.name()
-          + " would have " + Arrays.toString(partitions) + "; nothing was written. Its order is that of 'primary-key'");
+      CatalogCommand.refuse(
+          "partitions, buckets and clusters are for files, and "
+              + name
+              + "."
+              + ident.name()
+              + " would have "
+              + Arrays.toString(partitions)
+              + "; nothing was written. Its order is that of 'primary-key'");
     }
   }
 
@@ -101,26 +123,34 @@ public final class Catalog implements StagingTableCatalog {
     for (int i = 0; i < fields.length; i++) {
       Column column = columns[i];
       if (column.comment() != null) noComment("column " + column.name());
-      fields[i] = new StructField(column.name(), column.dataType(), column.nullable(), Metadata.empty());
+      fields[i] =
+          new StructField(column.name(), column.dataType(), column.nullable(), Metadata.empty());
     }
     return new StructType(fields);
   }
 
   private static void noComment(String what) {
-    CatalogCommand.refuse("structable keeps no comments: leave out that of " + what + "; nothing was written");
+    CatalogCommand.refuse(
+        "structable keeps no comments: leave out that of " + what + "; nothing was written");
   }
 
   // The format that Spark gives to saveAsTable(), which names none.
-  private static String usual() { return SparkSession.active().conf().get("spark.sql.sources.default"); }
+  private static String usual() {
+    return SparkSession.active().conf().get("spark.sql.sources.default");
+  }
 
   // Without what Spark adds by itself.
   private static Map own(Map properties, String usual) {
     Map own = new HashMap(properties);
     own.remove("owner");
     Object provider = own.remove("provider");
-    if (provider != null && !provider.equals(usual) && !((String) provider).equalsIgnoreCase("structable")) {
-      CatalogCommand.refuse("tables of this catalog are structable's, and none of the format " + provider
-          + "; nothing was written. Leave the format out");
+    if (provider != null
+        && !provider.equals(usual)
+        && !((String) provider).equalsIgnoreCase("structable")) {
+      CatalogCommand.refuse(
+          "tables of this catalog are structable's, and none of the format "
+              + provider
+              + "; nothing was written. Leave the format out");
     }
     if (own.containsKey("comment")) noComment("the table");
     return own;
@@ -130,25 +160,30 @@ public final class Catalog implements StagingTableCatalog {
     StructField[] added = new StructField[changes.length];
     for (int i = 0; i < changes.length; i++) {
       if (!(changes[i] instanceof TableChange.AddColumn)) {
-        CatalogCommand.refuse("ALTER TABLE adds columns only, and changed nothing: "
-            + "storage.admin.create_or_update(...) adds indexes and widens numbers, and another table takes the rows "
-            + "of other columns, by INSERT INTO ... SELECT");
+        CatalogCommand.refuse(
+            "ALTER TABLE adds columns only, and changed nothing:"
+                + " storage.admin.create_or_update(...) adds indexes and widens numbers, and"
+                + " another table takes the rows of other columns, by INSERT INTO ... SELECT");
       }
       TableChange.AddColumn column = (TableChange.AddColumn) changes[i];
       String shown = String.join(".", column.fieldNames());
       if (column.comment() != null) noComment("column " + shown);
       if (column.defaultValue() != null) {
-        CatalogCommand.refuse("structable keeps no defaults, and changed nothing: leave out that of column " + shown);
+        CatalogCommand.refuse(
+            "structable keeps no defaults, and changed nothing: leave out that of column " + shown);
       }
       if (!column.isNullable() || column.position() != null || column.fieldNames().length > 1) {
-        CatalogCommand.refuse("ALTER TABLE adds columns at the end that may be null, and changed nothing: leave out "
-            + "NOT NULL, FIRST and AFTER of column " + shown);
+        CatalogCommand.refuse(
+            "ALTER TABLE adds columns at the end that may be null, and changed nothing: leave out "
+                + "NOT NULL, FIRST and AFTER of column "
+                + shown);
       }
       added[i] = new StructField(shown, column.dataType(), true, Metadata.empty());
     }
     CatalogCommand command = new CatalogCommand(options, "add_columns", ident.name());
     StructType answer = command.with("schema", new StructType(added).json()).run();
-    if (CatalogCommand.is(CatalogCommand.told(answer), "absent")) throw new NoSuchTableException(ident);
+    if (CatalogCommand.is(CatalogCommand.told(answer), "absent"))
+      throw new NoSuchTableException(ident);
     return KeyedTable.of(name, options, ident.name(), answer);
   }
 
@@ -158,7 +193,11 @@ public final class Catalog implements StagingTableCatalog {
   }
 
   public void renameTable(Identifier from, Identifier to) {
-    CatalogCommand.refuse("structable renames no table, and changed nothing: create " + to.name()
-        + ", INSERT INTO it the rows of " + from.name() + ", and drop that");
+    CatalogCommand.refuse(
+        "structable renames no table, and changed nothing: create "
+            + to.name()
+            + ", INSERT INTO it the rows of "
+            + from.name()
+            + ", and drop that");
   }
 }

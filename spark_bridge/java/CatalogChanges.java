@@ -18,13 +18,16 @@ import scala.runtime.AbstractFunction1;
 /**
  * Writes the changed rows of UPDATE, MERGE and DELETE by one write job.
  *
- * Spark would have a class of the store's write them on executors. The rule appends them to the table instead, with the
- * columns that say what each row does, and the data source in Python makes patches of them. It runs once, after Spark
- * has given a DELETE whose condition the store evaluates back to the table, and before writes are built.
+ * <p>Spark would have a class of the store's write them on executors. The rule appends them to the
+ * table instead, with the columns that say what each row does, and the data source in Python makes
+ * patches of them. It runs once, after Spark has given a DELETE whose condition the store evaluates
+ * back to the table, and before writes are built.
  */
 public final class CatalogChanges extends Rule {
   public static final class Builder extends AbstractFunction1 {
-    public Object apply(Object session) { return new CatalogChanges(); }
+    public Object apply(Object session) {
+      return new CatalogChanges();
+    }
   }
 
   public TreeNode apply(TreeNode plan) {
@@ -47,7 +50,9 @@ public final class CatalogChanges extends Rule {
       AttributeReference column = (AttributeReference) output.next();
       if (names.add(column.name()) || !column.name().startsWith("@ORIGINAL@")) kept.add(column);
     }
-    return kept.size() == query.output().size() ? query : new Project(CatalogReads.sequence(kept), query);
+    return kept.size() == query.output().size()
+        ? query
+        : new Project(CatalogReads.sequence(kept), query);
   }
 
   // Its parameters are more in newer versions of Spark. Without it the table refuses the statement.
@@ -57,7 +62,8 @@ public final class CatalogChanges extends Rule {
       if (!methods[i].getName().equals("byName")) continue;
       Class[] kinds = methods[i].getParameterTypes();
       Object[] values = new Object[kinds.length];
-      for (int k = 0; k < kinds.length; k++) values[k] = kinds[k] == Boolean.TYPE ? Boolean.FALSE : null;
+      for (int k = 0; k < kinds.length; k++)
+        values[k] = kinds[k] == Boolean.TYPE ? Boolean.FALSE : null;
       values[0] = relation;
       values[1] = query;
       values[2] = scala.collection.immutable.Map$.MODULE$.empty();

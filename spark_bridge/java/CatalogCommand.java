@@ -35,7 +35,8 @@ public final class CatalogCommand {
     return this;
   }
 
-  // The data source's answer is a schema, and what else there is to tell is metadata of its first field.
+  // The data source's answer is a schema, and what else there is to tell is metadata of its first
+  // field.
   public StructType run() {
     Map all = new HashMap(options);
     all.put("@REQUEST@", request.build().json());
@@ -48,18 +49,26 @@ public final class CatalogCommand {
     } catch (Exception error) {
       String message = String.valueOf(error.getMessage());
       if (message.startsWith("[DATA_SOURCE_NOT_EXIST]")) {
-        refuse("DATA_SOURCE_NOT_EXIST", "structable is not registered in this session: call register(spark) for it");
+        refuse(
+            "DATA_SOURCE_NOT_EXIST",
+            "structable is not registered in this session: call register(spark) for it");
       }
       raise(error);
       return null;
     }
   }
 
-  public Metadata answer() { return told(run()); }
+  public Metadata answer() {
+    return told(run());
+  }
 
-  public static Metadata told(StructType answer) { return answer.fields()[0].metadata(); }
+  public static Metadata told(StructType answer) {
+    return answer.fields()[0].metadata();
+  }
 
-  public static boolean is(Metadata answer, String outcome) { return outcome.equals(answer.getString("outcome")); }
+  public static boolean is(Metadata answer, String outcome) {
+    return outcome.equals(answer.getString("outcome"));
+  }
 
   public static PythonDataSourceV2 provider() {
     PythonDataSourceV2 made = new PythonDataSourceV2();
@@ -67,14 +76,24 @@ public final class CatalogCommand {
     return made;
   }
 
-  public static void refuse(String message) { refuse("UNSUPPORTED_FEATURE.TABLE_OPERATION", message); }
+  public static void refuse(String message) {
+    refuse("UNSUPPORTED_FEATURE.TABLE_OPERATION", message);
+  }
 
   private static void refuse(String condition, String message) {
-    raise(new AnalysisException(
-        "[" + condition + "] " + message, Option.empty(), Option.empty(), Option.empty(), Option.apply(condition),
-        scala.collection.immutable.Map$.MODULE$.empty(), new QueryContext[0]));
+    raise(
+        new AnalysisException(
+            "[" + condition + "] " + message,
+            Option.empty(),
+            Option.empty(),
+            Option.empty(),
+            Option.apply(condition),
+            scala.collection.immutable.Map$.MODULE$.empty(),
+            new QueryContext[0]));
   }
 
   // Throws it, undeclared as Scala's exceptions are.
-  public static void raise(Throwable error) { new Failure(error).get(); }
+  public static void raise(Throwable error) {
+    new Failure(error).get();
+  }
 }

@@ -31,18 +31,20 @@ import scala.runtime.AbstractPartialFunction;
 /**
  * Makes tables of a catalog those of the format, before the rule that isolates scans sees them.
  *
- * Thus a scan of a catalog's table is one of `format("structable")`. The same rule refuses UPDATE and MERGE of a table
- * without a key, or of a view, and says what to do instead, and lets a MERGE that only inserts rows refuse keys that
- * exist.
+ * <p>Thus a scan of a catalog's table is one of `format("structable")`. The same rule refuses
+ * UPDATE and MERGE of a table without a key, or of a view, and says what to do instead, and lets a
+ * MERGE that only inserts rows refuse keys that exist.
  */
 public final class CatalogReads extends Rule {
   public static final class Builder extends AbstractFunction1 {
-    public Object apply(Object session) { return new CatalogReads(); }
+    public Object apply(Object session) {
+      return new CatalogReads();
+    }
   }
 
   public TreeNode apply(TreeNode plan) {
     String name = plan.getClass().getSimpleName();
-    if (name.equals("DeleteFromTable")) return plan;  // deletes by the catalog's table itself
+    if (name.equals("DeleteFromTable")) return plan; // deletes by the catalog's table itself
     if (name.equals("UpdateTable")) refuse(plan, "UPDATE");
     if (name.equals("MergeIntoTable")) refuse(plan, "MERGE");
     boolean appends = name.equals("AppendData") || name.equals("InsertOnlyMerge");
@@ -55,41 +57,58 @@ public final class CatalogReads extends Rule {
       if (!(target instanceof TreeNode) || ((TreeNode) target).children().size() != 1) return;
       target = ((TreeNode) target).children().head();
     }
-    String written = ", and nothing was written to " + ((DataSourceV2Relation) target).table().name() + ": ";
-    CatalogCommand.refuse(tableOf(target) instanceof KeyedTable || statement.equals("DELETE")
-        ? "there is no " + statement + " of a view" + written + "name the table itself"
-        : "there is no " + statement + " of a table without a primary key" + written + "INSERT INTO adds rows, and a "
-        + "table of write-mode change-log takes rows out by df.write.format(\"structable\") with the option mode of "
-        + "value changes");
+    String written =
+        ", and nothing was written to " + ((DataSourceV2Relation) target).table().name() + ": ";
+    CatalogCommand.refuse(
+        tableOf(target) instanceof KeyedTable || statement.equals("DELETE")
+            ? "there is no " + statement + " of a view" + written + "name the table itself"
+            : "there is no "
+                + statement
+                + " of a table without a primary key"
+                + written
+                + "INSERT INTO adds rows, and a table of write-mode change-log takes rows out by"
+                + " df.write.format(\"structable\") with the option mode of value changes");
   }
 
   // Spark has made a query of each DELETE by another condition, but that of a view.
   static boolean deletesItself(DeleteFromTable delete) {
     if (!isOurs(delete.table())) return false;
     CatalogTable table = tableOf(delete.table());
-    if (!(table instanceof KeyedTable)) return true;  // which refuses it by itself
-    Seq written = DataSourceStrategy$.MODULE$.normalizeExprs(
-        sequence(Collections.singletonList(delete.condition())), ((LogicalPlan) delete.table()).output());
+    if (!(table instanceof KeyedTable)) return true; // which refuses it by itself
+    Seq written =
+        DataSourceStrategy$.MODULE$.normalizeExprs(
+            sequence(Collections.singletonList(delete.condition())),
+            ((LogicalPlan) delete.table()).output());
     Option predicate = DataSourceV2Strategy$.MODULE$.translateFilterV2((Expression) written.head());
-    return predicate.isDefined() && table.canDeleteWhere(new Predicate[] {(Predicate) predicate.get()});
+    return predicate.isDefined()
+        && table.canDeleteWhere(new Predicate[] {(Predicate) predicate.get()});
   }
 
-  static Seq sequence(List items) { return CollectionConverters.asScala(items).toList(); }
+  static Seq sequence(List items) {
+    return CollectionConverters.asScala(items).toList();
+  }
 
-  static boolean isOurs(Object node) { return node instanceof DataSourceV2Relation && tableOf(node) != null; }
+  static boolean isOurs(Object node) {
+    return node instanceof DataSourceV2Relation && tableOf(node) != null;
+  }
 
-  // The catalog's table of a relation, also of one that Spark has rewritten a statement to; or null.
+  // The catalog's table of a relation, also of one that Spark has rewritten a statement to; or
+  // null.
   private static CatalogTable tableOf(Object relation) {
     Object table = ((DataSourceV2Relation) relation).table();
     if (table instanceof RowLevelOperationTable) {
       Object operation = ((RowLevelOperationTable) table).operation();
-      return operation instanceof KeyedTable.Operation ? ((KeyedTable.Operation) operation).table() : null;
+      return operation instanceof KeyedTable.Operation
+          ? ((KeyedTable.Operation) operation).table()
+          : null;
     }
     return table instanceof CatalogTable ? (CatalogTable) table : null;
   }
 
-  // Spark rewrites a MERGE that only inserts to an append of what joins no row of the very relation appended to; since
-  // 4.2 the append has a name of its own. The optimizer takes out a join whose condition is never true.
+  // Spark rewrites a MERGE that only inserts to an append of what joins no row of the very relation
+  // appended to; since
+  // 4.2 the append has a name of its own. The optimizer takes out a join whose condition is never
+  // true.
   private static TreeNode insertion(TreeNode append) {
     Object target = ((Product) append).productElement(0);
     if (!isOurs(target) || !(tableOf(target) instanceof KeyedTable)) return append;
@@ -103,7 +122,10 @@ public final class CatalogReads extends Rule {
   private static TreeNode analyzed(TreeNode append) {
     Object[] parts = parts((Product) append);
     for (int i = 0; i < parts.length; i++) {
-      Object kept = parts[i] instanceof Option && ((Option) parts[i]).isDefined() ? ((Option) parts[i]).get() : null;
+      Object kept =
+          parts[i] instanceof Option && ((Option) parts[i]).isDefined()
+              ? ((Option) parts[i]).get()
+              : null;
       if (kept instanceof LogicalPlan) return (TreeNode) kept;
     }
     return (TreeNode) append.children().head();
@@ -112,8 +134,9 @@ public final class CatalogReads extends Rule {
   private static boolean reads(TreeNode plan, DataSourceV2Relation target) {
     if (plan instanceof DataSourceV2Relation) {
       DataSourceV2Relation read = (DataSourceV2Relation) plan;
-      return ((AttributeReference) read.output().head()).exprId().equals(
-          ((AttributeReference) target.output().head()).exprId());
+      return ((AttributeReference) read.output().head())
+          .exprId()
+          .equals(((AttributeReference) target.output().head()).exprId());
     }
     Iterator children = plan.children().iterator();
     while (children.hasNext()) if (reads((TreeNode) children.next(), target)) return true;
@@ -133,7 +156,9 @@ public final class CatalogReads extends Rule {
   }
 
   public static final class Expose extends AbstractPartialFunction {
-    public boolean isDefinedAt(Object node) { return isOurs(node); }
+    public boolean isDefinedAt(Object node) {
+      return isOurs(node);
+    }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
       if (!isDefinedAt(node)) return otherwise.apply(node);
@@ -156,9 +181,14 @@ public final class CatalogReads extends Rule {
       LogicalPlan read = (LogicalPlan) relation.makeCopy(parts);
       if (before == null) return read;
       List shown = new ArrayList(columns);
-      shown.add(new Alias(new CreateNamedStruct(sequence(fields(columns, (StructType) before.dataType()))),
-          before.name(), before.exprId(), before.qualifier(), Option.apply(before.metadata()),
-          sequence(new ArrayList())));
+      shown.add(
+          new Alias(
+              new CreateNamedStruct(sequence(fields(columns, (StructType) before.dataType()))),
+              before.name(),
+              before.exprId(),
+              before.qualifier(),
+              Option.apply(before.metadata()),
+              sequence(new ArrayList())));
       return new Project(sequence(shown), read);
     }
 

@@ -24,33 +24,43 @@ import scala.runtime.AbstractPartialFunction;
 /**
  * Sees UPDATE, MERGE and INSERT OVERWRITE as they are written, before Spark resolves them.
  *
- * Spark leaves out of these queries, without a word, what a statement assigns to the hidden column, and the columns
- * that WITH SCHEMA EVOLUTION would add: both are refused. Where the source of a MERGE names the hidden column, Spark
- * would use the source before it is resolved, so that the rule has it resolved. Where INSERT OVERWRITE would replace
- * partitions, Spark's own error does not name the setting by which it would. That of a stream of a table names no way
- * to read one.
+ * <p>Spark leaves out of these queries, without a word, what a statement assigns to the hidden
+ * column, and the columns that WITH SCHEMA EVOLUTION would add: both are refused. Where the source
+ * of a MERGE names the hidden column, Spark would use the source before it is resolved, so that the
+ * rule has it resolved. Where INSERT OVERWRITE would replace partitions, Spark's own error does not
+ * name the setting by which it would. That of a stream of a table names no way to read one.
  */
 public final class CatalogStatements extends Rule {
   private static final String HIDDEN = "@BEFORE@";
   private static final String OVERWRITES = "spark.sql.sources.partitionOverwriteMode";
 
   public static final class Builder extends AbstractFunction1 {
-    public Object apply(Object session) { return new CatalogStatements((SparkSession) session); }
+    public Object apply(Object session) {
+      return new CatalogStatements((SparkSession) session);
+    }
   }
 
   private final SparkSession session;
 
-  public CatalogStatements(SparkSession session) { this.session = session; }
+  public CatalogStatements(SparkSession session) {
+    this.session = session;
+  }
 
-  public TreeNode apply(TreeNode plan) { return ((LogicalPlan) plan).resolveOperatorsDown(new Checked(session)); }
+  public TreeNode apply(TreeNode plan) {
+    return ((LogicalPlan) plan).resolveOperatorsDown(new Checked(session));
+  }
 
   static final class Checked extends AbstractPartialFunction {
     private final SparkSession session;
 
-    Checked(SparkSession session) { this.session = session; }
+    Checked(SparkSession session) {
+      this.session = session;
+    }
 
     public boolean isDefinedAt(Object node) {
-      return node instanceof UpdateTable || node instanceof MergeIntoTable || node instanceof InsertIntoStatement
+      return node instanceof UpdateTable
+          || node instanceof MergeIntoTable
+          || node instanceof InsertIntoStatement
           || node instanceof UnresolvedRelation && ((UnresolvedRelation) node).isStreaming();
     }
 
@@ -62,8 +72,11 @@ public final class CatalogStatements extends Rule {
       if (node instanceof UnresolvedRelation) {
         String streamed = isDefinedAt(node) ? name(node) : null;
         if (streamed == null) return otherwise.apply(node);
-        CatalogCommand.refuse("a table of a catalog is no stream: the changes of " + streamed
-            + " are read by spark.readStream.format(\"structable\") with url, table and readChangeFeed");
+        CatalogCommand.refuse(
+            "a table of a catalog is no stream: the changes of "
+                + streamed
+                + " are read by spark.readStream.format(\"structable\") with url, table and"
+                + " readChangeFeed");
       }
       String shown = isDefinedAt(node) ? target((TreeNode) node) : null;
       if (shown == null) return otherwise.apply(node);
@@ -71,15 +84,22 @@ public final class CatalogStatements extends Rule {
       Iterator expressions = statement.expressions().iterator();
       while (expressions.hasNext()) {
         if (assigns((TreeNode) expressions.next())) {
-          CatalogCommand.refuse("the statement assigns the hidden column " + HIDDEN + ", which is read only, and "
-              + "nothing was written to " + shown + ": assign the columns that it consists of");
+          CatalogCommand.refuse(
+              "the statement assigns the hidden column "
+                  + HIDDEN
+                  + ", which is read only, and "
+                  + "nothing was written to "
+                  + shown
+                  + ": assign the columns that it consists of");
         }
       }
       if (!(node instanceof MergeIntoTable)) return node;
       MergeIntoTable merge = (MergeIntoTable) node;
       if (merge.withSchemaEvolution()) {
-        CatalogCommand.refuse("there is no MERGE WITH SCHEMA EVOLUTION, and nothing was written to " + shown
-            + ": add the columns by ALTER TABLE .. ADD COLUMNS, and MERGE without it");
+        CatalogCommand.refuse(
+            "there is no MERGE WITH SCHEMA EVOLUTION, and nothing was written to "
+                + shown
+                + ": add the columns by ALTER TABLE .. ADD COLUMNS, and MERGE without it");
       }
       if (!reads(merge.sourceTable())) return node;
       Object[] parts = new Object[merge.productArity()];
@@ -93,17 +113,24 @@ public final class CatalogStatements extends Rule {
     }
 
     private void check(InsertIntoStatement insert) {
-      if (!insert.overwrite() || !"dynamic".equalsIgnoreCase(session.conf().get(OVERWRITES))) return;
+      if (!insert.overwrite() || !"dynamic".equalsIgnoreCase(session.conf().get(OVERWRITES)))
+        return;
       LogicalPlan found = session.sessionState().analyzer().execute(insert.table());
       while (found.children().size() == 1) found = (LogicalPlan) found.children().head();
       if (!(found instanceof DataSourceV2Relation)) return;
       Table table = ((DataSourceV2Relation) found).table();
       boolean format = table instanceof PythonTable && table.name().equalsIgnoreCase("structable");
       if (!format && !CatalogReads.isOurs(found)) return;
-      String shown = insert.table() instanceof UnresolvedRelation
-          ? ((UnresolvedRelation) insert.table()).multipartIdentifier().mkString(".") : table.name();
-      CatalogCommand.refuse("INSERT OVERWRITE replaces partitions while " + OVERWRITES + " is dynamic, and " + shown
-          + " has none, so that nothing was written: set it to static to replace all rows");
+      String shown =
+          insert.table() instanceof UnresolvedRelation
+              ? ((UnresolvedRelation) insert.table()).multipartIdentifier().mkString(".")
+              : table.name();
+      CatalogCommand.refuse(
+          "INSERT OVERWRITE replaces partitions while "
+              + OVERWRITES
+              + " is dynamic, and "
+              + shown
+              + " has none, so that nothing was written: set it to static to replace all rows");
     }
 
     // The name of a statement's table, if a catalog of structable's has it; or null.

@@ -42,9 +42,13 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
     this.schema = new StructType(fields);
   }
 
-  public String name() { return catalog + "." + table; }
+  public String name() {
+    return catalog + "." + table;
+  }
 
-  public StructType schema() { return schema; }
+  public StructType schema() {
+    return schema;
+  }
 
   public Map properties() {
     Map all = new LinkedHashMap();
@@ -56,12 +60,17 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
 
   // Spark checks and casts what is written, as the table does not accept any schema.
   public Set capabilities() {
-    return EnumSet.of(TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.STREAMING_WRITE,
+    return EnumSet.of(
+        TableCapability.BATCH_READ,
+        TableCapability.BATCH_WRITE,
+        TableCapability.STREAMING_WRITE,
         TableCapability.TRUNCATE);
   }
 
   // The table as the format has it.
-  public PythonTable loaded() { return new PythonTable(CatalogCommand.provider(), "structable", schema); }
+  public PythonTable loaded() {
+    return new PythonTable(CatalogCommand.provider(), "structable", schema);
+  }
 
   public CaseInsensitiveStringMap readOptions(CaseInsensitiveStringMap given) {
     check(given, told.getStringArray("notRead"), "read");
@@ -91,18 +100,33 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
     if (!given.containsKey(name)) return;
     Object own = properties().get(name);
     if (!given.get(name).replace(" ", "").equals(own == null ? "" : own)) {
-      CatalogCommand.refuse("the option " + name + " is " + given.get(name) + ", and table " + name() + " exists with "
-          + own + "; nothing was written: leave the option out");
+      CatalogCommand.refuse(
+          "the option "
+              + name
+              + " is "
+              + given.get(name)
+              + ", and table "
+              + name()
+              + " exists with "
+              + own
+              + "; nothing was written: leave the option out");
     }
     Object[] names = rest.keySet().toArray();
-    for (int i = 0; i < names.length; i++) if (name.equalsIgnoreCase((String) names[i])) rest.remove(names[i]);
+    for (int i = 0; i < names.length; i++)
+      if (name.equalsIgnoreCase((String) names[i])) rest.remove(names[i]);
   }
 
   private void check(CaseInsensitiveStringMap given, String[] refused, String verb) {
     for (int i = 0; i < refused.length; i++) {
       if (given.containsKey(refused[i])) {
-        CatalogCommand.refuse("the option " + refused[i] + " is not for tables of a catalog, and " + name()
-            + " is one; a table is " + verb + " with it by format(\"structable\")");
+        CatalogCommand.refuse(
+            "the option "
+                + refused[i]
+                + " is not for tables of a catalog, and "
+                + name()
+                + " is one; a table is "
+                + verb
+                + " with it by format(\"structable\")");
       }
     }
   }
@@ -116,9 +140,12 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
 
   public boolean canDeleteWhere(Predicate[] predicates) {
     if (!storeDecides(predicates)) {
-      CatalogCommand.refuse("the store cannot evaluate the whole condition, and nothing was deleted from " + name()
-          + ", whose rows have no key: take out those that a query finds, by df.write.format(\"structable\") with "
-          + "the option mode of value changes, if its write-mode is change-log");
+      CatalogCommand.refuse(
+          "the store cannot evaluate the whole condition, and nothing was deleted from "
+              + name()
+              + ", whose rows have no key: take out those that a query finds, by"
+              + " df.write.format(\"structable\") with the option mode of value changes, if its"
+              + " write-mode is change-log");
     }
     return true;
   }
@@ -129,7 +156,8 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
   }
 
   public void deleteWhere(Predicate[] predicates) {
-    for (int i = 0; i < predicates.length; i++) if (predicates[i].name().equals("ALWAYS_FALSE")) return;
+    for (int i = 0; i < predicates.length; i++)
+      if (predicates[i].name().equals("ALWAYS_FALSE")) return;
     Predicate[] chosen = chosen(predicates);
     if (chosen.length == 0) {
       truncateTable();
@@ -152,7 +180,9 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
     return true;
   }
 
-  private CatalogCommand command(String command) { return new CatalogCommand(options, command, table); }
+  private CatalogCommand command(String command) {
+    return new CatalogCommand(options, command, table);
+  }
 
   public boolean equals(Object other) {
     if (!(other instanceof CatalogTable)) return false;
@@ -160,7 +190,9 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
     return name().equals(same.name()) && options.equals(same.options) && schema.equals(same.schema);
   }
 
-  public int hashCode() { return name().hashCode(); }
+  public int hashCode() {
+    return name().hashCode();
+  }
 
   public static final class Info implements LogicalWriteInfo {
     private final LogicalWriteInfo info;
@@ -171,10 +203,16 @@ public class CatalogTable implements SupportsRead, SupportsWrite, SupportsDelete
       this.options = options;
     }
 
-    public CaseInsensitiveStringMap options() { return options; }
+    public CaseInsensitiveStringMap options() {
+      return options;
+    }
 
-    public String queryId() { return info.queryId(); }
+    public String queryId() {
+      return info.queryId();
+    }
 
-    public StructType schema() { return info.schema(); }
+    public StructType schema() {
+      return info.schema();
+    }
   }
 }

@@ -5,7 +5,10 @@ import java.util.Set;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** A table as the target of a statement that Spark has rewritten, which is written with an option more. */
+/**
+ * A table as the target of a statement that Spark has rewritten, which is written with one more
+ * option.
+ */
 public final class ChangedTable extends CatalogTable {
   private final String option;
   private final String value;

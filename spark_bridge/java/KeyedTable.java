@@ -22,13 +22,16 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * A table whose rows statements may change.
  *
- * Spark rewrites UPDATE, MERGE, and a DELETE whose condition the store does not evaluate, to a query of changed rows:
- * its interface of row-level operations. CatalogChanges writes that query as `row_changes.py` describes.
+ * <p>Spark rewrites UPDATE, MERGE, and a DELETE whose condition the store does not evaluate, to a
+ * query of changed rows: its interface of row-level operations. CatalogChanges writes that query as
+ * `row_changes.py` describes.
  */
-public final class KeyedTable extends CatalogTable implements SupportsRowLevelOperations, SupportsMetadataColumns {
+public final class KeyedTable extends CatalogTable
+    implements SupportsRowLevelOperations, SupportsMetadataColumns {
   public static CatalogTable of(String catalog, Map options, String table, StructType answer) {
     return CatalogCommand.told(answer).contains("key")
-        ? new KeyedTable(catalog, options, table, answer) : new CatalogTable(catalog, options, table, answer);
+        ? new KeyedTable(catalog, options, table, answer)
+        : new CatalogTable(catalog, options, table, answer);
   }
 
   private KeyedTable(String catalog, Map options, String table, StructType answer) {
@@ -36,13 +39,16 @@ public final class KeyedTable extends CatalogTable implements SupportsRowLevelOp
   }
 
   // Spark finds the rows of other conditions by a query.
-  public boolean canDeleteWhere(Predicate[] predicates) { return storeDecides(predicates); }
+  public boolean canDeleteWhere(Predicate[] predicates) {
+    return storeDecides(predicates);
+  }
 
   public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
     return new Operation(info.command());
   }
 
-  // A hidden column of the fields outside the key: a statement's query carries them as they were read.
+  // A hidden column of the fields outside the key: a statement's query carries them as they were
+  // read.
   public MetadataColumn[] metadataColumns() {
     return before().isEmpty() ? new MetadataColumn[0] : new MetadataColumn[] {new Before()};
   }
@@ -55,24 +61,38 @@ public final class KeyedTable extends CatalogTable implements SupportsRowLevelOp
     return new StructType((StructField[]) others.toArray(new StructField[0]));
   }
 
-  static NamedReference column(String name) { return Expressions.column("`" + name.replace("`", "``") + "`"); }
+  static NamedReference column(String name) {
+    return Expressions.column("`" + name.replace("`", "``") + "`");
+  }
 
   final class Before implements MetadataColumn {
-    public String name() { return "@BEFORE@"; }
+    public String name() {
+      return "@BEFORE@";
+    }
 
-    public DataType dataType() { return before(); }
+    public DataType dataType() {
+      return before();
+    }
 
-    public String comment() { return "the fields outside the key"; }
+    public String comment() {
+      return "the fields outside the key";
+    }
   }
 
   final class Operation implements RowLevelOperationBuilder, SupportsDelta {
     private final RowLevelOperation.Command command;
 
-    Operation(RowLevelOperation.Command command) { this.command = command; }
+    Operation(RowLevelOperation.Command command) {
+      this.command = command;
+    }
 
-    public RowLevelOperation build() { return this; }
+    public RowLevelOperation build() {
+      return this;
+    }
 
-    public RowLevelOperation.Command command() { return command; }
+    public RowLevelOperation.Command command() {
+      return command;
+    }
 
     public NamedReference[] rowId() {
       String[] key = told.getStringArray("key");
@@ -85,13 +105,20 @@ public final class KeyedTable extends CatalogTable implements SupportsRowLevelOp
       return before().isEmpty() ? new NamedReference[0] : new NamedReference[] {column("@BEFORE@")};
     }
 
-    KeyedTable table() { return KeyedTable.this; }
+    KeyedTable table() {
+      return KeyedTable.this;
+    }
 
-    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) { return table().newScanBuilder(given); }
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
+      return table().newScanBuilder(given);
+    }
 
     public DeltaWriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-      CatalogCommand.refuse("this version of Spark takes no rule of structable that writes changed rows: there is no "
-          + command + ", and nothing was written to " + name());
+      CatalogCommand.refuse(
+          "this version of Spark takes no rule of structable that writes changed rows: there is no "
+              + command
+              + ", and nothing was written to "
+              + name());
       return null;
     }
   }

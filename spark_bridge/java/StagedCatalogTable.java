@@ -16,8 +16,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * A table that a statement makes or replaces with rows of a query.
  *
- * An existing table is overwritten as it is, by one write job, and never dropped. A new one is made just before its
- * rows are written, when the options of the write are known.
+ * <p>An existing table is overwritten as it is, by one write job, and never dropped. A new one is
+ * made just before its rows are written, when the options of the write are known.
  */
 public final class StagedCatalogTable implements StagedTable, SupportsWrite {
   private final String catalog;
@@ -30,7 +30,12 @@ public final class StagedCatalogTable implements StagedTable, SupportsWrite {
   private boolean created;
 
   public StagedCatalogTable(
-      String catalog, Map options, Identifier ident, StructType schema, Map properties, boolean replaces) {
+      String catalog,
+      Map options,
+      Identifier ident,
+      StructType schema,
+      Map properties,
+      boolean replaces) {
     this.catalog = catalog;
     this.options = options;
     this.ident = ident;
@@ -39,18 +44,25 @@ public final class StagedCatalogTable implements StagedTable, SupportsWrite {
     this.replaces = replaces;
   }
 
-  public String name() { return catalog + "." + ident.name(); }
+  public String name() {
+    return catalog + "." + ident.name();
+  }
 
-  public StructType schema() { return schema; }
+  public StructType schema() {
+    return schema;
+  }
 
-  public Set capabilities() { return EnumSet.of(TableCapability.BATCH_WRITE, TableCapability.TRUNCATE); }
+  public Set capabilities() {
+    return EnumSet.of(TableCapability.BATCH_WRITE, TableCapability.TRUNCATE);
+  }
 
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
     Map rest = new HashMap(info.options().asCaseSensitiveMap());
     take(rest, "primary-key");
     take(rest, "indexes");
     make("create");
-    WriteBuilder builder = table.newWriteBuilder(new CatalogTable.Info(info, new CaseInsensitiveStringMap(rest)));
+    WriteBuilder builder =
+        table.newWriteBuilder(new CatalogTable.Info(info, new CaseInsensitiveStringMap(rest)));
     return replaces ? ((SupportsTruncate) builder).truncate() : builder;
   }
 
@@ -64,7 +76,8 @@ public final class StagedCatalogTable implements StagedTable, SupportsWrite {
 
   private void make(String create) {
     if (table != null) return;
-    CatalogCommand command = new CatalogCommand(options, replaces ? "check_replace" : create, ident.name());
+    CatalogCommand command =
+        new CatalogCommand(options, replaces ? "check_replace" : create, ident.name());
     StructType answer = command.with("schema", schema.json()).with(properties).run();
     if (CatalogCommand.is(CatalogCommand.told(answer), "exists")) {
       CatalogCommand.raise(new TableAlreadyExistsException(ident));
@@ -76,15 +89,20 @@ public final class StagedCatalogTable implements StagedTable, SupportsWrite {
   public void commitStagedChanges() {
     if (table != null) return;
     if (replaces) {
-      CatalogCommand.refuse("structable replaces no table by an empty one, and changed nothing: TRUNCATE TABLE "
-          + name() + " deletes its rows, and DROP TABLE and CREATE TABLE make another one");
+      CatalogCommand.refuse(
+          "structable replaces no table by an empty one, and changed nothing: TRUNCATE TABLE "
+              + name()
+              + " deletes its rows, and DROP TABLE and CREATE TABLE make another one");
     }
     make("create_declared");
   }
 
   public void abortStagedChanges() {
     if (created) {
-      new CatalogCommand(options, "drop_empty", ident.name()).with("schema", schema.json()).with(properties).run();
+      new CatalogCommand(options, "drop_empty", ident.name())
+          .with("schema", schema.json())
+          .with(properties)
+          .run();
     }
   }
 }

@@ -24,10 +24,14 @@ import org.apache.spark.sql.types.ShortType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** Writes aggregates as JSON for Python: all of them, and only those of which the store has Spark's results exactly. */
+/**
+ * Writes aggregates as JSON for Python: all, or none where a result of the store would differ from
+ * Spark's.
+ */
 final class StructableAggregates {
   private static final int MOST_DIGITS = 38;
-  // Spark takes a partial sum of decimals for one of their own type, so that few of narrow ones fit.
+  // Spark takes a partial sum of decimals for one of their own type, so that few of narrow ones
+  // fit.
   private static final int LEAST_DIGITS = 10;
   // No number of rows exceeds Spark's sum of these, which has 10 digits more.
   private static final int MOST_DIGITS_OF_AVERAGES = 28;
@@ -37,7 +41,8 @@ final class StructableAggregates {
   final AggregateFunc[] functions;
   private final StructField[] results;
   private final StringBuilder text = new StringBuilder("{\"group_by\":[");
-  private boolean widened;  // whether a cast within the function added digits after the point, which the store leaves out
+  // Whether a cast within the function added digits after the point, which the store leaves out.
+  private boolean widened;
 
   private StructableAggregates(StructType schema, Aggregation wanted) {
     this.schema = schema;
@@ -53,8 +58,8 @@ final class StructableAggregates {
   }
 
   /**
-   * Whether the quotient of a sum and a count is what Spark's average is: it adds up long integers as doubles, and the
-   * sum of a `try_avg` is not a `try_sum`, so that it must not overflow.
+   * Whether the quotient of a sum and a count is what Spark's average is: it adds up long integers
+   * as doubles, and the sum of a `try_avg` is not a `try_sum`, so that it must not overflow.
    */
   static boolean averagesAsSums(StructType schema, Aggregation wanted) {
     AggregateFunc[] functions = wanted.aggregateExpressions();
@@ -63,23 +68,29 @@ final class StructableAggregates {
       Expression averaged = functions[i].children()[0];
       String column = StructableConditions.name(averaged);
       if (column != null && schema.apply(column).dataType() instanceof LongType) return false;
-      DecimalType type = new StructableAggregates(schema, wanted).number(averaged, new StringBuilder());
+      DecimalType type =
+          new StructableAggregates(schema, wanted).number(averaged, new StringBuilder());
       if (type != null && type.precision() > MOST_DIGITS_OF_AVERAGES) return false;
     }
     return true;
   }
 
-  /** Those of the groups, then of the functions. */
-  StructType columns() { return new StructType(results); }
+  /** The columns of the groups, then of the functions. */
+  StructType columns() {
+    return new StructType(results);
+  }
 
-  String json() { return text.toString(); }
+  String json() {
+    return text.toString();
+  }
 
   private boolean write() {
     for (int i = 0; i < groups.length; i++) {
       StructField field = ordered(groups[i]);
       if (field == null) return false;
       text.append(i > 0 ? "," : "").append(StructableConditions.text(field.name()));
-      results[i] = new StructField(field.name(), field.dataType(), field.nullable(), Metadata.empty());
+      results[i] =
+          new StructField(field.name(), field.dataType(), field.nullable(), Metadata.empty());
     }
     text.append("],\"functions\":[");
     for (int i = 0; i < functions.length; i++) {
@@ -87,7 +98,9 @@ final class StructableAggregates {
       DataType type = write(functions[i]);
       if (type == null) return false;
       text.append(']');
-      results[groups.length + i] = new StructField(resultName(groups.length + i, functions[i]), type, true, Metadata.empty());
+      results[groups.length + i] =
+          new StructField(
+              resultName(groups.length + i, functions[i]), type, true, Metadata.empty());
     }
     text.append("]}");
     return true;
@@ -111,7 +124,8 @@ final class StructableAggregates {
       if (((Count) wanted).isDistinct()) return null;
       String column = StructableConditions.name(wanted.children()[0]);
       text.append("\"count\",");
-      if (column == null) return number(wanted.children()[0], text) == null ? null : DataTypes.LongType;
+      if (column == null)
+        return number(wanted.children()[0], text) == null ? null : DataTypes.LongType;
       text.append(column(column));
       return DataTypes.LongType;
     }
@@ -138,10 +152,14 @@ final class StructableAggregates {
     String name = StructableConditions.name(column);
     if (name == null) return null;
     StructField field = schema.apply(name);
-    return field.dataType() instanceof FloatType || field.dataType() instanceof DoubleType ? null : field;
+    return field.dataType() instanceof FloatType || field.dataType() instanceof DoubleType
+        ? null
+        : field;
   }
 
-  private static String column(String name) { return "[\"column\"," + StructableConditions.text(name) + "]"; }
+  private static String column(String name) {
+    return "[\"column\"," + StructableConditions.text(name) + "]";
+  }
 
   private static int digitsOfIntegers(DataType type) {
     if (type instanceof ByteType) return 3;
@@ -150,7 +168,8 @@ final class StructableAggregates {
     return type instanceof LongType ? 20 : 0;
   }
 
-  // Writes an expression of decimals, and returns its type in Spark; null where Spark's result may be rounded.
+  // Writes an expression of decimals, and returns its type in Spark; null where Spark's result may
+  // be rounded.
   private DecimalType number(Expression number, StringBuilder text) {
     String name = StructableConditions.name(number);
     if (name != null) {
@@ -161,7 +180,9 @@ final class StructableAggregates {
     if (number instanceof Literal) {
       Object value = ((Literal) number).value();
       if (!(value instanceof Decimal)) return null;
-      text.append("[\"number\",\"").append(((Decimal) value).toJavaBigDecimal().toPlainString()).append("\"]");
+      text.append("[\"number\",\"")
+          .append(((Decimal) value).toJavaBigDecimal().toPlainString())
+          .append("\"]");
       return (DecimalType) ((Literal) number).dataType();
     }
     if (number instanceof Cast) return converted((Cast) number, text);
@@ -177,11 +198,12 @@ final class StructableAggregates {
     if (right == null) return null;
     text.append(']');
     int scale = multiplies ? left.scale() + right.scale() : Math.max(left.scale(), right.scale());
-    int before = multiplies
-        ? left.precision() - left.scale() + right.precision() - right.scale() + 1
-        : Math.max(left.precision() - left.scale(), right.precision() - right.scale()) + 1;
+    int before =
+        multiplies
+            ? left.precision() - left.scale() + right.precision() - right.scale() + 1
+            : Math.max(left.precision() - left.scale(), right.precision() - right.scale()) + 1;
     if (before + scale <= MOST_DIGITS) return new DecimalType(before + scale, scale);
-    if (widened) return null;  // Spark's result overflows where the store's does not
+    if (widened) return null; // Spark's result overflows where the store's does not
     boolean rounds = Math.max(MOST_DIGITS - before, Math.min(scale, 6)) != scale;
     return rounds ? null : new DecimalType(MOST_DIGITS, scale);
   }
@@ -199,7 +221,8 @@ final class StructableAggregates {
       return before >= digits ? type : null;
     }
     DecimalType own = number(cast.expression(), text);
-    if (own == null || type.scale() < own.scale() || before < own.precision() - own.scale()) return null;
+    if (own == null || type.scale() < own.scale() || before < own.precision() - own.scale())
+      return null;
     widened = widened || type.scale() > own.scale();
     return type;
   }

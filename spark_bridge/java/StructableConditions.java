@@ -22,18 +22,25 @@ import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Writes a condition as JSON for Python, whole, or not at all where the store would not decide it as Spark does. */
+/**
+ * Writes a condition as JSON for Python, whole, or not at all where the store would not decide it
+ * as Spark does.
+ */
 public final class StructableConditions {
   private static final int DEEPEST = 50;
-  private static final long FIRST_DAY = -719162L;  // Python's years are 1 to 9999
+  private static final long FIRST_DAY = -719162L; // Python's years are 1 to 9999
   private static final long LAST_DAY = 2932896L;
   private static final long MICROSECONDS = 86400000000L;
 
   private final StructType schema;
 
-  StructableConditions(StructType schema) { this.schema = schema; }
+  StructableConditions(StructType schema) {
+    this.schema = schema;
+  }
 
-  String json(Predicate condition) { return json(condition, 0); }
+  String json(Predicate condition) {
+    return json(condition, 0);
+  }
 
   /** All of some conditions, at least one, or null if one cannot be written. */
   String json(Predicate[] conditions) {
@@ -72,7 +79,8 @@ public final class StructableConditions {
 
   private String json(Expression condition, int depth) {
     if (depth > DEEPEST) return null;
-    if (name(condition) != null) return comparison("=", name(condition), "true", BooleanType.class);  // a flag
+    if (name(condition) != null)
+      return comparison("=", name(condition), "true", BooleanType.class); // a flag
     if (!(condition instanceof Predicate)) return null;
     String operator = ((Predicate) condition).name();
     Expression[] parts = condition.children();
@@ -82,8 +90,11 @@ public final class StructableConditions {
     }
     if (operator.equals("BOOLEAN_EXPRESSION")) return json(parts[0], depth + 1);
     if (operator.equals("AND") || operator.equals("OR")) {
-      StringBuilder text = new StringBuilder("[\"").append(operator.equals("OR") ? "or" : "and").append('"');
-      return joined(operator, (Predicate) condition, depth, text) ? text.append(']').toString() : null;
+      StringBuilder text =
+          new StringBuilder("[\"").append(operator.equals("OR") ? "or" : "and").append('"');
+      return joined(operator, (Predicate) condition, depth, text)
+          ? text.append(']').toString()
+          : null;
     }
     if (parts.length == 2 && parts[0] instanceof Literal) {
       operator = mirrored(operator);
@@ -96,21 +107,29 @@ public final class StructableConditions {
     if (operator.equals("IS_NULL")) return "[\"null\"," + text(column) + "]";
     if (operator.equals("IS_NOT_NULL")) return "[\"not\",[\"null\"," + text(column) + "]]";
     if (operator.equals("IN")) return list(column, parts);
-    if (parts.length == 2 && name(parts[1]) != null) return columns(operator, column, name(parts[1]));
+    if (parts.length == 2 && name(parts[1]) != null)
+      return columns(operator, column, name(parts[1]));
     if (parts.length != 2 || !(parts[1] instanceof Literal)) return null;
     Literal literal = (Literal) parts[1];
     DataType type = schema.apply(column).dataType();
-    if (operator.equals("STARTS_WITH")) return type instanceof StringType ? comparison("starts", column, literal) : null;
+    if (operator.equals("STARTS_WITH"))
+      return type instanceof StringType ? comparison("starts", column, literal) : null;
     if (operator.equals("<=>") && literal.value() == null) return "[\"null\"," + text(column) + "]";
-    return Arrays.asList(OPERATORS).contains(operator) ? comparison(operator, column, literal) : null;
+    return Arrays.asList(OPERATORS).contains(operator)
+        ? comparison(operator, column, literal)
+        : null;
   }
 
-  // Whether `substring(column, 1, n)` is one of some texts: the column starts with one, or is it, if that is shorter.
+  // Whether `substring(column, 1, n)` is one of some texts: the column starts with one, or is it,
+  // if that is shorter.
   private String starts(Expression[] parts) {
     if (parts.length < 2 || !(parts[0] instanceof GeneralScalarExpression)) return null;
     Expression[] piece = parts[0].children();
-    boolean leads = ((GeneralScalarExpression) parts[0]).name().equals("SUBSTRING") && piece.length == 3
-        && Integer.valueOf(1).equals(constant(piece[1])) && constant(piece[2]) instanceof Integer;
+    boolean leads =
+        ((GeneralScalarExpression) parts[0]).name().equals("SUBSTRING")
+            && piece.length == 3
+            && Integer.valueOf(1).equals(constant(piece[1]))
+            && constant(piece[2]) instanceof Integer;
     String column = leads ? name(piece[0]) : null;
     if (column == null || !(schema.apply(column).dataType() instanceof StringType)) return null;
     int length = ((Integer) constant(piece[2])).intValue();
@@ -120,20 +139,26 @@ public final class StructableConditions {
       int characters = value instanceof UTF8String ? ((UTF8String) value).numChars() : length + 1;
       String written = characters > length ? null : string(((UTF8String) value).getBytes());
       if (written == null) return null;
-      text.append(characters == length ? ",[\"starts\"," : ",[\"=\",").append(text(column)).append(',');
+      text.append(characters == length ? ",[\"starts\"," : ",[\"=\",")
+          .append(text(column))
+          .append(',');
       text.append(written).append(']');
     }
     return text.append(']').toString();
   }
 
-  private static Object constant(Expression part) { return part instanceof Literal ? ((Literal) part).value() : null; }
+  private static Object constant(Expression part) {
+    return part instanceof Literal ? ((Literal) part).value() : null;
+  }
 
   private static String mirrored(String operator) {
     if (operator.equals("<")) return ">";
     if (operator.equals("<=")) return ">=";
     if (operator.equals(">")) return "<";
     if (operator.equals(">=")) return "<=";
-    return operator.equals("=") || operator.equals("<=>") || operator.equals("<>") ? operator : null;
+    return operator.equals("=") || operator.equals("<=>") || operator.equals("<>")
+        ? operator
+        : null;
   }
 
   private static final String[] OPERATORS = {"=", "<>", "<=>", "<", "<=", ">", ">="};
@@ -161,7 +186,8 @@ public final class StructableConditions {
   }
 
   private String comparison(String operator, String column, String value, Class wanted) {
-    if (value == null || wanted != null && !wanted.isInstance(schema.apply(column).dataType())) return null;
+    if (value == null || wanted != null && !wanted.isInstance(schema.apply(column).dataType()))
+      return null;
     return "[" + text(operator) + "," + text(column) + "," + value + "]";
   }
 
@@ -172,19 +198,26 @@ public final class StructableConditions {
     return "[\"columns\"," + text(operator) + "," + text(one) + "," + text(other) + "]";
   }
 
-  /** A condition `in` of a join's keys, of which null meets none; null if it cannot be written or has too many. */
+  /**
+   * A condition `in` of a join's keys, of which null meets none; null if it cannot be written or
+   * has too many.
+   */
   String keys(Predicate condition, int most) {
     Expression[] parts = condition.children();
     if (!condition.name().equals("IN") || name(parts[0]) == null) return null;
     java.util.ArrayList held = new java.util.ArrayList();
     for (int i = 0; i < parts.length; i++) {
-      if (!(parts[i] instanceof Literal) || ((Literal) parts[i]).value() != null) held.add(parts[i]);
+      if (!(parts[i] instanceof Literal) || ((Literal) parts[i]).value() != null)
+        held.add(parts[i]);
     }
     if (held.size() == 1) return "[\"in\"," + text(name(parts[0])) + ",[]]";
-    return held.size() > most + 1 ? null : list(name(parts[0]), (Expression[]) held.toArray(new Expression[0]));
+    return held.size() > most + 1
+        ? null
+        : list(name(parts[0]), (Expression[]) held.toArray(new Expression[0]));
   }
 
-  // A null in the list makes `in` unknown instead of false. On floats, Spark compares by bits once the list is long, so
+  // A null in the list makes `in` unknown instead of false. On floats, Spark compares by bits once
+  // the list is long, so
   // that -0.0 is no longer 0.0: those lists stay with Spark.
   private String list(String column, Expression[] parts) {
     DataType type = schema.apply(column).dataType();
@@ -198,7 +231,8 @@ public final class StructableConditions {
     return text.append("]]").toString();
   }
 
-  // A value in the form in which Spark computes, of the column's type; null for one that the column cannot hold.
+  // A value in the form in which Spark computes, of the column's type; null for one that the column
+  // cannot hold.
   private String value(String column, Literal literal) {
     DataType type = schema.apply(column).dataType();
     Object value = literal.value();
@@ -224,12 +258,15 @@ public final class StructableConditions {
   }
 
   private static String within(long value, long unit) {
-    return value >= FIRST_DAY * unit && value < (LAST_DAY + 1L) * unit ? Long.toString(value) : null;
+    return value >= FIRST_DAY * unit && value < (LAST_DAY + 1L) * unit
+        ? Long.toString(value)
+        : null;
   }
 
   private static String string(byte[] encoded) {
     String value = new String(encoded, StandardCharsets.UTF_8);
-    boolean held = value.indexOf(0) < 0 && Arrays.equals(value.getBytes(StandardCharsets.UTF_8), encoded);
+    boolean held =
+        value.indexOf(0) < 0 && Arrays.equals(value.getBytes(StandardCharsets.UTF_8), encoded);
     return held ? text(value) : null;
   }
 

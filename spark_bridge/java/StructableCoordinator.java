@@ -1,6 +1,6 @@
 import java.io.DataInputStream;
-import java.io.OutputStream;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.net.InetSocketAddress;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
@@ -24,14 +24,16 @@ import org.apache.spark.sql.types.StructType;
 import scala.util.Failure;
 
 /**
- * Asks the coordinator in the driver's Python process, which knows what Spark would start a Python process for.
+ * Asks the coordinator in the driver's Python process, where Spark would start another Python
+ * process to ask.
  *
- * Both sides prove by HMAC that they know the application's secret, as Python's own connections do: `multiprocessing`.
+ * <p>Both sides prove by HMAC that they know the application's secret, as Python's own connections
+ * do: `multiprocessing`.
  */
 public final class StructableCoordinator {
   private static final byte[] CHALLENGE = ascii("#CHALLENGE#");
   private static final byte[] WELCOME = ascii("#WELCOME#");
-  private static final byte[] SHA256 = ascii("{sha256}");  // since Python 3.12
+  private static final byte[] SHA256 = ascii("{sha256}"); // since Python 3.12
   private static final int MOST_HANDSHAKE_BYTES = 256;
 
   private static volatile StructableCoordinator current;
@@ -52,12 +54,17 @@ public final class StructableCoordinator {
   static StructType schema(Map options) {
     List answer = answer(asked("schema", options), "create", "instance");
     if (answer == null) return null;
-    return (StructType) DataType.fromJson(new String((byte[]) answer.get(0), StandardCharsets.UTF_8));
+    return (StructType)
+        DataType.fromJson(new String((byte[]) answer.get(0), StandardCharsets.UTF_8));
   }
 
-  /** The function that reads a partition, and then the partitions, in Python's form; null as for `schema`. */
+  /**
+   * The function that reads a partition, and then the partitions, in Python's form; null as for
+   * `schema`.
+   */
   static List plan(Map options, StructType schema) {
-    return answer(asked("plan", options).putString("schema", schema.json()), "initialize", "reader");
+    return answer(
+        asked("plan", options).putString("schema", schema.json()), "initialize", "reader");
   }
 
   private static MetadataBuilder asked(String question, Map options) {
@@ -81,9 +88,13 @@ public final class StructableCoordinator {
     } catch (IOException lost) {
       throwIfInterrupted(lost);
       // It may have done what was asked: a Python process must not ask again.
-      error = "StorageUnavailableError: the coordinator in the driver ended before it answered (" + lost + ")";
+      error =
+          "StorageUnavailableError: the coordinator in the driver ended before it answered ("
+              + lost
+              + ")";
     }
-    new Failure(QueryCompilationErrors$.MODULE$.pythonDataSourceError(action, something, error)).get();  // throws it
+    new Failure(QueryCompilationErrors$.MODULE$.pythonDataSourceError(action, something, error))
+        .get(); // throws it
     return null;
   }
 
@@ -97,18 +108,21 @@ public final class StructableCoordinator {
     }
   }
 
-  // Spark stops a query by interrupting its threads, and must see that it did: no coordinator was lost.
+  // Spark stops a query by interrupting its threads, and must see that it did: no coordinator was
+  // lost.
   private static void throwIfInterrupted(IOException error) {
-    if (error instanceof ClosedByInterruptException) new Failure(error).get();  // throws it
+    if (error instanceof ClosedByInterruptException) new Failure(error).get(); // throws it
   }
 
   private SocketChannel opened(SocketChannel channel) throws IOException {
     try {
       channel.setOption(StandardSocketOptions.TCP_NODELAY, Boolean.TRUE);
-      shakeHands(new DataInputStream(Channels.newInputStream(channel)), Channels.newOutputStream(channel));
+      shakeHands(
+          new DataInputStream(Channels.newInputStream(channel)), Channels.newOutputStream(channel));
     } catch (Exception stranger) {
       channel.close();
-      if (stranger instanceof ClosedByInterruptException) throw (ClosedByInterruptException) stranger;
+      if (stranger instanceof ClosedByInterruptException)
+        throw (ClosedByInterruptException) stranger;
       throw new IOException(stranger);
     }
     return channel;
@@ -118,7 +132,9 @@ public final class StructableCoordinator {
     try {
       DataInputStream in = new DataInputStream(Channels.newInputStream(channel));
       send(Channels.newOutputStream(channel), question);
-      int count = Integer.parseInt(new String(receive(in, MOST_HANDSHAKE_BYTES), StandardCharsets.US_ASCII));
+      int count =
+          Integer.parseInt(
+              new String(receive(in, MOST_HANDSHAKE_BYTES), StandardCharsets.US_ASCII));
       List messages = new ArrayList();
       while (messages.size() < count) messages.add(receive(in, Integer.MAX_VALUE));
       return messages;
@@ -127,7 +143,8 @@ public final class StructableCoordinator {
     }
   }
 
-  private void shakeHands(DataInputStream in, OutputStream out) throws IOException, GeneralSecurityException {
+  private void shakeHands(DataInputStream in, OutputStream out)
+      throws IOException, GeneralSecurityException {
     byte[] asked = receive(in, MOST_HANDSHAKE_BYTES);
     require(startsWith(asked, CHALLENGE));
     byte[] message = Arrays.copyOfRange(asked, CHALLENGE.length, asked.length);
@@ -154,7 +171,7 @@ public final class StructableCoordinator {
     if (!proven) throw new IOException("the peer is not the coordinator");
   }
 
-  // A message has its length before it.
+  // A message follows its length.
   private static void send(OutputStream out, byte[] message) throws IOException {
     out.write(joined(ByteBuffer.allocate(4).putInt(message.length).array(), message));
   }
@@ -168,7 +185,8 @@ public final class StructableCoordinator {
   }
 
   private static boolean startsWith(byte[] message, byte[] with) {
-    return message.length >= with.length && Arrays.equals(Arrays.copyOf(message, with.length), with);
+    return message.length >= with.length
+        && Arrays.equals(Arrays.copyOf(message, with.length), with);
   }
 
   private static byte[] joined(byte[] first, byte[] second) {
@@ -177,5 +195,7 @@ public final class StructableCoordinator {
     return all;
   }
 
-  private static byte[] ascii(String text) { return text.getBytes(StandardCharsets.US_ASCII); }
+  private static byte[] ascii(String text) {
+    return text.getBytes(StandardCharsets.US_ASCII);
+  }
 }

@@ -19,12 +19,15 @@ import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * Reads decimals of up to 18 digits as integers, of which Spark's generated code makes decimals.
+ * Reads decimals of up to 18 digits as integers, which Spark's generated code turns into decimals.
  *
- * Spark takes a decimal out of Arrow by way of a BigInteger and a BigDecimal, for several times what an integer costs.
+ * <p>Spark takes a decimal out of Arrow by way of a BigInteger and a BigDecimal, at several times
+ * the cost of an integer.
  */
 public final class StructableDecimals extends Rule {
-  public TreeNode apply(TreeNode plan) { return ((LogicalPlan) plan).transformDownWithSubqueries(new Read()); }
+  public TreeNode apply(TreeNode plan) {
+    return ((LogicalPlan) plan).transformDownWithSubqueries(new Read());
+  }
 
   static final class Read extends AbstractPartialFunction {
     public boolean isDefinedAt(Object node) {
@@ -47,11 +50,23 @@ public final class StructableDecimals extends Rule {
           continue;
         }
         DecimalType type = (DecimalType) column.dataType();
-        AttributeReference integer = new AttributeReference(column.name(), DataTypes.LongType, column.nullable(),
-            column.metadata(), NamedExpression$.MODULE$.newExprId(), column.qualifier());
+        AttributeReference integer =
+            new AttributeReference(
+                column.name(),
+                DataTypes.LongType,
+                column.nullable(),
+                column.metadata(),
+                NamedExpression$.MODULE$.newExprId(),
+                column.qualifier());
         read.add(integer);
-        made.add(new Alias(new MakeDecimal(integer, type.precision(), type.scale(), false), column.name(),
-            column.exprId(), column.qualifier(), Option.apply(column.metadata()), sequence(new ArrayList())));
+        made.add(
+            new Alias(
+                new MakeDecimal(integer, type.precision(), type.scale(), false),
+                column.name(),
+                column.exprId(),
+                column.qualifier(),
+                Option.apply(column.metadata()),
+                sequence(new ArrayList())));
       }
       Object[] parts = new Object[relation.productArity()];
       for (int i = 0; i < parts.length; i++) {
@@ -62,6 +77,8 @@ public final class StructableDecimals extends Rule {
       return new Project(sequence(made), (LogicalPlan) relation.makeCopy(parts));
     }
 
-    private static Seq sequence(List items) { return CollectionConverters.asScala(items).toList(); }
+    private static Seq sequence(List items) {
+      return CollectionConverters.asScala(items).toList();
+    }
   }
 }

@@ -11,17 +11,20 @@ import scala.collection.Iterator;
 import scala.runtime.AbstractPartialFunction;
 
 /**
- * Takes out of a recursion the filters of our tables by the keys of its own rows.
+ * Removes from a recursion the filters of structable's tables by keys of the recursion's own rows.
  *
- * Spark ends in an internal error when it puts the rows of a step into such a filter. It makes another for each step where
- * it has those rows.
+ * <p>Spark ends in an internal error when it puts the rows of a step into such a filter. It makes
+ * another for each step where it has those rows.
  */
 public final class StructableRecursions extends Rule {
-  public TreeNode apply(TreeNode plan) { return ((LogicalPlan) plan).transformDownWithSubqueries(new Unfiltered()); }
+  public TreeNode apply(TreeNode plan) {
+    return ((LogicalPlan) plan).transformDownWithSubqueries(new Unfiltered());
+  }
 
   static final class Unfiltered extends AbstractPartialFunction {
     public boolean isDefinedAt(Object node) {
-      return node instanceof Filter && kept((Filter) node, ((Filter) node).condition()) != ((Filter) node).condition();
+      return node instanceof Filter
+          && kept((Filter) node, ((Filter) node).condition()) != ((Filter) node).condition();
     }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
@@ -31,7 +34,7 @@ public final class StructableRecursions extends Rule {
       return kept == null ? filter.child() : new Filter(kept, filter.child());
     }
 
-    // What is left of a condition; null for nothing.
+    // The rest of a condition; null if nothing is left.
     private static org.apache.spark.sql.catalyst.expressions.Expression kept(
         Filter filter, org.apache.spark.sql.catalyst.expressions.Expression condition) {
       if (condition instanceof DynamicPruningSubquery) {

@@ -23,35 +23,46 @@ import scala.runtime.AbstractPartialFunction;
 /**
  * Lets Spark filter a large table of a join by the keys of the small side, once it has those.
  *
- * Spark does so for a small side that it will broadcast and that has a selective filter. It looks for one when the sources
- * have taken theirs, and a frame may be small without any. So the small side gets a filter that no source takes, and that
- * is true of every row.
+ * <p>Spark does so for a small side that it will broadcast and that has a selective filter. It
+ * looks for one when the sources have taken theirs, and a frame may be small without any. So the
+ * small side gets a filter that no source takes, and that is true of every row.
  */
 public final class StructableRuntimeFilters extends Rule {
-  private static final long LEAST_BYTES = 1000000L;  // of a table that is worth it
-  private static final long LEAST_RATIO = 100L;  // of the table to a small side without a filter
+  private static final long LEAST_BYTES = 1000000L; // of a table that is worth it
+  private static final long LEAST_RATIO = 100L; // of the table to a small side without a filter
 
   public static final class Builder extends AbstractFunction1 {
-    public Object apply(Object session) { return new StructableRuntimeFilters((SparkSession) session); }
+    public Object apply(Object session) {
+      return new StructableRuntimeFilters((SparkSession) session);
+    }
   }
 
   private final SparkSession session;
 
-  public StructableRuntimeFilters(SparkSession session) { this.session = session; }
+  public StructableRuntimeFilters(SparkSession session) {
+    this.session = session;
+  }
 
-  public TreeNode apply(TreeNode plan) { return plan.transformUp(new Mark(session)); }
+  public TreeNode apply(TreeNode plan) {
+    return plan.transformUp(new Mark(session));
+  }
 
   static final class Mark extends AbstractPartialFunction {
     private final SparkSession session;
 
-    Mark(SparkSession session) { this.session = session; }
+    Mark(SparkSession session) {
+      this.session = session;
+    }
 
-    public boolean isDefinedAt(Object node) { return node instanceof Join; }
+    public boolean isDefinedAt(Object node) {
+      return node instanceof Join;
+    }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
       if (!isDefinedAt(node)) return otherwise.apply(node);
       Join join = (Join) node;
-      // Of the types whose small side can be broadcast, these leave out rows of the other that it does not match.
+      // Of the types whose small side can be broadcast, these leave out rows of the other that it
+      // does not match.
       boolean inner = join.joinType() == Inner$.MODULE$;
       if (!inner && join.joinType() != LeftSemi$.MODULE$ || join.isStreaming()) return join;
       Object[] parts = new Object[join.productArity()];
@@ -71,7 +82,8 @@ public final class StructableRuntimeFilters extends Rule {
     private boolean isFew(LogicalPlan side, Option hint, LogicalPlan other) {
       long table = largestTable(other);
       if (table < LEAST_BYTES) return false;
-      if (hint.isDefined() && ((HintInfo) hint.get()).strategy().contains(BROADCAST$.MODULE$)) return true;
+      if (hint.isDefined() && ((HintInfo) hint.get()).strategy().contains(BROADCAST$.MODULE$))
+        return true;
       long most = session.sessionState().conf().autoBroadcastJoinThreshold();
       if (hasFilter(side)) return size(side) <= Math.min(most, table);
       return size(side) <= Math.min(most, table / LEAST_RATIO);
@@ -84,12 +96,14 @@ public final class StructableRuntimeFilters extends Rule {
 
     private static long largestTable(LogicalPlan plan) {
       if (plan instanceof DataSourceV2Relation) {
-        boolean ours = ((DataSourceV2Relation) plan).table() instanceof StructableScanIsolation.IsolatedTable;
+        boolean ours =
+            ((DataSourceV2Relation) plan).table() instanceof StructableScanIsolation.IsolatedTable;
         return ours ? size(plan) : 0L;
       }
       long largest = 0L;
       Iterator children = plan.children().iterator();
-      while (children.hasNext()) largest = Math.max(largest, largestTable((LogicalPlan) children.next()));
+      while (children.hasNext())
+        largest = Math.max(largest, largestTable((LogicalPlan) children.next()));
       return largest;
     }
 
@@ -102,18 +116,21 @@ public final class StructableRuntimeFilters extends Rule {
 
     // Joins bring filters of their own, that keys are not null.
     private static boolean chooses(org.apache.spark.sql.catalyst.expressions.Expression condition) {
-      if (condition instanceof And) return chooses(((And) condition).left()) || chooses(((And) condition).right());
+      if (condition instanceof And)
+        return chooses(((And) condition).left()) || chooses(((And) condition).right());
       return !(condition instanceof IsNotNull);
     }
 
-    // At a leaf, where no later rule moves it: the pruning's copy of the small side must remain equal to the join's.
+    // At a leaf, where no later rule moves it: the pruning's copy of the small side must remain
+    // equal to the join's.
     private static LogicalPlan marked(LogicalPlan side) {
       LogicalPlan leaf = (LogicalPlan) side.collectLeaves().head();
-      Attribute read = null;  // preferably one that is read anyway
+      Attribute read = null; // preferably one that is read anyway
       Iterator all = leaf.output().iterator();
       while (all.hasNext()) {
         Attribute one = (Attribute) all.next();
-        if (!RowOrdering$.MODULE$.isOrderable(one.dataType())) continue;  // maps, which nothing compares
+        if (!RowOrdering$.MODULE$.isOrderable(one.dataType()))
+          continue; // maps, which nothing compares
         if (read == null || !side.outputSet().contains(read)) read = one;
       }
       if (read == null) return side;
@@ -121,7 +138,10 @@ public final class StructableRuntimeFilters extends Rule {
     }
   }
 
-  /** Adds a condition to the filter above a leaf, or makes one: of two filters, a source is offered the lower one only. */
+  /**
+   * Adds a condition to the filter above a leaf, or makes one: of two filters, a source is offered
+   * the lower one only.
+   */
   static final class AtLeaf extends AbstractPartialFunction {
     private final LogicalPlan leaf;
     private final EqualNullSafe condition;

@@ -30,34 +30,48 @@ import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 /**
- * A scan with everything known that Spark pushed down.
+ * A scan with everything that Spark has pushed down.
  *
- * Spark uses it in several nodes of physical plans, in some of which it filters, and at once in several threads: each step
- * of a recursion has nodes of its own with the scans of the query. So what belongs to a node is in the batch of that node.
+ * <p>Spark uses it in several nodes of physical plans, in some of which it filters, and at once in
+ * several threads: each step of a recursion has nodes of its own with the scans of the query. So
+ * what belongs to a node is in the batch of that node.
  */
-public final class StructableScan implements SupportsReportStatistics, SupportsRuntimeV2Filtering, SupportsMetadata {
-  private static final int MOST_KEYS = 10000;  // of a runtime filter, which each split carries
-  private static final int MOST_DIGITS = 18;  // that a long holds
+public final class StructableScan
+    implements SupportsReportStatistics, SupportsRuntimeV2Filtering, SupportsMetadata {
+  private static final int MOST_KEYS = 10000; // of a runtime filter, which each split carries
+  private static final int MOST_DIGITS = 18; // that a long holds
 
   private final StructableSource source;
   private final StructType columns;
   private final Metadata request;
-  private final String where;  // the pushed conditions for Python, or null
+  private final String where; // the pushed conditions for Python, or null
   private final long rowsAtMost;
   private final Scan described;
-  private final ThreadLocal filtered = new ThreadLocal();  // the request for the next batch, of a node that filters
-  private final ThreadLocal latest = new ThreadLocal();  // planned, and has not given its reader factory
+  private final ThreadLocal filtered =
+      new ThreadLocal(); // the request for the next batch, of a node that filters
+  private final ThreadLocal latest =
+      new ThreadLocal(); // planned, and has not given its reader factory
   private scala.collection.immutable.Map shown;
   private String description;
-  private String execution;  // in which it was planned last
+  private String execution; // in which it was planned last
   private StructableScan ofIntegers;
 
-  StructableScan(StructableSource source, StructType columns, Metadata request, String where, long rowsAtMost) {
+  StructableScan(
+      StructableSource source,
+      StructType columns,
+      Metadata request,
+      String where,
+      long rowsAtMost) {
     this(source, columns, request, where, rowsAtMost, source.described(columns));
   }
 
-  private StructableScan(StructableSource source, StructType columns, Metadata request, String where,
-      long rowsAtMost, Scan described) {
+  private StructableScan(
+      StructableSource source,
+      StructType columns,
+      Metadata request,
+      String where,
+      long rowsAtMost,
+      Scan described) {
     this.source = source;
     this.columns = columns;
     this.request = request;
@@ -78,18 +92,30 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
     description = description + " " + name + ": " + value;
   }
 
-  public StructType readSchema() { return columns; }
+  public StructType readSchema() {
+    return columns;
+  }
 
-  public String description() { return description; }
+  public String description() {
+    return description;
+  }
 
-  public scala.collection.immutable.Map getMetaData() { return shown; }
+  public scala.collection.immutable.Map getMetaData() {
+    return shown;
+  }
 
-  public CustomMetric[] supportedCustomMetrics() { return described.supportedCustomMetrics(); }
+  public CustomMetric[] supportedCustomMetrics() {
+    return described.supportedCustomMetrics();
+  }
 
-  public CustomTaskMetric[] reportDriverMetrics() { return described.reportDriverMetrics(); }
+  public CustomTaskMetric[] reportDriverMetrics() {
+    return described.reportDriverMetrics();
+  }
 
   // Spark would ask each partition otherwise, for which it would have to plan.
-  public Scan.ColumnarSupportMode columnarSupportMode() { return Scan.ColumnarSupportMode.UNSUPPORTED; }
+  public Scan.ColumnarSupportMode columnarSupportMode() {
+    return Scan.ColumnarSupportMode.UNSUPPORTED;
+  }
 
   public Statistics estimateStatistics() {
     if (!source.hasStatistics()) return new Estimate(OptionalLong.empty(), OptionalLong.empty());
@@ -105,23 +131,25 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
   }
 
   /**
-   * The columns by which Spark may filter once it has the keys of a join's other side. A limit must not see that.
-   * No decimals: Spark would ask for those that it makes of integers, which are not in the store.
+   * The columns by which Spark may filter once it has the keys of a join's other side. A limit must
+   * not see that. No decimals: Spark would ask for the decimals that it makes from integers, which
+   * are not in the store.
    */
   public NamedReference[] filterAttributes() {
     List names = new ArrayList();
     boolean whole = source.pushes() && !asks("@LIMIT@") && !asks("@AGGREGATES@");
     for (int i = 0; whole && i < columns.length(); i++) {
       DataType type = columns.fields()[i].dataType();
-      if (type instanceof FloatType || type instanceof DoubleType || type instanceof DecimalType) continue;
+      if (type instanceof FloatType || type instanceof DoubleType || type instanceof DecimalType)
+        continue;
       names.add(Expressions.column("`" + columns.fields()[i].name().replace("`", "``") + "`"));
     }
     return (NamedReference[]) names.toArray(new NamedReference[0]);
   }
 
   /**
-   * Lets the batch that this thread makes next plan with these conditions, too, as far as the store takes them: Spark joins
-   * all the same.
+   * Makes the batch that this thread makes next plan with these conditions, too, as far as the
+   * store takes them: Spark evaluates the join itself, too.
    */
   public void filter(Predicate[] conditions) {
     List written = new ArrayList();
@@ -136,16 +164,19 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
     filtered.set(asked.build());
   }
 
-  private boolean asks(String key) { return request.contains(key); }
+  private boolean asks(String key) {
+    return request.contains(key);
+  }
 
   static boolean isShortDecimal(DataType type) {
     return type instanceof DecimalType && ((DecimalType) type).precision() <= MOST_DIGITS;
   }
 
-  /** Whether it reads decimals that an integer can hold, and has not been told to. */
+  /** Whether it reads decimals that an integer can hold, and not as integers yet. */
   boolean hasShortDecimals() {
     if (!source.pushes() || asks("@AGGREGATES@")) return false;
-    for (int i = 0; i < columns.length(); i++) if (isShortDecimal(columns.fields()[i].dataType())) return true;
+    for (int i = 0; i < columns.length(); i++)
+      if (isShortDecimal(columns.fields()[i].dataType())) return true;
     return false;
   }
 
@@ -156,17 +187,25 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
       for (int i = 0; i < fields.length; i++) {
         StructField field = fields[i];
         if (!isShortDecimal(field.dataType())) continue;
-        fields[i] = new StructField(field.name(), DataTypes.LongType, field.nullable(), field.metadata());
+        fields[i] =
+            new StructField(field.name(), DataTypes.LongType, field.nullable(), field.metadata());
       }
-      Metadata asked = new MetadataBuilder().withMetadata(request).putString("@UNSCALED@", columns.json()).build();
-      ofIntegers = new StructableScan(source, new StructType(fields), asked, where, rowsAtMost, described);
+      Metadata asked =
+          new MetadataBuilder()
+              .withMetadata(request)
+              .putString("@UNSCALED@", columns.json())
+              .build();
+      ofIntegers =
+          new StructableScan(source, new StructType(fields), asked, where, rowsAtMost, described);
       ofIntegers.shown = shown;
       ofIntegers.description = description;
     }
     return ofIntegers;
   }
 
-  public MicroBatchStream toMicroBatchStream(String checkpoint) { return described.toMicroBatchStream(checkpoint); }
+  public MicroBatchStream toMicroBatchStream(String checkpoint) {
+    return described.toMicroBatchStream(checkpoint);
+  }
 
   static final class Estimate implements Statistics {
     private final OptionalLong rows;
@@ -177,24 +216,31 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
       this.bytes = bytes;
     }
 
-    public OptionalLong numRows() { return rows; }
+    public OptionalLong numRows() {
+      return rows;
+    }
 
-    public OptionalLong sizeInBytes() { return bytes; }
+    public OptionalLong sizeInBytes() {
+      return bytes;
+    }
   }
 
-  // That of the query: Spark runs parts of a recursion's steps as executions of their own within it, which see its state.
+  // The execution of the query: Spark runs parts of a recursion's steps as executions within it,
+  // which see its state.
   private synchronized String execution() {
     SparkContext context = source.session().sparkContext();
     String current = context.getLocalProperty("spark.sql.execution.id");
-    boolean within = current != null && !current.equals(context.getLocalProperty("spark.sql.execution.root.id"));
-    boolean runs = execution != null && SQLExecution.getQueryExecution(Long.parseLong(execution)) != null;
+    boolean within =
+        current != null && !current.equals(context.getLocalProperty("spark.sql.execution.root.id"));
+    boolean runs =
+        execution != null && SQLExecution.getQueryExecution(Long.parseLong(execution)) != null;
     if (!within || !runs) execution = current;
     return execution;
   }
 
   /**
-   * Plans when its partitions are needed, in the session that built it. Equal ones give the same rows, as all scans of a
-   * query see one state: Spark then reads once what a query needs twice.
+   * Plans when its partitions are needed, in the session that built it. Equal ones give the same
+   * rows, as all scans of a query see one state: Spark then reads once what a query needs twice.
    */
   final class IsolatedBatch implements Batch {
     private final Metadata request;
@@ -206,13 +252,17 @@ public final class StructableScan implements SupportsReportStatistics, SupportsR
       this.asked = Arrays.asList(new Object[] {source.identity(), columns, request});
     }
 
-    private List asked() { return asked; }
+    private List asked() {
+      return asked;
+    }
 
     public boolean equals(Object other) {
       return other instanceof IsolatedBatch && asked.equals(((IsolatedBatch) other).asked());
     }
 
-    public int hashCode() { return asked.hashCode(); }
+    public int hashCode() {
+      return asked.hashCode();
+    }
 
     public synchronized InputPartition[] planInputPartitions() {
       Option before = StructableScanIsolation.enter(source.session());

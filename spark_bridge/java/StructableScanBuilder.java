@@ -22,20 +22,27 @@ import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** Takes from Spark what the store and the reader in Python do; nothing is planned before the scan's partitions are. */
-public final class StructableScanBuilder implements SupportsPushDownV2Filters, SupportsPushDownRequiredColumns,
-    SupportsPushDownLimit, SupportsPushDownTopN, SupportsPushDownAggregates {
-  private static final int MOST_TOP_ROWS = 100000;  // a reader may have to keep them in memory
+/**
+ * Takes from Spark what the store and the reader in Python do; nothing is planned before the scan's
+ * partitions are.
+ */
+public final class StructableScanBuilder
+    implements SupportsPushDownV2Filters,
+        SupportsPushDownRequiredColumns,
+        SupportsPushDownLimit,
+        SupportsPushDownTopN,
+        SupportsPushDownAggregates {
+  private static final int MOST_TOP_ROWS = 100000; // a reader may have to keep them in memory
   private static final int MOST_ROWS_OF_ONE_TASK = 10000;
 
   private final StructableSource source;
   private StructType required;
   private Predicate[] accepted = new Predicate[0];
-  private String where;  // the accepted conditions for Python
+  private String where; // the accepted conditions for Python
   private int limit = -1;
   private SortOrder[] orders;
   private StructableAggregates aggregates;
-  private boolean averages = true;  // whether sums and counts are averages
+  private boolean averages = true; // whether sums and counts are averages
 
   StructableScanBuilder(StructableSource source) {
     this.source = source;
@@ -57,18 +64,29 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
     return (Predicate[]) left.toArray(new Predicate[0]);
   }
 
-  public Predicate[] pushedPredicates() { return accepted; }
+  public Predicate[] pushedPredicates() {
+    return accepted;
+  }
 
-  public void pruneColumns(StructType columns) { required = columns; }
+  public void pruneColumns(StructType columns) {
+    required = columns;
+  }
 
-  // Spark offers what follows only if it evaluates no condition itself, and does the rest: it takes the first rows of all
+  // Spark offers what follows only if it evaluates no condition itself, and does the rest: it takes
+  // the first rows of all
   // that the splits give, merges them, and adds up the results of the splits.
 
-  // One task gives exactly the few rows of a limit: Spark then reads it to its end, and its Python process lives on. A
-  // limit of Spark's own leaves that process behind, and the next query waits most of a second for another one.
-  public boolean isPartiallyPushed() { return !isWhole(); }
+  // One task gives exactly the few rows of a limit: Spark then reads it to its end, and its Python
+  // process lives on. A
+  // limit of Spark's own leaves that process behind, and the next query waits most of a second for
+  // another one.
+  public boolean isPartiallyPushed() {
+    return !isWhole();
+  }
 
-  private boolean isWhole() { return limit >= 0 && orders == null && limit <= MOST_ROWS_OF_ONE_TASK; }
+  private boolean isWhole() {
+    return limit >= 0 && orders == null && limit <= MOST_ROWS_OF_ONE_TASK;
+  }
 
   public boolean pushLimit(int rows) {
     if (!source.pushesAll() || aggregates != null) return false;
@@ -83,14 +101,16 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
       String column = StructableConditions.name(wanted[i].expression());
       if (!sorts(column) || wanted[i].direction() != wanted[0].direction()) return false;
     }
-    boolean byIndex = wanted.length == 1 && source.isIndexed(StructableConditions.name(wanted[0].expression()));
+    boolean byIndex =
+        wanted.length == 1 && source.isIndexed(StructableConditions.name(wanted[0].expression()));
     if (!byKey(wanted) && !byIndex) return false;
     limit = rows;
     orders = wanted;
     return true;
   }
 
-  // Keys and indexes; not floats, which neither takes so far: Arrow does not order NaN as Spark does.
+  // Keys and indexes; not floats, which neither takes so far: Arrow does not order NaN as Spark
+  // does.
   private boolean sorts(String column) {
     if (column == null || !source.key().contains(column) && !source.isIndexed(column)) return false;
     DataType type = source.schema().apply(column).dataType();
@@ -126,9 +146,13 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
     if (orders != null) request.putString("@TOP@", top());
     if (aggregates != null) request.putString("@AGGREGATES@", aggregates.json());
     boolean total = aggregates != null && aggregates.groups.length == 0;
-    StructableScan scan = new StructableScan(
-        source, aggregates == null ? columns() : aggregates.columns(), request.build(), where,
-        total ? 1L : rowsAtMost());
+    StructableScan scan =
+        new StructableScan(
+            source,
+            aggregates == null ? columns() : aggregates.columns(),
+            request.build(),
+            where,
+            total ? 1L : rowsAtMost());
     if (accepted.length > 0) scan.show("PushedFilters", shown(accepted));
     if (aggregates != null) scan.show("PushedAggregates", shown(aggregates.functions));
     if (aggregates != null && !total) scan.show("PushedGroupBy", shown(aggregates.groups));
@@ -141,10 +165,14 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
   private String top() {
     StringBuilder text = new StringBuilder("[[");
     for (int i = 0; i < orders.length; i++) {
-      text.append(i > 0 ? "," : "").append(StructableConditions.text(StructableConditions.name(orders[i].expression())));
+      text.append(i > 0 ? "," : "")
+          .append(StructableConditions.text(StructableConditions.name(orders[i].expression())));
     }
     text.append("],").append(orders[0].direction() == SortDirection.DESCENDING);
-    return text.append(',').append(orders[0].nullOrdering() == NullOrdering.NULLS_FIRST).append(']').toString();
+    return text.append(',')
+        .append(orders[0].nullOrdering() == NullOrdering.NULLS_FIRST)
+        .append(']')
+        .toString();
   }
 
   // In the table's order; at least one column.
@@ -166,7 +194,8 @@ public final class StructableScanBuilder implements SupportsPushDownV2Filters, S
       for (int i = 0; i < accepted.length; i++) {
         if (!key.get(k).equals(StructableConditions.column(accepted[i]))) continue;
         if (StructableConditions.isEquality(accepted[i])) values = 1L;
-        if (accepted[i].name().equals("IN")) values = Math.min(values, accepted[i].children().length - 1L);
+        if (accepted[i].name().equals("IN"))
+          values = Math.min(values, accepted[i].children().length - 1L);
       }
       rows = values > Long.MAX_VALUE / rows ? Long.MAX_VALUE : rows * values;
     }

@@ -15,24 +15,33 @@ public final class StructableScanIsolation extends Rule {
   static final String FORMAT = "structable";
 
   public static final class Builder extends AbstractFunction1 {
-    public Object apply(Object session) { return new StructableScanIsolation((SparkSession) session); }
+    public Object apply(Object session) {
+      return new StructableScanIsolation((SparkSession) session);
+    }
   }
 
   private final SparkSession session;
 
-  public StructableScanIsolation(SparkSession session) { this.session = session; }
+  public StructableScanIsolation(SparkSession session) {
+    this.session = session;
+  }
 
-  public TreeNode apply(TreeNode plan) { return plan.transformDown(new Isolate(session)); }
+  public TreeNode apply(TreeNode plan) {
+    return plan.transformDown(new Isolate(session));
+  }
 
   static final class Isolate extends AbstractPartialFunction {
     private final SparkSession session;
 
-    Isolate(SparkSession session) { this.session = session; }
+    Isolate(SparkSession session) {
+      this.session = session;
+    }
 
     public boolean isDefinedAt(Object node) {
       if (!(node instanceof DataSourceV2Relation)) return false;
       Object table = ((DataSourceV2Relation) node).table();
-      return table.getClass() == PythonTable.class && ((PythonTable) table).name().equalsIgnoreCase(FORMAT);
+      return table.getClass() == PythonTable.class
+          && ((PythonTable) table).name().equalsIgnoreCase(FORMAT);
     }
 
     public Object applyOrElse(Object node, Function1 otherwise) {
@@ -41,7 +50,8 @@ public final class StructableScanIsolation extends Rule {
       Object[] parts = new Object[relation.productArity()];
       for (int i = 0; i < parts.length; i++) {
         parts[i] = relation.productElement(i);
-        if (parts[i] == relation.table()) parts[i] = new IsolatedTable((PythonTable) relation.table(), session);
+        if (parts[i] == relation.table())
+          parts[i] = new IsolatedTable((PythonTable) relation.table(), session);
       }
       return relation.makeCopy(parts);
     }

@@ -27,7 +27,7 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** The data source in Python of one load(), as its scans see it. */
 public final class StructableSource {
-  // What Python told of a table, by the table that one load() made, and by the question.
+  // Python's answers about a table, by the table that one load() made, and by the question.
   private static final Map ANSWERS = Collections.synchronizedMap(new WeakHashMap());
 
   private final PythonTable shared;
@@ -56,12 +56,18 @@ public final class StructableSource {
     return provider;
   }
 
-  StructType schema() { return shared.schema(); }
+  StructType schema() {
+    return shared.schema();
+  }
 
-  SparkSession session() { return session; }
+  SparkSession session() {
+    return session;
+  }
 
   /** Equal for sources that read the same table in the same way. */
-  List identity() { return Arrays.asList(new Object[] {session, options.asCaseSensitiveMap(), schema()}); }
+  List identity() {
+    return Arrays.asList(new Object[] {session, options.asCaseSensitiveMap(), schema()});
+  }
 
   // All columns of the table; the first has the answer.
   private StructType answer(String question) {
@@ -79,9 +85,13 @@ public final class StructableSource {
   }
 
   // Keys and indexes, and what may be pushed down.
-  private Metadata facts() { return answer("table").fields()[0].metadata(); }
+  private Metadata facts() {
+    return answer("table").fields()[0].metadata();
+  }
 
-  private Metadata size() { return answer("size").fields()[0].metadata(); }
+  private Metadata size() {
+    return answer("size").fields()[0].metadata();
+  }
 
   private StructType ask(String question) {
     Map all = new HashMap(options.asCaseSensitiveMap());
@@ -98,25 +108,44 @@ public final class StructableSource {
     }
   }
 
-  boolean pushes() { return !facts().getString("pushdown").equals("none"); }
-
-  boolean pushesAll() { return facts().getString("pushdown").equals("all"); }
-
-  boolean aggregates() { return pushesAll() && facts().getBoolean("aggregates"); }
-
-  List key() { return names("key"); }
-
-  boolean isIndexed(String column) { return names("indexes").contains(column); }
-
-  private List names(String fact) {
-    return facts().contains(fact) ? Arrays.asList(facts().getStringArray(fact)) : Collections.EMPTY_LIST;
+  boolean pushes() {
+    return !facts().getString("pushdown").equals("none");
   }
 
-  boolean hasStatistics() { return size().contains("rows"); }
+  boolean pushesAll() {
+    return facts().getString("pushdown").equals("all");
+  }
 
-  long rows() { return size().getLong("rows"); }
+  boolean aggregates() {
+    return pushesAll() && facts().getBoolean("aggregates");
+  }
 
-  /** About how many bytes some columns of a row have: texts and bytes share what the others leave of the rows. */
+  List key() {
+    return names("key");
+  }
+
+  boolean isIndexed(String column) {
+    return names("indexes").contains(column);
+  }
+
+  private List names(String fact) {
+    return facts().contains(fact)
+        ? Arrays.asList(facts().getStringArray(fact))
+        : Collections.EMPTY_LIST;
+  }
+
+  boolean hasStatistics() {
+    return size().contains("rows");
+  }
+
+  long rows() {
+    return size().getLong("rows");
+  }
+
+  /**
+   * About how many bytes some columns of a row have: texts and bytes share what the others leave of
+   * the rows.
+   */
   double bytesOfARow(StructType columns) {
     StructType all = answer("size");
     if (!size().contains("bytes")) return columns.defaultSize();
@@ -136,13 +165,18 @@ public final class StructableSource {
   }
 
   /** A scan that plans nothing, for what Spark describes. */
-  Scan described(StructType columns) { return scan(provider(shared), columns); }
+  Scan described(StructType columns) {
+    return scan(provider(shared), columns);
+  }
 
-  // Runs in the driver as part of the execution whose tasks will read, if there is one: `rdd` plans without.
+  // Runs in the driver as part of the execution whose tasks will read, if there is one: `rdd` plans
+  // without.
   Batch plan(StructType columns, Metadata request, String execution) {
     String zone = session.conf().get("spark.sql.session.timeZone");
     MetadataBuilder all = new MetadataBuilder().withMetadata(request);
-    all.putString("@ZONE@", DateTimeUtils.getZoneId(zone).normalized().getId());  // without names of Java alone
+    all.putString(
+        "@ZONE@",
+        DateTimeUtils.getZoneId(zone).normalized().getId()); // without names of Java alone
     if (execution != null) all.putString("@EXECUTION@", execution);
     StructField[] fields = (StructField[]) columns.fields().clone();
     StructField first = fields[0];
@@ -152,12 +186,14 @@ public final class StructableSource {
     PythonDataSourceV2 provider = provider(shared);
     if (planned == null) return scan(provider, asked).toBatch();
     List partitions = planned.subList(1, planned.size());
-    provider.setReadInfo(new PythonDataSourceReadInfo(
-        (byte[]) planned.get(0), CollectionConverters.asScala(partitions).toList()));
+    provider.setReadInfo(
+        new PythonDataSourceReadInfo(
+            (byte[]) planned.get(0), CollectionConverters.asScala(partitions).toList()));
     return scan(provider, columns).toBatch();
   }
 
   private Scan scan(PythonDataSourceV2 provider, StructType columns) {
-    return new PythonScanBuilder(provider, StructableScanIsolation.FORMAT, columns, options).build();
+    return new PythonScanBuilder(provider, StructableScanIsolation.FORMAT, columns, options)
+        .build();
   }
 }

@@ -7,7 +7,7 @@ and `plan`. `running` is what needs Spark; its `runs` is imported when a pipelin
 
 from __future__ import annotations
 
-from structable.spi.needs import needing
+from structable.spi.imports import needing
 
 with needing("planning needs", "spark"):
     import networkx  # noqa: F401

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from structable.spark_bridge.table_ref import TableRef, require_ref
 from structable.spi import Field
-from structable.spi.needs import needing
+from structable.spi.imports import needing
 from structable.spi.values import Value
 
 from .arguments import check_choice, check_count, check_function, checked_columns, checked_name, checked_remote

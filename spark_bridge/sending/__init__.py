@@ -1,7 +1,7 @@
 """Rows and partial updates from DataFrames to tables, batch and streaming; each micro-batch is one atomic job.
 
-`rows` and `updates` check what they are given, `arrangement` brings the rows of a key into one task and their order,
-`grouping` and `folding` make of them what a write job takes, and `jobs` stages and commits it.
+`rows` and `updates` check their arguments, `arrangement` brings the rows of a key into one task and their order,
+`grouping` and `folding` turn them into the batches of a write job, and `jobs` stages and commits these.
 """
 
 from .jobs import WriteSummary

@@ -1,4 +1,4 @@
-"""The arguments that `send_to` and `send_update_to` share, checked, and the start of what they ask for."""
+"""The arguments that `send_to` and `send_update_to` share, checked, and the start of the writing."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .jobs import Reshape, WriteSummary, run_job
 __all__ = ["Request", "Sending", "checked_name", "columns_of", "order_of"]
 
 _NO_QUERY = "0" * 36
-"""As long as the id of a query is."""
+"""The length of the id of a query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A checked request: the mode of its job, and what becomes of the rows of a batch DataFrame or micro-batch."""
+    """A checked request: the mode of its job, and the treatment of the rows of a batch DataFrame or micro-batch."""
 
     mode: WriteMode
     arrangement: Arrangement
@@ -37,7 +37,7 @@ class Sending:
     on_missing: Literal["fail", "skip"] = "fail"
 
 
-class Plan(Protocol):
+class Planner(Protocol):
     """Checks a DataFrame against a table, and plans the writing of its rows."""
 
     def __call__(self, spec: TableSpecification, schema: StructType, *, streaming: bool) -> Sending: ...
@@ -93,7 +93,7 @@ class Request:
                 "{'availableNow': True}"
             )
 
-    def start(self, plan: Plan) -> WriteSummary | StreamingQuery:
+    def start(self, plan: Planner) -> WriteSummary | StreamingQuery:
         """Write a batch DataFrame, or start the query that writes each micro-batch of a streaming one."""
         store = self.table.store
         spec = coordinator_of(self.frame.sparkSession).client.describe(store, self.table.name)

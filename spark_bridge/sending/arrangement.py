@@ -19,7 +19,7 @@ COMMIT_VERSION = FEED_COLUMNS[1]
 
 
 class RowOrder(enum.Enum):
-    """An order of the rows of a key that is not simply that of a column."""
+    """An order of the rows of a key that no column gives alone."""
 
     POSITION = enum.auto()
     """As the rows are: by the number of the partition, and then of the row."""
@@ -49,7 +49,7 @@ class Arrangement:
     order: tuple[str | RowOrder, ...] = ()
 
     def apply(self, spec: TableSpecification, frame: DataFrame) -> DataFrame:
-        """Return the columns to stage; of a batch DataFrame, or that of a micro-batch."""
+        """Return the columns to stage, of a batch DataFrame or of a micro-batch's."""
         given = {one.name: one.dataType for one in frame.schema.fields}
         wanted = {name: spark_type(spec.field(name)) for name in self.fields if name in spec}
         columns = [

@@ -21,7 +21,7 @@ from structable.spi.bulk import PATCH_COLUMNS
 from structable.spi.showing import shown
 from structable.spi.values import Value
 
-from .grouping import Counts, Groups, flags
+from .grouping import Groups, KeyCounts, flags
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT", "DELETES", "KeyFold", "UpdateFolding"]
 
 DELETES = "_deletes"
-"""The column of batches to fold whose true means that the row deletes its key; there may be none."""
+"""The column of batches to fold in which true means that the row deletes its key; there may be none."""
 DEFAULT = "_default"
 """The column of batches to fold with the default of each row, a struct of fields; there may be none."""
 
@@ -115,7 +115,7 @@ class UpdateFolding:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The fields of the patches: the key, those of the updates and those of the defaults."""
+        """The fields of the patches: the key, and the fields of the updates and of the defaults."""
         key = self.spec.primary_key
         more = [*self.fields, *(self.default or ()), *self.default_fields]
         return (*key, *dict.fromkeys(name for name in more if name not in key))
@@ -127,7 +127,7 @@ class UpdateFolding:
         kinds = (pa.string(), pa.binary(), pa.bool_())
         return pa.schema([*own, *map(pa.field, PATCH_COLUMNS, kinds)])
 
-    def fold(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+    def fold(self, batches: Iterable[pa.RecordBatch], counts: KeyCounts) -> Iterator[pa.RecordBatch]:
         """Yield the patches of batches that are sorted by key and, within a key, in their order.
 
         Holds one batch and one key. Counts rows, keys, and those that are missing in any case.
@@ -135,7 +135,7 @@ class UpdateFolding:
         Raises
         ------
         InvalidFieldError
-            If a default is for another key, or a value is none of the contract.
+            If a default is for another key, or the contract has no such value.
         """
         groups = Groups(self.spec.primary_key)
         going_on: _OpenKey | None = None
@@ -151,7 +151,7 @@ class UpdateFolding:
             if going_on is not None and goes_on:
                 self._follow(going_on.fold, batch.slice(0, int(ends[0])))
                 starts, ends = starts[1:], ends[1:]
-            if len(starts):  # the last key may go on, too
+            if len(starts):  # the last key may continue, too
                 if going_on is not None:
                     done.append(going_on)
                 going_on = _OpenKey(self._key_of(batch, int(starts[-1])), KeyFold())
@@ -282,7 +282,7 @@ class UpdateFolding:
         )
         return fixed.cast(pa.binary())
 
-    def _folded(self, keys: Sequence[_OpenKey], counts: Counts) -> Iterator[pa.RecordBatch]:
+    def _folded(self, keys: Sequence[_OpenKey], counts: KeyCounts) -> Iterator[pa.RecordBatch]:
         if not keys:
             return
         patches: list[tuple[tuple[Value, ...], Patch]] = []

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Counts", "Groups", "counted", "flags", "last_rows"]
+__all__ = ["KeyCounts", "Groups", "counted", "flags", "last_rows"]
 
 _FIRST = 10
 
 
 @dataclass(slots=True)
-class Counts:
+class KeyCounts:
     """Counts of a task: rows, distinct keys, and keys that are certainly missing, with the first ten of them."""
 
     rows: int = 0
@@ -27,7 +27,7 @@ class Counts:
     missing: int = 0
     first_missing: list[tuple[object, ...]] = field(default_factory=list)
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: KeyCounts) -> None:
         """Add the counts of another task, which has other keys."""
         self.rows += other.rows
         self.keys += other.keys
@@ -42,7 +42,7 @@ class Counts:
 
 
 class Groups:
-    """Finds the groups of equal keys in batches, also where a group goes on in the next batch.
+    """Finds the groups of equal keys in batches, even if a group continues in the next batch.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Groups:
         self._last: list[pa.Scalar[pa.DataType]] | None = None
 
     def starts(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], bool]:
-        """Return where groups start in a batch that is not empty, and whether the first goes on from the batch before.
+        """Return where groups start in a batch that is not empty, and whether the first continues the batch before.
 
         The first is always at 0.
         """
@@ -78,7 +78,7 @@ def flags(column: pa.Array[Any], *, null: bool) -> npt.NDArray[np.bool_]:
     return filled
 
 
-def counted(batches: Iterable[pa.RecordBatch], key: Sequence[str], counts: Counts) -> Iterator[pa.RecordBatch]:
+def counted(batches: Iterable[pa.RecordBatch], key: Sequence[str], counts: KeyCounts) -> Iterator[pa.RecordBatch]:
     """Pass on sorted batches, counting their rows and keys."""
     groups = Groups(key)
     for batch in batches:
@@ -89,7 +89,7 @@ def counted(batches: Iterable[pa.RecordBatch], key: Sequence[str], counts: Count
         yield batch
 
 
-def last_rows(batches: Iterable[pa.RecordBatch], key: Sequence[str], counts: Counts) -> Iterator[pa.RecordBatch]:
+def last_rows(batches: Iterable[pa.RecordBatch], key: Sequence[str], counts: KeyCounts) -> Iterator[pa.RecordBatch]:
     """Yield the last row of each key of sorted batches, and count all rows and keys."""
     groups = Groups(key)
     held: pa.RecordBatch | None = None

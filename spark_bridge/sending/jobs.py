@@ -27,7 +27,7 @@ from structable.spi import (
 )
 from structable.spi.metering import recording_meter
 
-from .grouping import Counts
+from .grouping import KeyCounts
 
 if TYPE_CHECKING:
     from structable.spark_bridge.coordinator_client import CoordinatorClient
@@ -39,8 +39,8 @@ _log = logging.getLogger("structable.spark")
 # Another attempt of the task would end the same.
 _REFUSALS = (InvalidFieldError, SchemaIncompatibleError, TableNotFoundError, UnsupportedOperationError)
 
-Reshape = Callable[[Iterable[pa.RecordBatch], Counts], Iterator[pa.RecordBatch]]
-"""Makes of the batches of a task those that it stages, and counts what it sees; picklable."""
+Reshape = Callable[[Iterable[pa.RecordBatch], KeyCounts], Iterator[pa.RecordBatch]]
+"""Turns the batches of a task into the batches to stage, and counts their rows and keys; picklable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class WriteSummary:
     rows : int
         The rows read.
     keys : int
-        The distinct keys of them; of a table without a key, the rows.
+        The distinct keys of these rows; in a table without a key, the number of rows.
     missing : int
         The distinct keys whose update was skipped because they had no row. If the answer to the commit was lost,
-        and the commit therefore repeated, only those are counted that were deleted before in the same rows; a warning
-        says so.
+        and the commit therefore repeated, only keys that the same rows deleted before are counted, and a warning says
+        so.
     """
 
     rows: int
@@ -68,7 +68,7 @@ class WriteSummary:
 class RowCount:
     """Passes batches on and counts their rows, each as a key of its own."""
 
-    def __call__(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch], counts: KeyCounts) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             counts.rows += batch.num_rows
             counts.keys += batch.num_rows
@@ -90,8 +90,8 @@ class _Staging:
         except _REFUSALS as error:
             yield report_batch(error)
 
-    def _staged(self, batches: Iterable[pa.RecordBatch]) -> Report[Counts]:
-        counts = Counts()
+    def _staged(self, batches: Iterable[pa.RecordBatch]) -> Report[KeyCounts]:
+        counts = KeyCounts()
         typed = typed_batches(self.spec, batches)
         first = next((batch for batch in typed if batch.num_rows), None)
         if first is None:
@@ -123,8 +123,8 @@ def run_job(
     frame : DataFrame
         The rows, which are read once.
     prepare : callable
-        Checks the DataFrame; returns the table, the rows in the partitions and order in which they are staged, and
-        what becomes of a task's batches.
+        Checks the DataFrame; returns the table, the rows in the partitions and order in which they are staged, and the
+        function that reshapes a task's batches.
     run : str, optional
         The run of a streaming query, in which the job may begin once.
     submits_again : bool
@@ -140,7 +140,7 @@ def run_job(
     try:
         spec, arranged, reshape = prepare(frame)
         reports = collect_reports(arranged, _Staging(store, spec, job, reshape))
-        counts = Counts()
+        counts = KeyCounts()
         for report in reports:
             counts.add(report.counts)
         if counts.missing and job.mode is WriteMode.PATCH and job.on_missing == "fail":
@@ -165,7 +165,7 @@ def measure_missing(table: str, missing: int) -> None:
         counter.add(missing, {"table": table})
 
 
-def _missing(table: str, counts: Counts) -> RecordNotFoundError:
+def _missing(table: str, counts: KeyCounts) -> RecordNotFoundError:
     keys = tuple(counts.first_missing)
     error = RecordNotFoundError(table, keys[0], keys, counts.missing)
     error.add_note(

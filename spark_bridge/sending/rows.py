@@ -19,10 +19,10 @@ from structable.spi.bulk import PATCH_COLUMNS
 from structable.spi.changes import CHANGE_TYPE
 from structable.spi.rules.keyless import check_mode
 
-from .arguments import Plan, Request, Sending, columns_of, order_of
+from .arguments import Planner, Request, Sending, columns_of, order_of
 from .arrangement import COMMIT_VERSION, Arrangement, RowOrder, named
 from .folding import DELETES
-from .grouping import Counts, counted, last_rows
+from .grouping import KeyCounts, counted, last_rows
 from .jobs import Reshape, RowCount, WriteSummary
 
 __all__ = ["plan_rows", "send_to"]
@@ -43,9 +43,9 @@ def send_to(
     trigger: Mapping[str, object] | None = None,
     job_id: str | None = None,
 ) -> WriteSummary | StreamingQuery:
-    """Write the rows of a DataFrame to a table, by one atomic job; of a streaming one each micro-batch.
+    """Write the rows of a DataFrame to a table, by one atomic job; each micro-batch of a streaming one by its own job.
 
-    A micro-batch takes effect once, whatever is repeated: its job is named by the query, whose id is kept in the
+    A micro-batch takes effect once, even if it is repeated: its job is named by the query, whose id is kept in the
     checkpoint, by `name` and by its number, and is found again as long as the table exists.
 
     Parameters
@@ -97,8 +97,8 @@ def plan_rows(
     *,
     unordered: bool = False,
     deletes: str | None = None,
-) -> Plan:
-    """Check the arguments of `send_to`; return what plans the writing of rows."""
+) -> Planner:
+    """Check the arguments of `send_to`; return the function that plans the writing of rows."""
     chosen = _MODES.get(mode) if isinstance(mode, str) else None
     if chosen is None:
         raise ValueError(f"mode is {mode!r}; allowed are {', '.join(_MODES)}")
@@ -145,7 +145,7 @@ class _KeyCount:
 
     key: tuple[str, ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch], counts: KeyCounts) -> Iterator[pa.RecordBatch]:
         return counted(batches, self.key, counts)
 
 
@@ -155,7 +155,7 @@ class _LastRows:
 
     key: tuple[str, ...]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch], counts: KeyCounts) -> Iterator[pa.RecordBatch]:
         for batch in last_rows(batches, self.key, counts):
             arms = pc.if_else(batch.column(DELETES).fill_null(False), str(PatchArm.DELETE), str(PatchArm.REPLACE))
             yield batch.drop_columns([DELETES]).append_column(PATCH_COLUMNS[0], arms)

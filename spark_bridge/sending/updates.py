@@ -16,7 +16,7 @@ from structable.spi.rules.changes import check_changes
 from structable.spi.rules.keyless import check_mode
 from structable.spi.values import Value
 
-from .arguments import Plan, Request, Sending, columns_of, order_of
+from .arguments import Planner, Request, Sending, columns_of, order_of
 from .arrangement import Arrangement, RowOrder, named
 from .folding import DEFAULT, DELETES, UpdateFolding
 from .jobs import WriteSummary
@@ -57,8 +57,8 @@ def send_update_to(
     nulls : {"set", "keep"}
         Whether a null sets the field to null, or leaves it as it is.
     on_missing : {"fail", "drop"}
-        What an update without a default does that finds no row: fail the job, with a RecordNotFoundError that has the
-        number of such keys and the first ten, or nothing but being counted.
+        The effect of an update that finds no row and has no default: it fails the job, with a RecordNotFoundError that
+        has the number of such keys and the first ten, or it is skipped and counted.
     order_by, unordered, name, checkpoint, trigger, job_id
         As in `send_to`.
     deletes : str, optional
@@ -93,8 +93,8 @@ def plan_updates(
     order_by: object = None,
     unordered: bool = False,
     deletes: str | None = None,
-) -> Plan:
-    """Check the arguments of `send_update_to`; return what plans the writing of updates."""
+) -> Planner:
+    """Check the arguments of `send_update_to`; return the function that plans the writing of updates."""
     for argument, given, allowed in (("nulls", nulls, ("set", "keep")), ("on_missing", on_missing, ("fail", "drop"))):
         if given not in allowed:
             raise ValueError(f"{argument} is {given!r}; allowed are {' and '.join(allowed)}")
@@ -139,7 +139,7 @@ def plan_updates(
 
 
 def _constant_problems(spec: TableSpecification, default: object) -> Iterator[InvalidFieldError]:
-    """Yield what keeps a mapping from being the default of every row."""
+    """Yield the problems of a mapping as the default of every row."""
     for name, value in default.items() if isinstance(default, Mapping) else ():
         try:
             check_changes(spec, {name: value})
@@ -150,7 +150,7 @@ def _constant_problems(spec: TableSpecification, default: object) -> Iterator[In
 
 
 def _default_problems(spec: TableSpecification, schema: StructType, column: str) -> Iterator[InvalidFieldError]:
-    """Yield what keeps a column from being the default of each row."""
+    """Yield the problems of a column as the default of each row."""
     kinds = [one.dataType for one in schema.fields if one.name == column]
     struct = kinds[0] if len(kinds) == 1 else NullType()
     if not isinstance(struct, StructType):

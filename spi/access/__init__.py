@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from structable.spi.needs import needing
+from structable.spi.imports import needing
 
 with needing("tables for services need", "access"):
     import aiolimiter  # noqa: F401
@@ -21,9 +21,9 @@ from .functions import FunctionTable, TableReadFunction, TableWriteFunction
 from .limiting import RateLimit
 from .opening import open_table
 from .retrying import Retry
-from .running import run_async
 from .sending import send_to, send_update_to
 from .table import AsyncTable
+from .threads import run_async
 
 __all__ = [
     "AsyncTable",

@@ -1,4 +1,4 @@
-"""`CompleteBatch` and `CompactBatch`: what a batch keeps of its operations, and the rounds in which it is sent."""
+"""`CompleteBatch` and `CompactBatch`: the operations that a batch keeps, and the rounds in which it is sent."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable, Hashable, Iterable
 from .callers import Caller
 from .sources import Kind
 
-__all__ = ["Batch", "CompactBatch", "CompleteBatch", "Step"]
+__all__ = ["Batch", "CompactBatch", "CompleteBatch", "BatchStep"]
 
 
-class Step:
+class BatchStep:
     """One operation of a batch on one key, for one caller or for several."""
 
     __slots__ = ("callers", "key", "kind", "payload")
@@ -21,24 +21,24 @@ class Step:
         self.key = key
         self.payload = payload
         self.callers: list[tuple[Caller, object]] = []
-        """The callers, and what each gets of a write that succeeds; a read gives each the row."""
+        """The callers, and the result that each gets if a write succeeds; a read gives each the row."""
 
 
 class Batch(ABC):
     """Operations that are sent together: for each key the steps, which must be taken one after the other."""
 
     def __init__(self) -> None:
-        self.steps: dict[Hashable, list[Step]] = {}
+        self.steps: dict[Hashable, list[BatchStep]] = {}
         self.size = 0
 
     @abstractmethod
     def add(self, kind: Kind, key: Hashable, payload: object, caller: Caller) -> None:
         """Add an operation after all earlier operations of its key."""
 
-    def rounds(self) -> list[dict[Kind, list[Step]]]:
+    def rounds(self) -> list[dict[Kind, list[BatchStep]]]:
         """Return the steps in rounds, by kind: each key at most once in a round, its steps in order."""
         late = self._late()
-        rounds: list[dict[Kind, list[Step]]] = []
+        rounds: list[dict[Kind, list[BatchStep]]] = []
         for steps in self.steps.values():
             first = 1 if late and steps[0].kind != "get" else 0
             for number, step in enumerate(steps, first):
@@ -62,7 +62,7 @@ class CompleteBatch(Batch):
     def add(self, kind: Kind, key: Hashable, payload: object, caller: Caller) -> None:
         steps = self.steps.setdefault(key, [])
         if kind != "get" or not steps or steps[-1].kind != "get":
-            steps.append(Step(kind, key, payload))
+            steps.append(BatchStep(kind, key, payload))
         steps[-1].callers.append((caller, None))
         self.size += 1
 
@@ -70,8 +70,8 @@ class CompleteBatch(Batch):
 class CompactBatch(Batch):
     """Keeps the last put or delete of a key; its size is the number of keys to read and of keys to write.
 
-    A get before a write is read before it; one after it returns the value that it wrote, once it has succeeded. The
-    callers of a write that a later one replaces get the outcome of that.
+    A get before a write is read before the write. A get after it returns the written value, once the write has
+    succeeded. The callers of a write that a later one replaces get the outcome of the later one.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class CompactBatch(Batch):
             value = self._as_read(key, last.payload) if last.kind == "put" else None
             last.callers.append((caller, value))
             return
-        step = Step(kind, key, payload)
+        step = BatchStep(kind, key, payload)
         if kind in ("put", "delete"):
             replaced = []
             while steps and steps[-1].kind != "get":

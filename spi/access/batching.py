@@ -12,7 +12,7 @@ from typing import Literal
 from structable.spi.errors import InvalidFieldError, UnsupportedOperationError
 from structable.spi.showing import shown
 
-from .batches import Batch, CompactBatch, CompleteBatch, Step
+from .batches import Batch, BatchStep, CompactBatch, CompleteBatch
 from .callers import Caller, fail_all
 from .calls import Calls
 from .copies import own_copy
@@ -32,7 +32,7 @@ class Batching:
     beyond its delay, up to `max_size`, so that batches get larger as calls come faster than they are carried out. No
     two batches under way have a key in common. A bulk call that fails fails its own operations only; where the store
     refuses a value, or all of them as too large for one transaction, each operation is made alone. Bulk calls of the
-    table pass batches by; they send the open one first if it holds one of their keys.
+    table bypass batches; they send the open one first if it holds one of their keys.
 
     A *complete* batch keeps every operation. It is sent in rounds, one after the other; a key is at most once in a
     round, its operations in the order of the calls. A round is one bulk call for each kind (get, put, upsert, update,
@@ -152,7 +152,7 @@ class Batcher:
             turn.task = asyncio.get_running_loop().create_task(self._run(turn))
 
     def _waits_for_a_batch(self) -> bool:
-        """Return whether the open batch, sent now, would wait for one that itself has not begun."""
+        """Return whether the open batch, sent now, would wait for a batch that has not begun either."""
         turns = () if self._open is None else map(self._order.last, self._open.steps)
         return any(isinstance(turn, _BatchTurn) and turn.task is None for turn in turns)
 
@@ -188,14 +188,14 @@ class Batcher:
             self._order.leave(turn, is_cancelled=True)
         self._free = free
 
-    def _sent(self, kind: Kind, steps: list[Step]) -> Coroutine[object, object, object]:
+    def _sent(self, kind: Kind, steps: list[BatchStep]) -> Coroutine[object, object, object]:
         """Return the coroutine that makes one bulk call, or a call for each key where there is no bulk call."""
         self._calls.instruments.batch(kind, len(steps))
         if self._calls.source.has_bulk(kind):
             return self._made(kind, steps)
         return all_of([self._made(kind, [step]) for step in steps])
 
-    async def _made(self, kind: Kind, steps: list[Step]) -> None:
+    async def _made(self, kind: Kind, steps: list[BatchStep]) -> None:
         """Make one call, and end its operations."""
         calls = self._calls
         rows: Mapping[Hashable, object] = {}
@@ -253,11 +253,11 @@ class _BatchTurn(Turn):
         fail_all([caller for caller in self.batch.callers() if not caller.is_ended], error)
 
 
-def _callers(steps: Iterable[Step]) -> list[Caller]:
+def _callers(steps: Iterable[BatchStep]) -> list[Caller]:
     return [caller for step in steps for caller, _ in step.callers]
 
 
-def _give(step: Step, row: object) -> None:
+def _give(step: BatchStep, row: object) -> None:
     """Give each caller of a read a row of its own."""
     for number, (caller, _) in enumerate(step.callers):
         caller.succeed(own_copy(row) if number else row)

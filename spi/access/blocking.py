@@ -213,7 +213,7 @@ class BlockingTable(Generic[K, V]):
             raise error
 
     def _leave(self, left: Callable[[], Awaitable[None]]) -> None:
-        """Close a scan, but where asyncio does, with the event loop or as it collects the scan."""
+        """Close a scan, unless asyncio closes it with the event loop, or when it collects the scan."""
         thread = self._thread
         if thread is not None and not (self._closed or thread.is_current or self._is_of_another_process()):
             self._call(left)
@@ -247,5 +247,5 @@ class BlockingTable(Generic[K, V]):
 
 
 def _drawn(given: Iterable[Result]) -> Iterable[Result]:
-    """Run an iterator in the caller's thread, where it may wait; the table checks what is none."""
+    """Consume an iterator in the caller's thread, where it may wait; the table checks any other argument."""
     return list(given) if isinstance(given, Iterator) else given

@@ -220,7 +220,7 @@ class CachedRows(Generic[K, V]):
         return own
 
     def written(self, keys: Iterable[K]) -> CachedWrite[K]:
-        """Drop the rows of a write that is called now; `acknowledged` must follow, whatever becomes of the write."""
+        """Drop the rows of a write that is called now; `acknowledged` must follow, even if the write fails."""
         write = CachedWrite(tuple(dict.fromkeys(keys)), asyncio.get_running_loop().time())
         for key in write.keys:
             if self._kept is not None:

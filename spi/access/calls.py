@@ -29,13 +29,13 @@ class Calls:
     Parameters
     ----------
     source : Source
-        What is called.
+        The source that is called.
     instruments : Instruments
         Where every attempt is measured.
     limiter : Limiter, optional
-        Whose credits each attempt takes.
+        The rate limits; each attempt takes its credits from them.
     reading, writing : Retrier, optional
-        Who makes failed reads, and failed writes, again.
+        They repeat failed reads, and failed writes.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Calls:
         self._writing = writing
 
     def reader(self) -> Callable[[Hashable], Awaitable[object]]:
-        """Return what reads the value of a key, or None: the source itself, if nothing stands before it."""
+        """Return the function that reads the value of a key, or None: the source's own, if no layer is before it."""
         is_bare = self._limiter is None and self._reading is None and not self.instruments.enabled
         return self.source.get if is_bare else self.get
 
@@ -62,7 +62,7 @@ class Calls:
         return self._call("get", ((key, None),), lambda: self.source.get(key))
 
     def get_many(self, keys: list[Hashable]) -> Awaitable[Mapping[Hashable, object]]:
-        """Return the values of keys, those that have one; by the single function if there is one key."""
+        """Return the values of the keys that have one; by the single function if there is one key."""
         if len(keys) == 1:
             return self._get_one(keys[0])
         return self._call("get", [(key, None) for key in keys], lambda: self.source.get_many(keys))

@@ -11,7 +11,7 @@ from structable.spi.showing import shown
 
 from .copies import own_copy
 from .functions import FunctionTable, TableReadFunction, TableWriteFunction
-from .sources import Checked, Kind, Source, Update
+from .sources import CheckedWrite, Kind, Source, Update
 
 __all__ = ["FunctionSource"]
 
@@ -59,16 +59,16 @@ class FunctionSource(Source):
             raise TypeError(f"table {self.name!r}: the key {shown(key)} is not hashable") from None
         return key
 
-    def checked(self, kind: Kind, key: Hashable, value: object, default: object = None) -> Checked:
+    def checked(self, kind: Kind, key: Hashable, value: object, default: object = None) -> CheckedWrite:
         if kind == "upsert":
             raise UnsupportedOperationError(
                 f"table {self.name!r} is one of functions: it has no upsert; use put or update"
             )
         if kind != "update":
-            return Checked(value, True)
+            return CheckedWrite(value, True)
         if not isinstance(value, Mapping):
             raise TypeError(f"changes is {shown(value)}; it must be a mapping of field names to values")
-        return Checked(Update(value, default), True)
+        return CheckedWrite(Update(value, default), True)
 
     def as_read(self, key: Hashable, payload: object) -> object:
         return own_copy(payload)
@@ -89,7 +89,7 @@ class FunctionSource(Source):
             await asyncio.shield(opening)
         finally:
             if opening.done() and self._opening is opening:
-                self._opening = None  # one that failed is begun anew by the next call
+                self._opening = None  # after a failure the next call opens them again
 
     async def _open(self) -> None:
         opened: list[TableReadFunction[Any, Any] | TableWriteFunction[Any, Any]] = []
@@ -104,7 +104,7 @@ class FunctionSource(Source):
         self._is_open = True
 
     def _functions(self) -> list[TableReadFunction[Any, Any] | TableWriteFunction[Any, Any]]:
-        """Return the functions, an object that is both once."""
+        """Return the functions; an object that reads and writes comes once."""
         read, write = self._given_read, self._given_write
         both = read is write  # type: ignore[comparison-overlap]  # a class may have both as bases
         return [one for one in (read, None if both else write) if one is not None]

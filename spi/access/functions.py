@@ -34,7 +34,7 @@ class TableReadFunction(ABC, Generic[K, V]):
         """Return the value of a key, or None."""
 
     async def get_many(self, keys: list[K]) -> Mapping[K, V]:
-        """Return the values of keys, those that have one; without it, each key is read by `get`, all at once."""
+        """Return the values of the keys that have one; without this method each key is read by `get`, all at once."""
         values = await all_of([self.get(key) for key in keys])
         return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
@@ -60,7 +60,7 @@ class TableWriteFunction(ABC, Generic[K, V]):
     A bulk function that is not overridden is not called: each key then has a call, retries and an outcome of its own.
 
     A method `async insert_if_absent(key, value)` is optional: where there is one, it puts the default of an update, in
-    place of `put`, which may overwrite what another process has put meanwhile.
+    place of `put`, which may overwrite a value that another process has just put.
     """
 
     @abstractmethod
@@ -68,7 +68,7 @@ class TableWriteFunction(ABC, Generic[K, V]):
         """Set the value of a key."""
 
     async def put_many(self, pairs: list[tuple[K, V]]) -> None:
-        """Set the values of keys; without it, each is set by `put`, all at once."""
+        """Set the values of keys; without this method each is set by `put`, all at once."""
         await all_of([self.put(key, value) for key, value in pairs])
 
     async def update(self, key: K, changes: Mapping[str, Value]) -> None:
@@ -104,7 +104,7 @@ class TableWriteFunction(ABC, Generic[K, V]):
         """Remove the value of a key; nothing happens if there is none."""
 
     async def delete_many(self, keys: list[K]) -> None:
-        """Remove the values of keys; without it, each is removed by `delete`, all at once."""
+        """Remove the values of keys; without this method each is removed by `delete`, all at once."""
         await all_of([self.delete(key) for key in keys])
 
     def is_retriable(self, error: BaseException) -> bool:

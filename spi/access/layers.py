@@ -18,12 +18,12 @@ from .limiting import Limiter, RateLimit
 from .metrics import Instruments
 from .ordering import KeyOrder
 from .retrying import Retrier, Retry, caused_by
-from .sources import Checked, Kind, Source, Update
+from .sources import CheckedWrite, Kind, Source, Update
 from .turns import Joinable, Reading, RowReading, Rows, Work
 
 __all__ = ["Layers"]
 
-Pairs = list[tuple[Hashable, Checked]]
+Pairs = list[tuple[Hashable, CheckedWrite]]
 
 
 class Layers:
@@ -172,7 +172,7 @@ class Layers:
             caller.succeed({})
         return caller.future
 
-    def write(self, kind: Kind, key: Hashable, checked: Checked) -> asyncio.Future[Any]:
+    def write(self, kind: Kind, key: Hashable, checked: CheckedWrite) -> asyncio.Future[Any]:
         """Make one put, upsert, update or delete: in a batch, unless the source must judge it alone."""
         caller = self._write_caller(kind, [(key, checked)])
         batcher = self._batcher
@@ -193,7 +193,7 @@ class Layers:
 
     def call(self, key: Hashable, attempt: Callable[[], Awaitable[object]]) -> asyncio.Future[Any]:
         """Make one write of a key that is in no batch."""
-        caller = self._write_caller("update", [(key, Checked(None, True))])
+        caller = self._write_caller("update", [(key, CheckedWrite(None, True))])
         self._work((key,), lambda: self._calls.alone(key, attempt), caller, fits=True)
         return caller.future
 

@@ -43,7 +43,7 @@ class LoopThread:
     """Enters a resource on a thread of its own once started, and leaves it there when it is stopped.
 
     An exception that a signal's handler raises in a thread ends what that thread does, and nothing else: locks are held
-    for moments only, never in a wait, and whatever was interrupted can be repeated.
+    for moments only, never in a wait, and every interrupted step can be repeated.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class LoopThread:
         self.call(entered)
 
     def call(self, function: Callable[[], Awaitable[Result]]) -> Result:
-        """Call a function on the loop, in the caller's context, and wait for the result of what it returns.
+        """Call a function on the loop, in the caller's context, and wait for the result of its awaitable.
 
         Raises
         ------
@@ -118,7 +118,7 @@ class LoopThread:
             del done  # whose error refers to this frame
 
     def stop(self) -> None:
-        """Have the resource left and the thread ended, without waiting for it; idempotent."""
+        """Begin to leave the resource and to end the thread, without waiting for it; idempotent."""
         self._submit(self._stopping.set)
         self.start()
 
@@ -209,7 +209,7 @@ class LoopThread:
         caller.tell(done)
 
     async def _drain(self) -> None:
-        """Let the calls end that began before the end."""
+        """Wait for the calls that began before the end."""
         await asyncio.sleep(0)
         while self._calls:
             await asyncio.wait(set(self._calls))

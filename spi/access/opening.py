@@ -1,4 +1,4 @@
-"""`open_table`, which makes a table for services of a table of a store, or of functions."""
+"""`open_table`: makes a table for services, from a table of a store or from functions."""
 
 from __future__ import annotations
 

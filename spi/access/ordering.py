@@ -58,7 +58,7 @@ class KeyOrder:
             turn.begin()
 
     def leave(self, turn: Turn, *, is_cancelled: bool = False) -> None:
-        """End a turn, and begin those that waited for nothing else.
+        """End a turn, and begin the turns that waited for it alone.
 
         If it was cancelled, the event loop is being shut down: later turns are abandoned, as a task that begins now
         would never end.

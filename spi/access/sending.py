@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
+from structable.spi.changes import UpdateMessage
 from structable.spi.errors import RecordNotFoundError
 from structable.spi.showing import shown
-from structable.spi.updates import UpdateMessage
 from structable.spi.values import Value
 
 from .retrying import caused_by
@@ -190,7 +190,7 @@ def _watch(writing: asyncio.Future[None]) -> None:
 
 
 def _reader(messages: AsyncIterable[M] | Iterable[M]) -> Callable[[], asyncio.Future[M]]:
-    """Return what begins to take the next message; the end is StopAsyncIteration."""
+    """Return a function that begins to take the next message; the end is StopAsyncIteration."""
     if isinstance(messages, AsyncIterable):
         iterator = aiter(messages)
         return lambda: asyncio.ensure_future(anext(iterator))

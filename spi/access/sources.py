@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = ["Checked", "Kind", "Source", "Update"]
+__all__ = ["CheckedWrite", "Kind", "Source", "Update"]
 
 Kind: TypeAlias = Literal["get", "put", "upsert", "update", "delete"]
 
@@ -19,7 +19,7 @@ class Update(NamedTuple):
     """The value to start from where there is none; None for no default."""
 
 
-class Checked(NamedTuple):
+class CheckedWrite(NamedTuple):
     """A write, checked when it was called."""
 
     payload: object
@@ -65,7 +65,7 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def checked(self, kind: Kind, key: Hashable, value: object, default: object = None) -> Checked:
+    def checked(self, kind: Kind, key: Hashable, value: object, default: object = None) -> CheckedWrite:
         """Return the payload of a put, an upsert or an update.
 
         Raises

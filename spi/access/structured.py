@@ -8,6 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from structable.spi.changes import UpdateMessage
 from structable.spi.errors import (
     InvalidFieldError,
     StorageUnavailableError,
@@ -22,10 +23,9 @@ from structable.spi.rules.rows import check_key, check_row
 from structable.spi.showing import shown
 from structable.spi.specification import MAX_KEY_FIELDS, TableSpecification
 from structable.spi.table import StructuredTable
-from structable.spi.updates import UpdateMessage
 from structable.spi.values import MAX_KEY_SIZE, Value
 
-from .sources import Checked, Kind, Source, Update
+from .sources import CheckedWrite, Kind, Source, Update
 from .threads import Threads
 
 __all__ = ["StructuredSource"]
@@ -142,11 +142,11 @@ class StructuredSource(Source):
             named.names = self._spec.primary_key
             return named
         except InvalidFieldError:
-            # A table that was created anew may have other key fields.
+            # A table that was created again may have other key fields.
             self.look()
             raise
 
-    def checked(self, kind: Kind, key: Hashable, value: object, default: object = None) -> Checked:
+    def checked(self, kind: Kind, key: Hashable, value: object, default: object = None) -> CheckedWrite:
         spec = self._spec
         assert isinstance(key, tuple)
         if not isinstance(value, Mapping):
@@ -166,7 +166,7 @@ class StructuredSource(Source):
                 row, start = kept, started
         except InvalidFieldError:
             fits = False
-        return Checked(Update(row, start) if kind == "update" else row, fits)
+        return CheckedWrite(Update(row, start) if kind == "update" else row, fits)
 
     def _check_same_key(self, key: Key, given: Mapping[str, object]) -> None:
         names = self._spec.primary_key

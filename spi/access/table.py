@@ -8,13 +8,13 @@ from collections.abc import Hashable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from structable.spi.changes import UpdateMessage
 from structable.spi.errors import TransactionClosedError, UnsupportedOperationError
 from structable.spi.showing import shown
-from structable.spi.updates import UpdateMessage
 from structable.spi.values import Value
 
 from .layers import Layers
-from .sources import Checked, Source
+from .sources import CheckedWrite, Source
 from .verbs import TableVerbs
 
 __all__ = ["AsyncTable"]
@@ -22,7 +22,7 @@ __all__ = ["AsyncTable"]
 K = TypeVar("K")
 V = TypeVar("V")
 
-_NO_VALUE = Checked(None, True)
+_NO_VALUE = CheckedWrite(None, True)
 _log = logging.getLogger("structable.access")
 
 
@@ -34,7 +34,7 @@ class AsyncTable(TableVerbs[K], Generic[K, V]):
     Gets of one key with no write between them share one read, also one that is under way. A call is carried out even if
     its caller is cancelled.
 
-    Bulk calls (`get_many`, `put_many`, ...) pass batches by: they send the open batch first if it holds one of their
+    Bulk calls (`get_many`, `put_many`, ...) bypass batches: they send the open batch first if it holds one of their
     keys, wait for earlier calls of their keys, and later ones wait for them. Over a `StructuredTable` each is one
     transaction; `put_many` with a None makes two, the puts first. Over functions each is one bulk call, `update_many`
     as many as it has updates of one key. Of several puts of a key in one `put_many` the last one counts.
@@ -159,7 +159,7 @@ class AsyncTable(TableVerbs[K], Generic[K, V]):
             If batches are compact, or the write function has no `update`.
         """
         self._use_for_updates()
-        checked: list[tuple[Hashable, Checked]] = []
+        checked: list[tuple[Hashable, CheckedWrite]] = []
         for key, message in _pairs(pairs):
             if not isinstance(message, UpdateMessage):
                 raise TypeError(f"the update of key {shown(key)} is {shown(message)}; it must be an UpdateMessage")

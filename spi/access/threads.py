@@ -1,4 +1,4 @@
-"""`Threads`: blocking calls made by threads of a table's own, for one event loop."""
+"""Blocking calls that threads make for an event loop: the calls of a table, and whole transactions."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
-__all__ = ["ThreadCall", "Threads", "attend"]
+from structable.spi.transactions import Isolation, Transaction, Transactional
+
+__all__ = ["ThreadCall", "Threads", "attend", "run_async"]
 
 T = TypeVar("T")
 
 
 class ThreadCall(Awaitable[T], Generic[T]):
-    """A call that a thread makes, whatever becomes of who awaits it; awaited or attended at most once.
+    """A call that a thread makes even if its awaiting task is cancelled; awaited or attended at most once.
 
     A future in its place would cost a turn of the event loop, in which the thread and the loop contend for the
     interpreter's lock: half as much as the whole call.
@@ -138,3 +140,24 @@ def attend(working: Awaitable[Any], attendant: Callable[[Any, BaseException | No
     future = asyncio.ensure_future(working)
     future.add_done_callback(done)
     return future
+
+
+async def run_async(
+    storage: Transactional,
+    body: Callable[[Transaction], T],
+    *,
+    isolation: Isolation = Isolation.SNAPSHOT,
+    read_only: bool = False,
+    max_attempts: int | None = None,
+    deadline: float = 30.0,
+) -> T:
+    """Return the result of a transaction that a thread runs, and repeats after conflicts, as `Transactional.run` does.
+
+    The body is a function that blocks, not a coroutine: a transaction that stayed open while other tasks run would hold
+    its snapshot for them. It ends in its thread, also if the task that waits for it is cancelled.
+    """
+    if asyncio.iscoroutinefunction(body):
+        raise TypeError("the body is a coroutine function; give a plain function, which a thread runs")
+    return await asyncio.to_thread(
+        storage.run, body, isolation=isolation, read_only=read_only, max_attempts=max_attempts, deadline=deadline
+    )

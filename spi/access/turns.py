@@ -1,4 +1,4 @@
-"""The turns of calls that pass batches by: `Work`, and reads, which later gets of their keys join."""
+"""The turns of calls that bypass batches: `Work`, and reads, which later gets of their keys join."""
 
 from __future__ import annotations
 

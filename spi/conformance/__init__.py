@@ -8,7 +8,7 @@
             return f"mybackend://{tmp_path}/store"
 
 Every rule of the contract is one test with the rule in its docstring. A test that is skipped names the
-capability that the store does not declare; a class attribute `capabilities` takes the place of what it declares.
+capability that the store does not declare; a class attribute `capabilities` replaces what the store declares.
 `run` does the same for a URL pattern, without a class.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from structable.spi import Capabilities
-from structable.spi.needs import needing
+from structable.spi.imports import needing
 
 if TYPE_CHECKING:
     from .runner import run

@@ -83,7 +83,7 @@ class AggregateRules(MergeCase):
                 typed.admin.drop("t")
 
     def test_first_value(self, typed: Storage) -> None:
-        """first_value is that of the merge that made the row, null too, for ever."""
+        """first_value keeps the value of the merge that made the row, null too, for ever."""
         self.merge(
             typed,
             aggregated("first_value", FieldType.INT, FieldType.STRING),

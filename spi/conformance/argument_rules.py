@@ -80,7 +80,7 @@ class Amount(Decimal):
 
 
 class NoTime(dt.datetime):
-    """A datetime that is none, by which data frames mark a missing one: it equals nothing."""
+    """A datetime by which data frames mark a missing one: it equals nothing."""
 
     def __eq__(self, other: object) -> bool:
         return False

@@ -86,7 +86,7 @@ def random_specification(chance: random.Random, name: str) -> TableSpecification
 
 
 def older_specification(chance: random.Random, spec: TableSpecification) -> TableSpecification:
-    """Return what a release before might know of a table: fewer fields and indexes, narrower numbers."""
+    """Return a table as an earlier release might know it: with fewer fields and indexes, and narrower numbers."""
     fields = [
         Field(one.name, chance.choice(_NARROWER.get(one.type, [one.type])), one.precision, one.scale)
         if one.name not in spec.primary_key

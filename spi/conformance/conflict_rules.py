@@ -116,7 +116,7 @@ class ConflictRules(ConformanceCase):
     def test_writes_of_an_absent_row_conflict(
         self, session: OpenSession, contested: StructuredTable, first: str, order: str, isolation: Isolation
     ) -> None:
-        """Two transactions that make one row conflict; an insert of a key that another wrote meanwhile does, too."""
+        """Two transactions that make one row conflict; so does an insert of a key that another has just written."""
         wrong: dict[str, str] = {}
         for key, (second, write) in enumerate(ON_NO_ROW.items()):
             if first == second == "increment":
@@ -130,7 +130,7 @@ class ConflictRules(ConformanceCase):
     def test_write_of_a_row_deleted_meanwhile_conflicts(
         self, session: OpenSession, contested: StructuredTable, second: str
     ) -> None:
-        """A row that another transaction deleted meanwhile conflicts like a changed one."""
+        """A row that another transaction has deleted since conflicts like a changed one."""
         contested.upsert({"id": 1, "n": 1})
         one = session()
         one.read("items", (OUTSIDE,))

@@ -80,7 +80,7 @@ def contexts_like(hostile: decimal.Context) -> Iterator[None]:
 
 
 def plan_of(storage: Storage, **options: Any) -> list[Record]:  # noqa: ANN401 - those of `plan_scan`
-    """Return what the splits of a plan of PRICES give."""
+    """Return the batches of the splits of a plan of PRICES."""
     with storage.plan_scan("prices", **options) as plan:
         return [row for split in plan.splits for part in storage.read_split(split) for row in part.to_pylist()]
 

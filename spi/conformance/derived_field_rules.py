@@ -1,4 +1,4 @@
-"""Rules of fields that are derived of others: what writes make of them, and what reads give until they are ready."""
+"""Rules of fields that are derived from others: their values after writes, and in reads until they are ready."""
 
 from __future__ import annotations
 

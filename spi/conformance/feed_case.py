@@ -194,7 +194,7 @@ def all_or_lost(
     expected: list[Record],
     errors: tuple[type[StructableError], ...] = (ChangesLostError,),
 ) -> None:
-    """Read what may be gone meanwhile: all of it, as it was, or an error; never a part."""
+    """Read changes that may expire during the call: all of them, as they were, or an error; never a part."""
     try:
         found = read()
     except errors:

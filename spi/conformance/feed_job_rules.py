@@ -1,4 +1,4 @@
-"""Rules of what write jobs leave in change feeds, and of jobs that write what a feed gave."""
+"""Rules of the changes of write jobs in feeds, and of jobs that write the changes of a feed."""
 
 from __future__ import annotations
 

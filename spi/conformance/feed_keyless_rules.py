@@ -1,4 +1,4 @@
-"""Rules of what the change feeds of tables without a key hold."""
+"""Rules of the change feeds of tables without a key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def whole(spec: TableSpecification, row: Record) -> Record:
 
 
 class FeedKeylessRules(FeedCase):
-    """The feed of a log has inserts, that of a bag inserts and deletes."""
+    """The feed of a log has inserts; the feed of a bag has inserts and deletes."""
 
     @pytest.mark.parametrize("producer", ["lookup", "input"])
     def test_feed_of_a_log(self, fed: Storage, producer: str) -> None:

@@ -1,4 +1,4 @@
-"""Rules of positions: what they name, how they compare, and how a feed finds them."""
+"""Rules of positions: their meaning, how they compare, and how a feed finds them."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ class FeedPositionRules(FeedCase):
                     call(feed, wrong)
 
     def test_open_transactions_hold_nothing_back(self, fed: Storage, begin: Begin) -> None:
-        """`latest` passes open transactions, idle or with writes; what they commit then is beyond it."""
+        """`latest` passes open transactions, idle or with writes; their later commits are beyond it."""
         feed = self.fed_items(fed, 2)
         idle, writing = begin(), begin()
         idle.table("items").count()

@@ -57,7 +57,7 @@ def in_order(rows: list[Record], producer: str) -> list[Record]:
 
 
 class FeedReadingRules(FeedCase):
-    """A range is (since, until]; what was read of it stays the same."""
+    """A range is (since, until]; its changes stay the same."""
 
     def fed_grid(self, storage: Storage, producer: str = "lookup") -> list[FeedPosition]:
         """Write some commits of inserts, updates and deletes; return the positions between them."""

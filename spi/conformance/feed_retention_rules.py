@@ -47,7 +47,7 @@ class FeedRetentionRules(FeedCase):
 
     @EACH
     def test_expire_up_to_a_position(self, fed: Storage, producer: str) -> None:
-        """With a position everything up to it goes, whatever its age, and nothing beyond; rows stay as they are."""
+        """With a position all changes up to it go, however new, and none beyond it; rows stay as they are."""
         feed, positions = self.commits(fed, producer)
         rows, everything = state_of(fed, "items"), read_between(fed, "items")
         for position in positions[1:4]:
@@ -66,7 +66,7 @@ class FeedRetentionRules(FeedCase):
 
     @EACH
     def test_expire_by_age(self, fed: Storage, producer: str) -> None:
-        """Without a position what is older than the retention goes, and nothing younger."""
+        """Without a position all changes older than the retention go, and no younger one."""
         feed, positions = self.commits(fed, producer)
         start, everything = feed.earliest(), read_between(fed, "items")
         assert feed.expire() == feed.earliest() == start
@@ -177,7 +177,7 @@ class FeedRetentionRules(FeedCase):
         assert len(by_version(kept)) == 3
 
     def test_expiry_in_other_connections(self, fed: Storage, storage_url: str) -> None:
-        """Every connection sees at once what was dropped, and none brings it back."""
+        """Every connection sees at once that changes were dropped, and none brings them back."""
         feed, positions = self.commits(fed, "lookup")
         with connect(storage_url) as other:
             feed.expire(positions[2])

@@ -80,7 +80,7 @@ class FeedSchemaRules(FeedCase):
                 assert [storage.changes(spec.name).earliest() for spec in specs] == tokens
 
     def test_feeds_outlast_connections(self, fed: Storage, storage_url: str) -> None:
-        """Changes are there after every connection was closed, and positions go on; later commits are beyond them."""
+        """Changes are there after every connection was closed, and positions hold; later commits are beyond them."""
         self.require("restartable")
         self.fed_items(fed, 4)
         expected, latest = read_between(fed, "items"), fed.changes("items").latest()

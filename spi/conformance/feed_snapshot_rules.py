@@ -69,7 +69,7 @@ class FeedSnapshotRules(FeedCase):
 
     @BOTH
     def test_position_comes_first(self, fed: Storage, begin: Begin, isolation: Isolation) -> None:
-        """`position` after `table` is `UnsupportedOperationError`, and the transaction goes on."""
+        """`position` after `table` is `UnsupportedOperationError`, and the transaction continues."""
         self.fed_items(fed, 1)
         for first in (lambda table: table.count(), lambda table: table.upsert({"id": 7}), lambda table: None):
             transaction = begin(isolation)

@@ -1,4 +1,4 @@
-"""Every verb of a keyed table, each on rows of its own, with what a feed of producer input records of it."""
+"""Every verb of a keyed table, each on rows of its own, with the records of it in a feed of producer input."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class InterruptionRules(ConformanceCase):
         assert len(where) >= min(points, rounds) / 2
 
     def test_interruption_by_signals(self, interrupted_url: str) -> None:
-        """A timer's signals, at random, do no harm either, beside a thread that commits."""
+        """A timer's signals, at random, do no harm either, while another thread commits."""
         seconds = float(os.environ.get(_SECONDS, "2"))
         with closing(Client(interrupted_url, "interrupt_by_signals", interrupted_url, seconds, 1)) as process:
             (interrupted,) = process.rest()

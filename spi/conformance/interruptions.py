@@ -336,7 +336,7 @@ def interrupt_at_points(storage: Storage, url: str, name: str, rounds: int, step
 
 
 def interrupt_by_signals(storage: Storage, url: str, seconds: float, seed: int) -> Iterator[object]:
-    """Commit for some seconds, randomly interrupted by a timer, beside a thread that commits; count the results."""
+    """Commit for some seconds, randomly interrupted by a timer, while another thread commits; count the results."""
     witness = _prepared(storage, url)
     chance = random.Random(seed)
     is_armed = is_over = False

@@ -1,6 +1,6 @@
 """The isolation cases of Hermitage, under both levels, with the rows in one table and in two.
 
-Names and steps are those of github.com/ept/hermitage; the expected outcomes are the contract's: SNAPSHOT refuses all
+Names and steps come from github.com/ept/hermitage; the expected outcomes are the contract's: SNAPSHOT refuses all
 but G2-item and G2, SERIALIZABLE refuses these as well. Writes may wait for one another or not, see `interleaving`, and
 SERIALIZABLE may refuse a transaction at any step, a read among them, once another one has written what it read.
 """

@@ -176,7 +176,7 @@ class JobIdRules(JobCase):
         assert storage.begin_write("items", mode="upsert", job_id=old.job_id).committed
 
     def test_changed_table_keeps_its_ids(self, storage: Storage, target: StructuredTable) -> None:
-        """New fields and indexes, and an overwrite of all rows, make no other table of one: its jobs go on."""
+        """New fields and indexes, and an overwrite of all rows, make no other table of one: its jobs continue."""
         opened, ended = self.job(storage, WriteMode.UPSERT), self.job(storage, WriteMode.UPSERT)
         staged = self.stage_one(storage, opened, 3)
         storage.commit_write(ended, self.stage_one(storage, ended, 4))

@@ -213,7 +213,7 @@ class JobRaceRules(JobCase):
 
     @_IN_PLACE_AND_WHOLE
     def test_commit_meets_a_drop(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
-        """A job whose table is dropped and made again meanwhile is committed before or never: no row is left."""
+        """A job whose table is dropped and made again is committed before that or never: no row is left."""
         for _ in range(self.races):
             job = self.job(storage, mode)
             staged = self.stage_many(storage, job, 1_000)
@@ -237,7 +237,7 @@ class JobRaceRules(JobCase):
     def test_commit_meets_a_change_of_its_table(
         self, storage: Storage, target: StructuredTable, mode: WriteMode
     ) -> None:
-        """A job whose table gets fields and indexes meanwhile is committed, and the new index has all of its rows."""
+        """A job whose table gets fields and indexes is committed, and the new index has all of its rows."""
         fields = list(ITEMS.fields)
         for number in range(1, self.races + 1):
             job = self.job(storage, mode)

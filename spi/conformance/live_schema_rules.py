@@ -1,4 +1,4 @@
-"""Rules of schema changes of tables in use: by open transactions, and by writers that go on."""
+"""Rules of schema changes of tables in use: by open transactions, and by writers that continue."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class LiveSchemaRules(ConformanceCase):
 
     @pytest.mark.parametrize("write", ["upsert", "delete", "increment"])
     def test_writes_do_not_reach_a_table_made_again(self, hasty: Storage, write: str) -> None:
-        """Writes of a transaction to a table dropped meanwhile never appear in a new table of its name."""
+        """Writes to a table that is dropped before their commit never appear in a new table of its name."""
         hasty.admin.create(NOTED)
         hasty.table("noted").upsert({"id": "a", "n": 1})
         transaction = hasty.transaction()

@@ -148,7 +148,7 @@ class LogRules(FeedCase):
 
     @pytest.mark.parametrize("operation", REFUSED)
     def test_what_a_log_refuses(self, fed: Storage, operation: str) -> None:
-        """Every other operation is refused when called, and the transaction goes on."""
+        """Every other operation is refused when called, and the transaction continues."""
         table, feed = self.make_log(fed)
         with pytest.raises(UnsupportedOperationError, match=READ_ITS_CHANGES):
             REFUSED[operation](table)
@@ -200,7 +200,7 @@ class LogRules(FeedCase):
 
     @pytest.mark.parametrize("isolation", list(Isolation))
     def test_writers_of_a_log_never_conflict(self, fed: Storage, session: OpenSession, isolation: Isolation) -> None:
-        """Transactions and jobs append beside one another; a conflict elsewhere keeps what lost it out of the log."""
+        """Transactions and jobs append at the same time; a transaction that loses a conflict appends nothing."""
         _, feed = self.make_log(fed)
         fed.admin.create(ITEMS)
         sessions = [session(isolation) for _ in range(3)]
@@ -224,7 +224,7 @@ class LogRules(FeedCase):
     @pytest.mark.parametrize("spec", [LOG, with_feed(ITEMS, "input")], ids=["log", "input"])
     @pytest.mark.parametrize("size", [1, 15_000])
     def test_reading_after_a_number(self, fed: Storage, spec: TableSpecification, size: int) -> None:
-        """A reader that stopped inside a commit goes on behind the last change that it had, whatever came then."""
+        """A reader that stopped inside a commit continues after the last change that it had, whatever came then."""
         feed = self.make_log(fed, spec)[1]
         texts = "name" if spec is LOG else "note"
         rows: list[Record] = [{texts: Random(number).randbytes(size).hex()} for number in range(10)]
@@ -304,7 +304,7 @@ class LogRules(FeedCase):
 
     @pytest.mark.parametrize("by_job", [False, True], ids=["transaction", "job"])
     def test_large_commit_in_parts(self, fed: Storage, by_job: bool) -> None:
-        """A commit of many rows is read to its end in parts, each from behind the last, as it is read at once."""
+        """A commit of many rows can be read in parts, each from the end of the one before, with the same result."""
         table, feed = self.make_log(fed)
         rows: list[Record] = [{"name": "x" * (n % 200), "n": n} for n in range(20_000)]
         if by_job:
@@ -326,7 +326,7 @@ class LogRules(FeedCase):
         assert rows_of(found[20_000:21_000]) == [{"name": None, "n": -1}]
 
     def test_restart_of_a_feed(self, fed: Storage) -> None:
-        """A feed that restarts loses all earlier positions and what is in it; what comes then is in the new one."""
+        """A feed that restarts loses all earlier positions and its changes; later changes are in the new feed."""
         table, feed = self.make_log(fed)
         table.insert_many(named("a", "b"))
         before, begun = feed.latest(), feed.read()

@@ -115,7 +115,7 @@ class ManyRules(ConformanceCase):
         assert plain(storage.table("items").scan()) == [item(1, n=1), item(2, n=(1 << 63) - 2)]
 
     def test_increment_many_that_overflows_own_writes(self, storage: Storage) -> None:
-        """If the call raises for a row of the transaction's own, the transaction goes on without any increment."""
+        """If the call raises for a row of the transaction's own, the transaction continues without any increment."""
         storage.admin.create(ITEMS)
         largest = (1 << 63) - 1
         transaction = storage.transaction()
@@ -181,7 +181,7 @@ class ManyRules(ConformanceCase):
             assert plain(items.scan()) == [item(1, n=1), item(2, n=20)]
 
     def test_bulk_forms_consume_their_argument_once(self, open_table: OpenTable) -> None:
-        """Iterables are consumed once, before the first attempt; one that raises leaves nothing behind."""
+        """Iterables are consumed once, before the first attempt; one that raises changes nothing."""
         table = open_table(ITEMS)
         table.upsert_many([item(number, n=0) for number in range(3)])
 

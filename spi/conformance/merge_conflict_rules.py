@@ -98,7 +98,7 @@ def within(write: Write, transaction: Transaction) -> None:
 
 
 class MergeConflictRules(MergeCase):
-    """Merges conflict as writes do, unless the table is blind; in the auto-commit view they never tell."""
+    """Merges conflict as writes do, unless the table is blind; the auto-commit view repeats them."""
 
     def both(
         self,

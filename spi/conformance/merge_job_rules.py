@@ -204,7 +204,7 @@ class MergeJobRules(MergeCase):
         assert typed.table("t").count() == 0
 
     def test_refused_retracts_are_refused_when_staged(self, typed: Storage) -> None:
-        """`stage` rejects a retract that its table refuses whatever the row is."""
+        """`stage` rejects a retract that its table refuses for every row."""
         typed.admin.create(PARTIAL)
         typed.admin.create(FIRST_ROW.evolve(name="first"))
         typed.admin.create(SUMS.evolve(name="sums"))
@@ -318,7 +318,7 @@ class MergeJobRules(MergeCase):
         assert keys(typed.table("t").scan_index("top", 3)) == []
 
     def test_set_modes_of_merge_tables(self, typed: Storage) -> None:
-        """Modes replace, insert, update, delete and overwrite set what they say, whatever the merge engine is."""
+        """Modes replace, insert, update, delete and overwrite have the same effect under every merge engine."""
         for spec in (SUMS, BLIND, BY_SEQUENCE, PARTIAL, FIRST_ROW):
             typed.admin.create(spec)
             for mode, rows, expected in [

@@ -274,7 +274,7 @@ class MergeRules(MergeCase):
         assert found == [(n % 100, n, None, str(n)) if n % 2 else (n % 100, n, str(n), None) for n in last]
 
     def test_refused_change_leaves_the_transaction_usable(self, typed: Storage) -> None:
-        """A refused retract is refused when called, has no effect, and the transaction goes on."""
+        """A refused retract is refused when called, has no effect, and the transaction continues."""
         typed.admin.create(PARTIAL)
         refused: list[list[Step]] = [[delete(id=1)], [add(id=2, n=2), preimage(id=1, n=1)]]
         with typed.transaction() as transaction:

@@ -175,7 +175,7 @@ class NetChangeRules(FeedCase):
         return storage.changes("items")
 
     def test_no_mark_before_the_interval(self, fed: Storage) -> None:
-        """Until the interval is over there is no other mark: nothing is to be read, by whatever call."""
+        """Until the interval is over there is no other mark: no call reads a change."""
         feed = self.marked(fed, "1 d")
         start = feed.earliest()
         fed.table("items").insert({"id": 1})

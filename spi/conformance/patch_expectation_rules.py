@@ -155,14 +155,14 @@ class PatchExpectationRules(PatchCase):
         assert streamed.read((1,)) == item(1, n=1, tag="other", note="y")
 
     def test_a_missing_row_beside_an_expectation(self, storage: Storage, streamed: StructuredTable) -> None:
-        """`present` beside `expect` needs its row, and the expectation is refused first."""
+        """`present` together with `expect` needs its row, and the expectation is refused first."""
         with pytest.raises(RecordChangedError):
             self.patch(storage, ("expect", {"id": 9}), ("present", {"id": 9, "n": 1}))
         with pytest.raises(RecordNotFoundError):
             self.patch(storage, ("expect", {"id": 1}), ("present", {"id": 9, "n": 1}))
 
     def test_no_update_is_lost(self, storage: Storage, streamed: StructuredTable, storage_url: str) -> None:
-        """Jobs that expect the value which they raise, beside increments of services, add up."""
+        """Jobs that expect the value that they raise, and increments of services at the same time, add up."""
         rounds = max(4, self.stress_rounds // 10)
 
         def raise_by_jobs() -> int:
@@ -186,7 +186,7 @@ class PatchExpectationRules(PatchCase):
 
     @pytest.mark.parametrize("producer", ["lookup", "input"])
     def test_feed_of_insertions(self, storage: Storage, producer: str) -> None:
-        """A feed has an insertion as one, and a deletion beside an insertion as the update of a row."""
+        """A feed has an insertion as an insert, and a deletion with an insertion as the update of a row."""
         self.require("streams")
         self.require("table_types")
         self.require("change_feeds")

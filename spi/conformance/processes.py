@@ -156,7 +156,7 @@ class ProcessCases(ConformanceCase):
             storage.table("items").upsert({"id": 4})
 
     def test_kill_loses_no_acknowledged_commit(self, start: StartClient, storage_url: str) -> None:
-        """Kill -9 of any client loses no acknowledged commit and leaves no half one; the others go on."""
+        """Kill -9 of any client loses no acknowledged commit and leaves no half one; the others continue."""
         self.require("durable_after_kill")
         with connect(storage_url) as storage:
             storage.admin.create(ITEMS)

@@ -48,7 +48,7 @@ def random_feed(chance: random.Random, name: str) -> TableSpecification:
 
 
 def random_pool(chance: random.Random, spec: TableSpecification) -> list[Record]:
-    """Return rows of which commits write some, few enough to meet; no sum of `n` is too large."""
+    """Return the rows that commits write, few enough for commits to meet; no sum of `n` is too large."""
     rows = [random_row(chance, spec) for _ in range(6)]
     small = [{**row, "n": chance.randint(-2, 3)} if row.get("n") is not None else row for row in rows]
     return [{name: kept(spec, name, value) for name, value in row.items()} for row in small]
@@ -123,7 +123,7 @@ def check_versions_of(found: Mapping[FeedLaws, list[Change]], written: Sequence[
 
 
 class RandomFeeds(FeedCase):
-    """Whatever is committed in whatever way, the laws of feeds hold."""
+    """The laws of feeds hold for all commits, made in any way."""
 
     def test_random_commits_keep_the_laws_of_feeds(self, fed: Storage) -> None:
         """State and changes give the later state, ranges stay, concatenate and net; a commit has one version."""

@@ -1,4 +1,4 @@
-"""Random programs on a table with rules beside one without: the rules add what follows, and nothing else."""
+"""Random programs on a table with rules and on one without: the rules add what follows, and nothing else."""
 
 from __future__ import annotations
 

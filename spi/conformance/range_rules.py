@@ -35,7 +35,7 @@ BOUNDS: list[Key] = [
 
 
 def starts_at(key: Key, bound: Key, inclusive: bool) -> bool:
-    """Return whether a key lies behind the begin of a range: only as many fields as the bound has are compared."""
+    """Return whether a key is after the begin of a range: only as many fields as the bound has are compared."""
     head = key[: len(bound)]
     return head >= bound if inclusive else head > bound
 
@@ -116,7 +116,7 @@ class RangeRules(ConformanceCase):
                 assert keys(table.scan(range_)) == ALL
 
     def test_begin_behind_end_is_empty(self, open_table: OpenTable) -> None:
-        """A range whose begin lies behind its end is empty, and no error; so is one that excludes its only point."""
+        """A range whose begin is after its end is empty, and no error; so is one that excludes its only point."""
         table = filled(open_table)
         for range_ in (
             Range((2,), (1,)),

@@ -48,7 +48,7 @@ TOTALS = {"merge-engine": "aggregation", "fields.total.aggregate-function": "sum
 
 
 class RollingUpgradeRules(ConformanceCase):
-    """A program of a release before starts beside a newer one: the table keeps what it has beyond its specification."""
+    """A program of an earlier release starts beside a newer one: the table keeps all that only the newer one knows."""
 
     @pytest.fixture
     def older(self, storage_url: str) -> Iterator[Storage]:

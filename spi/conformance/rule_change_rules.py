@@ -340,7 +340,7 @@ class RuleChangeRules(FieldRuleCase):
 
     @pytest.mark.parametrize("producer", ["lookup", "input"])
     def test_feeds_go_on_under_rules(self, migrating: Storage, producer: str) -> None:
-        """A change feed has what rules add to writes, and goes on without a field that is dropped."""
+        """A change feed has what rules add to writes, and continues without a field that is dropped."""
         self.require("change_feeds")
         self.require("table_types")
         spec = EVENTS.evolve(options={"changelog-producer": producer})

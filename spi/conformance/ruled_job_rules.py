@@ -47,7 +47,7 @@ class RuledJobRules(FieldRuleCase):
 
     @READY
     def test_overwriting_job_writes_what_follows(self, events: Storage, ready: bool) -> None:
-        """A job that names a source writes what is derived of it, in mode overwrite as in all others."""
+        """A job that names a source writes the fields derived from it, in mode overwrite as in all others."""
         events.admin.set_rules("events", [replace(NUMBER, ready=ready), replace(RENAMED, ready=ready)])
         events.table("events").upsert_many([{"id": 1, "body": SIX, "note": "z"}, {"id": 2, "size": 1}])
         rows: list[Record] = [{"id": 1, "body": FIVE, "remark": "a"}, {"id": 2, "body": "no JSON", "remark": None}]

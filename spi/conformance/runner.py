@@ -59,7 +59,7 @@ def run(url: str, extra_pytest_args: Sequence[str] = ()) -> int:
     Raises
     ------
     ValueError
-        If the URL lacks `{fresh}`: tests on one store would disturb one another, and destroy what it holds.
+        If the URL lacks `{fresh}`: tests on one store would disturb one another, and destroy its data.
     StructableError
         If a store cannot be connected at all.
     """

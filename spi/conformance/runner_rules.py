@@ -171,7 +171,7 @@ class RunnerRules(ConformanceCase):
         assert counted.read((1,)) == item(1, n=8 * rounds)
 
     def test_long_transaction_gets_through(self, storage: Storage, counted: StructuredTable) -> None:
-        """A transaction that loses against short ones all the time goes first in the end, and they go on after it."""
+        """A transaction that always loses against short ones goes first in the end, and they continue after it."""
         ended = threading.Event()
         errors: list[BaseException] = []
 

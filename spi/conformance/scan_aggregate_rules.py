@@ -1,4 +1,4 @@
-"""Rules of aggregates in scan plans: what the partial results add up to, exactly, whatever the splits are."""
+"""Rules of aggregates in scan plans: the exact sum of the partial results, whatever the splits are."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _of_row(row: Record, one: AggregateExpression, values: dict[str, Any]) -> An
 
 
 class ScanAggregateRules(ConformanceCase):
-    """Partial aggregates of a plan's splits, whose sum is that of the rows."""
+    """Partial aggregates of a plan's splits, whose sum is the aggregate of all rows."""
 
     @pytest.fixture
     def aggregating(self, storage: Storage) -> Storage:

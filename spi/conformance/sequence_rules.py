@@ -173,7 +173,7 @@ class SequenceRules(MergeCase):
         self.merge(typed, SOFT_BY_TWO, ([add(t="a", n=1), delete(t="b")], {"t": "b", "gone": True}))
 
     def test_sequence_group(self, typed: Storage) -> None:
-        """Given a sequence that is not lower, its group becomes what is given, nulls and unnamed fields included."""
+        """Given a sequence that is not lower, its group takes the given values, nulls and unnamed fields included."""
         self.merge(
             typed,
             GROUPS,

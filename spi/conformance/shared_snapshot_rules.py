@@ -48,7 +48,7 @@ class SharedSnapshotRules(SharedCase):
             storage.share_snapshot()
 
     def test_first_plan_takes_the_shared_snapshot(self, pair: Storage) -> None:
-        """The first plan takes the snapshot: what was committed before it is seen, whenever the snapshot was made."""
+        """The first plan takes the snapshot: earlier commits are seen, whenever the shared snapshot was made."""
         with pair.share_snapshot() as shared:
             pair.table("items").insert(item(1_000))
             with pytest.raises(InvalidFieldError):

@@ -209,7 +209,7 @@ class SignalRules(ForkCases, FeedCase):
             assert following.result() == count
 
     def test_other_processes_wake(self, peer: Client, fed: Storage) -> None:
-        """Commits of other processes wake, also of one that used the table before somebody listened to its feed."""
+        """Commits of other processes wake, also of one that used the table before anyone listened to its feed."""
         self.require("wakes")
         assert fed.wakes
         fed.admin.create(with_feed(ITEMS))
@@ -225,7 +225,7 @@ class SignalRules(ForkCases, FeedCase):
             assert listener.wait(LONGEST)
 
     def test_inherited_listener_is_closed(self, storage: Storage, forkable: StructuredTable) -> None:
-        """In a forked process an inherited listener is closed; the parent's goes on."""
+        """In a forked process an inherited listener is closed; the parent's continues."""
         with storage.listen(["a"]) as listener:
             assert self.in_a_fork(lambda: listener.wait(LONGEST)) is False
             assert self.in_a_fork(listener.close) is None

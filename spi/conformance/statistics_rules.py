@@ -13,7 +13,7 @@ from structable.spi import (
     UnsupportedOperationError,
     WriteMode,
 )
-from structable.spi.statistics import COUNTED_ROWS
+from structable.spi.store_reports import COUNTED_ROWS
 
 from .case import ConformanceCase
 from .samples import GRID, ITEMS, NOTED, grid_rows, item
@@ -60,7 +60,7 @@ class StatisticsRules(ConformanceCase):
         assert found.bytes >= 50 * 8
 
     def test_statistics_of_ranges(self, storage: Storage) -> None:
-        """A range is that of `scan`: prefixes, open and closed bounds, one whole key, and none."""
+        """A range means what it means to `scan`: prefixes, open and closed bounds, one whole key, and none."""
         self.require("statistics")
         storage.admin.create(GRID)
         table = storage.table(GRID.name)
@@ -81,7 +81,7 @@ class StatisticsRules(ConformanceCase):
             assert (found.bytes > 0) == (found.rows > 0)
 
     def test_statistics_see_commits_only(self, storage: Storage) -> None:
-        """Statistics are those of committed rows: not of a transaction that is open."""
+        """Statistics describe committed rows, not those of an open transaction."""
         self.require("statistics")
         storage.admin.create(ITEMS)
         with storage.transaction() as transaction:

@@ -194,7 +194,7 @@ class StoreRules(ConformanceCase):
             assert after.table("items").count() == 49
 
     def test_compact_changes_no_row(self, storage: Storage) -> None:
-        """`compact` yields its progress from 0 to 1, others go on, and no row changes; or the store refuses it."""
+        """`compact` yields its progress from 0 to 1, others continue, and no row changes; or the store refuses it."""
         storage.admin.create(ITEMS)
         table = storage.table(ITEMS.name)
         table.upsert_many(item(number, tag="a") for number in range(100))

@@ -174,7 +174,7 @@ class StreamJobRules(JobCase):
         assert keys(storage.table("items").scan()) == [(9,), (10,)]
 
     def test_batch_begins_again_after_an_abort(self, storage: Storage, streamed: StructuredTable) -> None:
-        """An abort drops what was staged and nothing else: the batch may begin again, also in another mode."""
+        """An abort drops the staged rows and nothing else: the batch may begin again, also in another mode."""
         job = self.begin_batch(storage, 1)
         staged = self.stage_batch(storage, job, 3)
         storage.abort_write(job)
@@ -233,7 +233,7 @@ class StreamJobRules(JobCase):
         assert not self.begin_batch(storage, 1, "delete").committed
 
     def test_abort_leaves_other_batches(self, storage: Storage, streamed: StructuredTable) -> None:
-        """An abort of one batch leaves what was staged for another batch, and for another stream."""
+        """An abort of one batch leaves the rows staged for another batch, and for another stream."""
         one, two, other = (
             self.begin_batch(storage, 1),
             self.begin_batch(storage, 2),
@@ -281,7 +281,7 @@ class StreamJobRules(JobCase):
         assert not self.write_batch(storage, 1, 3)
 
     def test_streams_outlive_the_storage(self, storage: Storage, streamed: StructuredTable, storage_url: str) -> None:
-        """The numbers are kept in the store, and what was staged before is there for another storage."""
+        """The numbers are kept in the store, and rows staged before are there for another storage."""
         self.require("restartable")
         assert self.write_batch(storage, 1, 3)
         job = self.begin_batch(storage, 2)
@@ -318,7 +318,7 @@ class StreamJobRules(JobCase):
         assert [row["n"] for row in storage.table(SUMS.name).scan()] == [33]
 
     def test_feed_of_a_batch(self, storage: Storage) -> None:
-        """A batch is one version of the feed; one that comes again is none."""
+        """A batch is one version of the feed; a repeated batch adds none."""
         self.require("streams")
         self.require("table_types")
         self.require("change_feeds")

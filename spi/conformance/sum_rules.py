@@ -214,7 +214,7 @@ class SumRules(MergeCase):
                 assert [row["byte"] for row in view.scan()] == [100]
 
     def test_sums_of_widened_fields(self, typed: Storage) -> None:
-        """Fields under a sum may be widened; the sum goes on."""
+        """Fields under a sum may be widened; the sum continues."""
         narrow = aggregated("sum", FieldType.INT)
         typed.admin.create(narrow)
         view = typed.table("t")

@@ -108,7 +108,7 @@ class UpdateManyRules(ConformanceCase):
         assert keys(updated.scan_index("tag", "b")) == [(2,), (3,)]
 
     def test_default_of_a_message(self, updated: StructuredTable) -> None:
-        """A message's own default goes before the call's; an empty default is one, None is none."""
+        """A message's own default precedes the call's; an empty default counts as one, None does not."""
         updates: list[Mapping[str, Any] | UpdateMessage] = [
             UpdateMessage({"id": 3, "n": 3}, {"note": "own"}),
             UpdateMessage({"id": 4, "n": 4}),

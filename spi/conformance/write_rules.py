@@ -153,7 +153,7 @@ class WriteRules(WritingCase):
         assert plain(table.scan()) == [item(1, n=1)]
 
     def test_upsert_many_consumes_its_rows_once(self, open_table: OpenTable) -> None:
-        """Iterables of rows are consumed once, before the first attempt; a failing one leaves nothing behind."""
+        """Iterables of rows are consumed once, before the first attempt; a failing one changes nothing."""
         table = open_table(ITEMS)
         consumed: list[int] = []
 

@@ -70,7 +70,7 @@ class OpenWriting(Protocol):
 
 
 class WritingCase(ConformanceCase):
-    """The base of rules of writes: what a write does to a row is the same in each way."""
+    """The base of rules of writes: a write has the same effect on a row in each way."""
 
     @pytest.fixture(params=WAYS)
     def open_writing(self, request: pytest.FixtureRequest, storage: Storage) -> Iterator[OpenWriting]:

@@ -14,20 +14,20 @@ from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.table_options import AggregateFunction
 
-from .fields import check_field
+from .arguments import check_field
 
-__all__ = ["MOST_DIGITS", "Digits", "check_aggregation", "digits_of", "result_fields"]
+__all__ = ["MOST_DIGITS", "DigitCount", "check_aggregation", "digits_of", "result_fields"]
 
 MOST_DIGITS = 38
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _UNORDERED = (FieldType.FLOAT, FieldType.DOUBLE)
 _FUNCTIONS = (AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.MIN, AggregateFunction.MAX)
 _DEEPEST = 50
-"""Levels of an expression, which is walked by recursion."""
+"""The most levels of an expression, which is walked by recursion."""
 _ARGUMENT = "aggregate"
 
 
-class Digits(NamedTuple):
+class DigitCount(NamedTuple):
     """How many digits the values of an expression can have, `scale` of them after the point."""
 
     precision: int
@@ -39,7 +39,7 @@ class Digits(NamedTuple):
 def check_aggregation(
     spec: TableSpecification, aggregation: object, columns: Iterable[str] | None = None
 ) -> Aggregation | None:
-    """Return an aggregation, each of its columns once; None for None. `columns` are those of the same scan.
+    """Return an aggregation with each of its columns once; None for None. `columns` are those of the same scan.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def _check_function(spec: TableSpecification, one: object) -> None:
         )
 
 
-def digits_of(spec: TableSpecification, expression: object, depth: int = 0) -> Digits:
+def digits_of(spec: TableSpecification, expression: object, depth: int = 0) -> DigitCount:
     """Return the digits of an expression's exact values, at most 38 of them before or after the point.
 
     Raises
@@ -122,20 +122,20 @@ def digits_of(spec: TableSpecification, expression: object, depth: int = 0) -> D
                 raise InvalidFieldError(
                     spec.name, _ARGUMENT, f"{expression} may have {scale} digits after the point, over {MOST_DIGITS}"
                 )
-            return Digits(min(precision, MOST_DIGITS), scale, precision > MOST_DIGITS)
+            return DigitCount(min(precision, MOST_DIGITS), scale, precision > MOST_DIGITS)
     raise InvalidFieldError(spec.name, _ARGUMENT, f"{shown(expression)} is not an expression of fields and constants")
 
 
-def _field_digits(spec: TableSpecification, field: Field) -> Digits:
+def _field_digits(spec: TableSpecification, field: Field) -> DigitCount:
     if field.type is FieldType.DECIMAL:
-        return Digits(field.precision or 0, field.scale or 0)
+        return DigitCount(field.precision or 0, field.scale or 0)
     if field.type.integer_bits:
-        return Digits(_INTEGER_DIGITS[field.type.integer_bits], 0)
+        return DigitCount(_INTEGER_DIGITS[field.type.integer_bits], 0)
     reason = "the sum depends on the order of the rows: read the field" if field.type in _UNORDERED else "no number"
     raise InvalidFieldError(spec.name, field.name, f"is a {field.type_text}, and sums are exact; {reason}")
 
 
-def _constant_digits(spec: TableSpecification, value: object) -> Digits:
+def _constant_digits(spec: TableSpecification, value: object) -> DigitCount:
     if isinstance(value, bool) or not isinstance(value, int | Decimal) or not Decimal(value).is_finite():
         raise InvalidFieldError(spec.name, _ARGUMENT, f"{shown(value)} is no int or finite Decimal")
     _, digits, exponent = Decimal(value).as_tuple()
@@ -144,7 +144,7 @@ def _constant_digits(spec: TableSpecification, value: object) -> Digits:
     precision = max(len(digits) + max(exponent, 0), scale, 1)
     if precision > MOST_DIGITS:
         raise InvalidFieldError(spec.name, _ARGUMENT, f"{shown(value)} has more than {MOST_DIGITS} digits")
-    return Digits(precision, scale)
+    return DigitCount(precision, scale)
 
 
 def result_fields(spec: TableSpecification, aggregation: Aggregation) -> tuple[Field, ...]:

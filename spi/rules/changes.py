@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structable.spi.changes import Change, RowKind
+from structable.spi.changes import Change, RowKind, UpdateMessage
 from structable.spi.errors import InvalidFieldError
 from structable.spi.fields import Field
 from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
-from structable.spi.updates import UpdateMessage
 from structable.spi.value_checks import check_value
 from structable.spi.values import Value
 
-from .arguments import check_many
-from .fields import check_changed_field
+from .arguments import check_changed_field, check_many
 from .keyless import check_kind
 from .rows import check_key, check_row, check_row_size
 

@@ -27,7 +27,7 @@ from structable.spi.specification import TableSpecification
 from structable.spi.value_checks import check_value
 from structable.spi.values import NAN, Value, is_nan
 
-from .fields import check_field
+from .arguments import check_field
 
 __all__ = ["bind_filter"]
 

@@ -116,10 +116,10 @@ def new_ids(spec: TableSpecification, rows: Sequence[Mapping[str, Value]]) -> li
 
 
 def row_digest(row: Mapping[str, Value]) -> bytes:
-    """Return the digest of a checked row, with which the hidden keys of all rows equal to it begin.
+    """Return the digest of a checked row, the prefix of the hidden keys of all rows equal to it.
 
-    Equal are rows whose fields are, with null equal to null and NaN to NaN, 0.0 to -0.0, and numbers by their value:
-    fields that were added or widened later make no difference.
+    Rows are equal if their fields are: null equals null, NaN equals NaN, 0.0 equals -0.0, and numbers count by their
+    value. Fields that were added or widened later make no difference.
     """
     parts = [
         len(part).to_bytes(4) + part
@@ -131,7 +131,7 @@ def row_digest(row: Mapping[str, Value]) -> bytes:
 
 
 def _canonical(value: Value) -> bytes:
-    """Return bytes that are equal for equal values of one field, whatever its width is."""
+    """Return bytes that are equal for equal values of a field, of any width."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, float):

@@ -11,7 +11,7 @@ from structable.spi.specification import TableSpecification
 from structable.spi.value_checks import check_value
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Value, value_size
 
-from .fields import check_field
+from .arguments import check_field
 
 __all__ = ["check_index_sizes", "check_key", "check_row", "check_row_size"]
 

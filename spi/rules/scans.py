@@ -16,8 +16,7 @@ from structable.spi.specification import TableSpecification
 from structable.spi.value_checks import check_value
 from structable.spi.values import Value
 
-from .arguments import check_flag, check_many
-from .fields import check_columns, check_indexed_field
+from .arguments import check_columns, check_flag, check_indexed_field, check_many
 from .filters import bind_filter
 from .keyless import check_rows_kept
 from .ranges import check_range
@@ -32,7 +31,7 @@ _MOST_ROWS = sys.maxsize // 2
 
 @dataclass(slots=True)  # a frozen one takes three times as long to make, and each scan makes one
 class ScanRequest:
-    """The checked arguments of a scan; never changed once they are.
+    """The checked arguments of a scan; never changed afterwards.
 
     Parameters
     ----------

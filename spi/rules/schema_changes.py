@@ -40,15 +40,15 @@ class SchemaChange:
     before, after : TableSpecification
         The current and the future table.
     added_fields, widened_fields : tuple of Field
-        Their future form.
+        The fields as they will be.
     added_indexes : tuple of str
         Fields to index.
     kept_fields : tuple of Field
-        Fields that the specification lacks, or has narrower, as they are and stay.
+        Fields that the specification lacks, or has narrower; they stay as they are.
     kept_indexes : tuple of str
         Indexed fields that the specification does not index.
     changed_options : bool
-        Whether the options become others.
+        Whether the options change.
     taken : mapping of str to int
         What revisions took away and what the table still lacks, by `taken_field`, `taken_index` and `TAKEN_TABLE`.
     """
@@ -242,7 +242,7 @@ def _fixed(spec: TableSpecification, other: TableSpecification) -> TableOptions:
 
 
 def _merged_options(before: TableSpecification, wanted: TableSpecification) -> dict[str, str]:
-    """Return the options of the changed table: the new ones, and of the old ones those that outlast not being named."""
+    """Return the options of the changed table: the new ones, and old ones that need not be named to stay."""
     given = dict(wanted.options)
     unnamed = "input" if wanted.table_options.log else "none"
     current = before.options.get("changelog-producer", unnamed)
@@ -256,9 +256,9 @@ def _merged_options(before: TableSpecification, wanted: TableSpecification) -> d
 
 
 def holds_values_of(after: TableSpecification, before: TableSpecification) -> bool:
-    """Return whether keys and values checked for a table `before` are right for another, as far as it has their fields.
+    """Return whether keys and values checked against `before` are valid for `after`, as far as it has their fields.
 
-    Integers may be wider. What was checked for a FLOAT was rounded, and is not what a DOUBLE would have.
+    Integers may be wider. A value that was checked for a FLOAT was rounded, and would differ in a DOUBLE.
     """
     if after.primary_key != before.primary_key:
         return False

@@ -20,7 +20,7 @@ def feed_channel(table: str) -> str:
 
 
 def feeds_of(channels: Iterable[str]) -> list[str]:
-    """Return the tables whose feeds are among some channels."""
+    """Return the tables whose feeds' channels are among these."""
     return [channel.removeprefix(_FEED) for channel in channels if channel.startswith(_FEED)]
 
 

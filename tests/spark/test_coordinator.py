@@ -22,9 +22,8 @@ from structable.spark_bridge import channel as channel_module
 from structable.spark_bridge import coordinator as coordinator_module
 from structable.spark_bridge.coordinator import Coordinator
 from structable.spark_bridge.coordinator_client import CoordinatorClient
-from structable.spark_bridge.held_plans import Reader
+from structable.spark_bridge.held_plans import PlannedSplits, Reader
 from structable.spark_bridge.options import ReadOptions
-from structable.spark_bridge.planned_scan import PlannedScan
 from structable.spark_bridge.store_client import StoreClient
 from structable.spi import (
     Storage,
@@ -65,7 +64,7 @@ class Application:
     def runs_any_job(self) -> bool:
         return bool(self.stages)
 
-    def reads_all_anew(self, execution: int, stage: int) -> bool:
+    def reads_all_again(self, execution: int, stage: int) -> bool:
         return execution in self.anew
 
 
@@ -115,7 +114,7 @@ def test_a_plan_has_columns_filter_and_the_wanted_splits(coordinator: Coordinato
     assert pa.Table.from_batches(batches).to_pylist() == [{"cost": 4.5, "app": "etl"}, {"cost": 4.75, "app": "etl"}]
 
 
-def rows_of(store: StoreClient, planned: PlannedScan) -> int:
+def rows_of(store: StoreClient, planned: PlannedSplits) -> int:
     with connect(store.url) as storage:
         return sum(batch.num_rows for split in planned.splits for batch in storage.read_split(split))
 
@@ -442,7 +441,7 @@ def test_the_log_has_the_error_that_closed_a_connection(caplog: pytest.LogCaptur
     def fail(channel: channel_module.Channel) -> None:
         raise RuntimeError("out of luck")
 
-    listener = channel_module.Listener("127.0.0.1", b"secret", fail)
+    listener = channel_module.ChannelServer("127.0.0.1", b"secret", fail)
     try:
         channel_module.open_channel(("127.0.0.1", listener.port), b"secret").close()
         until(lambda: "a connection to the coordinator was closed by an error" in caplog.messages)
@@ -539,7 +538,7 @@ def test_a_closed_coordinator_leaves_nothing_behind(store: StoreClient) -> None:
 
 def test_the_listener_stays_open_when_a_client_breaks_off() -> None:
     served = threading.Event()
-    listener = channel_module.Listener("127.0.0.1", b"secret", lambda channel: served.set())
+    listener = channel_module.ChannelServer("127.0.0.1", b"secret", lambda channel: served.set())
     try:
         socket.create_connection(("127.0.0.1", listener.port)).close()
         channel_module.open_channel(("127.0.0.1", listener.port), b"secret").close()

@@ -15,9 +15,9 @@ from pyspark.sql.types import StructField, StructType
 from structable.spark_bridge import register, registration
 from structable.spark_bridge.channel import Channel, open_channel
 from structable.spark_bridge.coordinator import Coordinator
+from structable.spark_bridge.python_workers import acknowledge
 from structable.spark_bridge.scan_requests import REQUEST_KEYS
 from structable.spark_bridge.types import spark_schema
-from structable.spark_bridge.worker_sockets import acknowledge
 from structable.spi import Storage
 from tests.spark.conftest import Tables
 from tests.spark.support.catalogs import catalog_of

@@ -20,11 +20,10 @@ from structable.spark_bridge.feed_streams import (
     first_snapshot,
     plan_changes,
 )
-from structable.spark_bridge.option_names import READ_OPTIONS
+from structable.spark_bridge.held_plans import PlannedSplits
 from structable.spark_bridge.options import ReadOptions
-from structable.spark_bridge.planned_scan import PlannedScan
 from structable.spark_bridge.snapshot_parts import snapshot_parts
-from structable.spark_bridge.store_client import StoreClient
+from structable.spark_bridge.store_client import READ_OPTIONS, StoreClient
 from structable.spark_bridge.stream_offsets import StreamOffset, StreamStart, offset_of
 from structable.spark_bridge.stream_reader import FeedStreamReader
 from structable.spi import (
@@ -235,7 +234,7 @@ def snapshot_rows(
 ) -> tuple[FeedPosition, Counter[tuple[Value, ...]]]:
     """Return the rows of a first snapshot, taken now or made anew."""
     plan = storage.plan_scan("fed", columns=read.snapshot_columns(position), splits=2)
-    planned = PlannedScan("", plan.splits, plan.position)
+    planned = PlannedSplits("", plan.splits, plan.position)
     snapshot = first_snapshot(read, storage, planned, position, 2)
     found: Counter[tuple[Value, ...]] = Counter()
     for part in snapshot_parts(snapshot):

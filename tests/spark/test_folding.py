@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from structable.spark_bridge.sending.folding import DEFAULT, DELETES, UpdateFolding
-from structable.spark_bridge.sending.grouping import Counts, last_rows
+from structable.spark_bridge.sending.grouping import KeyCounts, last_rows
 from structable.spi import Field, InvalidFieldError, TableSpecification
 from structable.spi.arrow import arrow_schema
 from structable.spi.values import Value
@@ -125,7 +125,7 @@ def test_a_fold_is_a_loop_of_updates_and_deletes(number: int) -> None:
             given = own if per_row and chance.random() < 0.5 else None
             steps[key].append(Step({name: value(chance) for name in fields}, given, chance.random() < 0.25))
 
-    counts = Counts()
+    counts = KeyCounts()
     batches = list(folding.fold(cut(steps, folding, chance), counts))
     rows, conditional = patched(table, batches)
     expected, missing = looped(table, steps, folding)
@@ -169,13 +169,13 @@ def test_a_default_for_another_key_is_refused() -> None:
     schema = arrow_schema(SPEC, [*KEY, "a"]).append(pa.field(DEFAULT, struct)).append(pa.field(DELETES, pa.bool_()))
     row = {"k": "x", "n": 1, "a": 1, DEFAULT: {"k": "y", "b": 1}}
     with pytest.raises(InvalidFieldError, match="the default is for 'y', the row for 'x'; leave the key out"):
-        list(folding.fold([pa.RecordBatch.from_pylist([row], schema=schema)], Counts()))
+        list(folding.fold([pa.RecordBatch.from_pylist([row], schema=schema)], KeyCounts()))
     deleted = pa.RecordBatch.from_pylist([{**row, DELETES: True}], schema=schema)
-    assert [batch.column("_arm").to_pylist() for batch in folding.fold([deleted], Counts())] == [["delete"]]
+    assert [batch.column("_arm").to_pylist() for batch in folding.fold([deleted], KeyCounts())] == [["delete"]]
 
 
 def test_a_key_that_fills_many_batches_is_one_key() -> None:
-    folding, counts = UpdateFolding(SPEC, ("a",), default={"b": 7}), Counts()
+    folding, counts = UpdateFolding(SPEC, ("a",), default={"b": 7}), KeyCounts()
     schema = arrow_schema(SPEC, [*KEY, "a"])
     batches = [pa.RecordBatch.from_pylist([{"k": "x", "n": 1, "a": one}] * 3, schema=schema) for one in range(50)]
     rows = [row for batch in folding.fold(batches, counts) for row in batch.to_pylist()]
@@ -184,7 +184,7 @@ def test_a_key_that_fills_many_batches_is_one_key() -> None:
 
 
 def test_the_last_row_of_each_key_is_found_across_batches() -> None:
-    chance, schema, counts = random.Random(1), arrow_schema(SPEC, [*KEY, "a"]), Counts()
+    chance, schema, counts = random.Random(1), arrow_schema(SPEC, [*KEY, "a"]), KeyCounts()
     rows = [
         {"k": f"k{one:03}", "n": 0, "a": again} for one in range(200) for again in range(chance.choice([1, 1, 2, 9]))
     ]

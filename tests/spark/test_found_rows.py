@@ -1,4 +1,4 @@
-"""`CachedRows`: rows that look-ups keep, as columns, against what was read; no Spark runs."""
+"""`RowCache`: rows that look-ups keep, as columns, against what was read; no Spark runs."""
 
 import random
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from structable.spark_bridge import found_rows
-from structable.spark_bridge.found_rows import CachedRows, Found, KeyValues
+from structable.spark_bridge.found_rows import Found, KeyValues, RowCache
 from structable.spi import Field, TableSpecification
 from structable.spi.values import Value
 
@@ -31,11 +31,11 @@ class Reads:
         return Found.of(rows, ("turn", "text"))
 
 
-def cached(most: int, *, ttl: float = TTL, absent: bool = True) -> CachedRows:
-    return CachedRows(SPEC, ("turn", "text"), most, ttl=ttl, absent=absent)
+def cached(most: int, *, ttl: float = TTL, absent: bool = True) -> RowCache:
+    return RowCache(SPEC, ("turn", "text"), most, ttl=ttl, absent=absent)
 
 
-def values(rows: CachedRows, keys: Sequence[int | None], reads: Reads) -> list[tuple[Value, ...] | None]:
+def values(rows: RowCache, keys: Sequence[int | None], reads: Reads) -> list[tuple[Value, ...] | None]:
     """Return the row of each key."""
     matches = rows.of([None if key is None else (key,) for key in keys], reads)
     columns = [column.to_pylist() for column in matches.columns]

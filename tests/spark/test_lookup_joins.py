@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from structable.spark_bridge import TableRef, lookup_join
-from structable.spark_bridge.found_rows import CachedRows, Found, KeyValues, Matches
-from structable.spark_bridge.lookup_rows import Lookup, StoreRows
+from structable.spark_bridge.found_rows import Found, KeyValues, Matches, RowCache
+from structable.spark_bridge.lookup_rows import LookupTask, StoreRows
 from structable.spi import (
     Field,
     InvalidFieldError,
@@ -179,19 +179,19 @@ def test_a_table_that_is_dropped_fails_the_query(spark: SparkSession, storage: S
 def test_a_batch_is_one_read_of_its_distinct_keys(storage: Storage, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.admin.create(RUNS)
     read: list[int] = []
-    own = CachedRows.of
+    own = RowCache.of
 
-    def noted(self: CachedRows, keys: Sequence[KeyValues | None], reads: Callable[[list[KeyValues]], Found]) -> Matches:
+    def noted(self: RowCache, keys: Sequence[KeyValues | None], reads: Callable[[list[KeyValues]], Found]) -> Matches:
         read.append(len(set(keys)))
         return own(self, keys, reads)
 
-    monkeypatch.setattr(CachedRows, "of", noted)
+    monkeypatch.setattr(RowCache, "of", noted)
     batches = [
         pa.RecordBatch.from_pydict({"a": pa.array(["etl"] * rows, pa.string()), "b": pa.array(range(rows), pa.int64())})
         for rows in (4, 0, 1, 9, 2)
     ]
     ref = TableRef(url, "runs")
-    lookup = Lookup(StoreRows(ref.store, RUNS, (), 10), RUNS, (0, 1), ("a", "b"), "anti", 7)
+    lookup = LookupTask(StoreRows(ref.store, RUNS, (), 10), RUNS, (0, 1), ("a", "b"), "anti", 7)
     assert [batch.num_rows for batch in lookup(batches)] == [4, 1, 2, 7, 2]
     assert read == [4, 7, 2]
 

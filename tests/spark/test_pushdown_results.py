@@ -4,9 +4,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from structable.spark_bridge.partial_results import chosen
 from structable.spark_bridge.pushed_aggregates import parse_aggregation, spark_batches
-from structable.spark_bridge.scan_requests import ScanRequest, Top
+from structable.spark_bridge.scan_requests import ReadRequest, Top
+from structable.spark_bridge.split_results import chosen
 from structable.spi import Field, TableSpecification, check_aggregation, partial_aggregates, rows_to_batches
 
 SALES = TableSpecification(
@@ -68,18 +68,18 @@ def test_sums_beyond_the_types_of_spark_come_in_parts(sign: int) -> None:
     assert [row[2] for row in found] == [3, 0, 0]
 
 
-def limited(request: ScanRequest, values: list[object], *order: str) -> list[object]:
+def limited(request: ReadRequest, values: list[object], *order: str) -> list[object]:
     found = chosen(iter(batches(values, pa.int64())), request, order)
     return [row["c"] for batch in found for row in batch.to_pylist()]
 
 
 def test_a_limit_ends_the_split() -> None:
     given = iter(batches([1, 2, 3, 4, 5, 6], pa.int64()))
-    assert sum(batch.num_rows for batch in chosen(given, ScanRequest(limit=3), ())) == 3
+    assert sum(batch.num_rows for batch in chosen(given, ReadRequest(limit=3), ())) == 3
     assert next(given).to_pylist() == [{"c": 5}, {"c": 6}]
-    assert limited(ScanRequest(limit=4), [1, 2, 3, 4, 5]) == [1, 2, 3, 4]
-    assert limited(ScanRequest(limit=9), [1, 2, 3]) == [1, 2, 3]
-    assert limited(ScanRequest(), [1, 2, 3]) == [1, 2, 3]
+    assert limited(ReadRequest(limit=4), [1, 2, 3, 4, 5]) == [1, 2, 3, 4]
+    assert limited(ReadRequest(limit=9), [1, 2, 3]) == [1, 2, 3]
+    assert limited(ReadRequest(), [1, 2, 3]) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 100])
@@ -90,8 +90,8 @@ def test_the_first_rows_of_an_order(limit: int) -> None:
     for descending in (False, True):
         run = numbers[::-1] if descending else numbers
         for first, expected in ((True, [*nulls, *run]), (False, [*run, *nulls])):
-            request = ScanRequest(limit=limit, top=Top(("c",), descending, first))
+            request = ReadRequest(limit=limit, top=Top(("c",), descending, first))
             assert limited(request, values, "k", "c") == expected[:limit]
-    ascending = ScanRequest(limit=limit, top=Top(("c",), descending=False, nulls_first=True))
+    ascending = ReadRequest(limit=limit, top=Top(("c",), descending=False, nulls_first=True))
     assert limited(ascending, [1, 2, 3, 4], "c", "k") == [1, 2, 3, 4][:limit]
     assert limited(ascending, [4, 3, 1, 2]) == [1, 2, 3, 4][:limit]

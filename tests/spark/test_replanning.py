@@ -10,8 +10,8 @@ import pytest
 
 from structable.spark_bridge import replanning
 from structable.spark_bridge.coordinator import Coordinator
+from structable.spark_bridge.held_plans import PlannedSplits
 from structable.spark_bridge.options import ReadOptions
-from structable.spark_bridge.planned_scan import PlannedScan
 from structable.spark_bridge.replanning import Rerun, digest_of, pickled_scan
 from structable.spark_bridge.store_client import StoreClient
 from structable.spi import (
@@ -47,11 +47,13 @@ class Scan:
         self.pickled = pickled_scan(asked, columns, None)
         self.first = coordinator.client.plan(asked, columns, None, execution, digest_of(self.pickled))
 
-    def task(self, execution: int, part: int = 0, *, parts: int = PARTS, outermost: bool = True) -> PlannedScan | None:
+    def task(
+        self, execution: int, part: int = 0, *, parts: int = PARTS, outermost: bool = True
+    ) -> PlannedSplits | None:
         rerun = Rerun(self.first.plan_id, part, parts, execution, outermost, 1)
         return self.coordinator.client.planned_again(rerun, self.pickled)
 
-    def all(self, execution: int) -> PlannedScan:
+    def all(self, execution: int) -> PlannedSplits:
         again = self.task(execution, parts=1)
         assert again is not None
         return again
@@ -62,7 +64,7 @@ def scan(coordinator: Coordinator, store: StoreClient) -> Scan:
     return Scan(coordinator, options(store, splits=2, grace=0.1))
 
 
-def indexes(planned: PlannedScan | None) -> list[int]:
+def indexes(planned: PlannedSplits | None) -> list[int]:
     assert planned is not None
     return [split.index for split in planned.splits]
 
@@ -97,7 +99,7 @@ def test_all_tasks_of_an_execution_read_one_new_plan(
     insert(store)
     together = threading.Barrier(PARTS)
 
-    def task(part: int) -> PlannedScan | None:
+    def task(part: int) -> PlannedSplits | None:
         together.wait()
         return scan.task(2, part)
 

@@ -9,7 +9,7 @@ import pytest
 
 from structable.spark_bridge.store_client import StoreClient
 from structable.spark_bridge.stores import OpenStores
-from structable.spark_bridge.write_jobs import WriteJobs
+from structable.spark_bridge.write_jobs import OpenWriteJobs
 from structable.spi import (
     CommitOutcomeUnknownError,
     CommitResult,
@@ -41,7 +41,7 @@ def test_missing_keys_of_a_commit_whose_answer_was_lost(
 ) -> None:
     """The rows are written once; that keys are not counted is logged, and only then."""
     stores = OpenStores(60.0)
-    jobs = WriteJobs(stores)
+    jobs = OpenWriteJobs(stores)
     lost: list[CommitResult] = []
 
     def loses_its_answer(self: Storage, job: WriteJob, staged: list[StagedWrite]) -> CommitResult:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from structable.spi import needs
-from structable.spi.needs import remedy
+from structable.spi import imports
+from structable.spi.imports import remedy
 from tests.page_code import ROOT
 
 STORE = """
@@ -97,5 +97,5 @@ def test_remedy_with_unknown_requirements(monkeypatch: pytest.MonkeyPatch) -> No
     def absent(distribution: str) -> list[str]:
         raise PackageNotFoundError(distribution)
 
-    monkeypatch.setattr(needs, "requires", absent)
+    monkeypatch.setattr(imports, "requires", absent)
     assert remedy("leveldb", "plyvel") == "install what structable[leveldb] needs: pip install plyvel"

@@ -10,7 +10,7 @@ from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import Range, TableStatistics
 from structable.spi.operations import Scan
 from structable.spi.rules.ranges import check_range
-from structable.spi.statistics import COUNTED_ROWS
+from structable.spi.store_reports import COUNTED_ROWS
 
 from .planning import plan_rows
 from .request import KeyedRequest

@@ -19,8 +19,7 @@ from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import Aggregation, DataCorruptionError, Field, FieldType
 from structable.spi.arrow import arrow_type
-from structable.spi.arrow_aggregates import aggregate_schema
-from structable.spi.fitting_sums import fitting_batches
+from structable.spi.arrow_aggregates import aggregate_schema, fitting_batches
 from structable.spi.rules.aggregates import result_fields
 from structable.spi.table_options import AggregateFunction
 

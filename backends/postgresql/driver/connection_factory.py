@@ -14,8 +14,8 @@ from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
 from structable.spi import StorageUnavailableError
-from structable.spi.exact_decimals import EXACT
 from structable.spi.plain_values import own_class
+from structable.spi.values import EXACT
 
 from .connection import ServerConnection
 from .errors import sessions_not_pooled

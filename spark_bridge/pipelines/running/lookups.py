@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from structable.spark_bridge.errors import carrying_errors
-from structable.spark_bridge.found_rows import CachedRows, Found, KeyValues, Matches
+from structable.spark_bridge.found_rows import Found, KeyValues, Matches, RowCache
 from structable.spark_bridge.joins import ForeignKeyJoin
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.joins.definition import Joiner
@@ -177,8 +177,8 @@ class _KeptRows:
                 yield lambda keys: Matches.of(self.spec, self.fields, keys, read)
                 return
 
-            def made() -> CachedRows:
-                return CachedRows(self.spec, self.fields, cache.max_rows, ttl=cache.ttl, absent=cache.absent)
+            def made() -> RowCache:
+                return RowCache(self.spec, self.fields, cache.max_rows, ttl=cache.ttl, absent=cache.absent)
 
             with kept((self.run, self.step), made) as cached:
                 yield lambda keys: cached.of(keys, read)

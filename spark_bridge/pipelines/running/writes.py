@@ -14,7 +14,7 @@ from structable.spark_bridge.joins import JoinWorker, open_join
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, Intermediate, RemoteTable, Send, SideInput, Sink
 from structable.spark_bridge.pipelines.planned import Numbered, Planned, Step
-from structable.spark_bridge.sending.arguments import Plan, Sending
+from structable.spark_bridge.sending.arguments import Planner, Sending
 from structable.spark_bridge.sending.arrangement import COMMIT_VERSION
 from structable.spark_bridge.sending.jobs import Reshape, WriteSummary, run_job
 from structable.spark_bridge.sending.rows import plan_rows
@@ -60,7 +60,7 @@ def write_of(step: Step, planned: Planned, tables: Tables) -> Write:
     raise TypeError(f"step {step.name!r} writes nothing: {node!r}")
 
 
-def _plan(step: Step) -> Plan:
+def _plan(step: Step) -> Planner:
     order = None if step.order is None else list(step.order)
     if not isinstance(step.node, Send):
         return plan_rows(order_by=order)
@@ -80,7 +80,7 @@ def _plan(step: Step) -> Plan:
 
 
 class _ToTable:
-    def __init__(self, step: Step, tables: Tables, ref: TableRef, plan: Plan) -> None:
+    def __init__(self, step: Step, tables: Tables, ref: TableRef, plan: Planner) -> None:
         self._step, self._tables, self._ref, self._plan = step, tables, ref, plan
         self._sending: Sending | None = None
 

@@ -135,8 +135,8 @@ class RuledTable(StructuredTable):
     def _plan(self, scan: Scan) -> PlannedScan | None:
         return self._table._plan(self._seen(scan))
 
-    def _place(self) -> str:
-        return self._table._place()
+    def _location(self) -> str:
+        return self._table._location()
 
     def _explain(self, scan: Scan) -> ScanExplanation:
         return self._table._explain(self._seen(scan))

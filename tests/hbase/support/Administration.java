@@ -26,14 +26,16 @@ public class Administration {
       for (String line; (line = commands.readLine()) != null; ) {
         String answer = "done";
         // A connection for each command: HBase may have been killed and started between two.
-        try (Connection connection = ConnectionFactory.createConnection(HBaseConfiguration.create());
+        try (Connection connection =
+                ConnectionFactory.createConnection(HBaseConfiguration.create());
             Admin admin = connection.getAdmin()) {
           String[] words = line.split(" ");
           TableName table = TableName.valueOf(words[1]);
           switch (words[0]) {
             case "flush" -> admin.flush(table);
             case "compact" -> compact(admin, table);
-            case "split" -> split(admin, table, words.length > 2 ? Base64.getDecoder().decode(words[2]) : null);
+            case "split" ->
+                split(admin, table, words.length > 2 ? Base64.getDecoder().decode(words[2]) : null);
             case "snapshot" -> admin.snapshot(words[2], table);
             case "restore" -> restore(admin, table, words[2]);
             case "forget" -> admin.deleteSnapshot(words[2]);
@@ -53,7 +55,9 @@ public class Administration {
     admin.flush(table);
     admin.majorCompact(table);
     // The request returns before it begins.
-    for (int waited = 0; waited < 100 && admin.getCompactionState(table) == CompactionState.NONE; waited++) {
+    for (int waited = 0;
+        waited < 100 && admin.getCompactionState(table) == CompactionState.NONE;
+        waited++) {
       Thread.sleep(2);
     }
     while (admin.getCompactionState(table) != CompactionState.NONE) {
@@ -62,10 +66,12 @@ public class Administration {
   }
 
   /** Sets a user's rights: letters of RWXCA, "-" for none. */
-  private static void grant(Admin admin, Permission.Builder where, String user, String letters) throws Exception {
-    Permission.Action[] actions = Stream.of(Permission.Action.values())
-        .filter(action -> letters.indexOf(action.code()) >= 0)
-        .toArray(Permission.Action[]::new);
+  private static void grant(Admin admin, Permission.Builder where, String user, String letters)
+      throws Exception {
+    Permission.Action[] actions =
+        Stream.of(Permission.Action.values())
+            .filter(action -> letters.indexOf(action.code()) >= 0)
+            .toArray(Permission.Action[]::new);
     UserPermission permission = new UserPermission(user, where.withActions(actions).build());
     if (actions.length == 0) {
       admin.revoke(permission);
@@ -105,7 +111,8 @@ public class Administration {
   private static byte[] middle(Connection connection, TableName name) throws Exception {
     List<byte[]> rows = new ArrayList<>();
     try (Table table = connection.getTable(name);
-        ResultScanner scanner = table.getScanner(new Scan().setFilter(new FirstKeyOnlyFilter()).setCaching(10_000))) {
+        ResultScanner scanner =
+            table.getScanner(new Scan().setFilter(new FirstKeyOnlyFilter()).setCaching(10_000))) {
       for (Result result : scanner) {
         rows.add(result.getRow());
       }

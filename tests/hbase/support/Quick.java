@@ -14,10 +14,11 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.metrics2.impl.JmxCacheBuster;
 
 /**
- * Runs a main class of HBase, the first argument, without three activities that take minutes in a run of all tests, which
- * makes and drops thousands of tables: collecting the metrics of all tables, dropped ones too, for JMX every few
- * seconds, starting a process for each new file or folder to set its permissions, and parsing all defaults of Hadoop for
- * each file that a table's last rows are flushed to.
+ * Runs a main class of HBase, the first argument, without three activities that take minutes in a
+ * run of all tests, which makes and drops thousands of tables: collecting the metrics of all
+ * tables, dropped ones too, for JMX every few seconds, starting a process for each new file or
+ * folder to set its permissions, and parsing all defaults of Hadoop for each file that a table's
+ * last rows are flushed to.
  */
 public class Quick {
   private static final String[] CLASSES_WITH_DEFAULTS = {
@@ -45,8 +46,8 @@ public class Quick {
   }
 
   /**
-   * The defaults of Hadoop's files are those of its code. HBase's own defaults and hbase-site.xml are read nonetheless,
-   * since `HBaseConfiguration` names them.
+   * The defaults of Hadoop's files are those of its code. HBase's own defaults and hbase-site.xml
+   * are read nonetheless, since `HBaseConfiguration` names them.
    */
   @SuppressWarnings("unchecked")
   private static void forgetDefaultsOfHadoop() throws Exception {
@@ -68,8 +69,11 @@ public class Quick {
     @Override
     public void setPermission(Path path, FsPermission wanted) throws IOException {
       String symbols =
-          wanted.getUserAction().SYMBOL + wanted.getGroupAction().SYMBOL + wanted.getOtherAction().SYMBOL;
-      Files.setPosixFilePermissions(pathToFile(path).toPath(), PosixFilePermissions.fromString(symbols));
+          wanted.getUserAction().SYMBOL
+              + wanted.getGroupAction().SYMBOL
+              + wanted.getOtherAction().SYMBOL;
+      Files.setPosixFilePermissions(
+          pathToFile(path).toPath(), PosixFilePermissions.fromString(symbols));
     }
   }
 }

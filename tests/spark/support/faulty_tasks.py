@@ -24,7 +24,7 @@ from structable.spark_bridge import register
 from structable.spark_bridge.micro_batches import MicroBatch
 from structable.spark_bridge.registration import coordinator_of
 from structable.spark_bridge.source import bound_data_source
-from structable.spark_bridge.stream_writer import BatchMessage, StructableStreamWriter
+from structable.spark_bridge.writer import BatchMessage, StructableStreamWriter
 
 ROWS = 40
 

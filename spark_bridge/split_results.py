@@ -1,20 +1,25 @@
-"""Partial results of splits: fewer rows than all, from which Spark takes the rows of the scan."""
+"""Batches of a split as Spark takes them: at most the rows that a scan wants, and small decimals as integers.
+
+The JVM makes its own decimals from integers much faster than from Arrow's decimals. A split may give fewer rows than it
+has; Spark takes the rows of the scan from the rows of all splits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .scan_requests import ScanRequest, Top
+from .scan_requests import ReadRequest, Top
 
-__all__ = ["chosen"]
+__all__ = ["chosen", "unscaled_batch"]
 
 
-def chosen(batches: Iterator[pa.RecordBatch], request: ScanRequest, order: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a split that a scan wants, at most its limit; `order` is that in which they come."""
+def chosen(batches: Iterator[pa.RecordBatch], request: ReadRequest, order: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a split that a scan wants, at most its limit; `order` is the order of the split."""
     if request.limit is None:
         return batches
     top = request.top
@@ -52,7 +57,7 @@ def _best(kept: pa.Table | None, batches: list[pa.RecordBatch], limit: int, top:
     rows = pa.Table.from_batches(batches)
     if kept is not None:
         rows = pa.concat_tables([kept, rows])
-    # Arrow's versions take the place of nulls by different options; here it is a column.
+    # Versions of Arrow have different options for the order of nulls; a column of its own works in all of them.
     columns: dict[str, Any] = {}
     keys: list[tuple[str, Literal["ascending", "descending"]]] = []
     for name in top.columns:
@@ -60,3 +65,21 @@ def _best(kept: pa.Table | None, batches: list[pa.RecordBatch], limit: int, top:
         keys.append((f"null {name}", "descending" if top.nulls_first else "ascending"))
         keys.append((name, "descending" if top.descending else "ascending"))
     return rows.take(pc.sort_indices(pa.table(columns), keys).slice(0, limit)).combine_chunks()
+
+
+def unscaled_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch in a schema that has longs for decimals of at most 18 digits."""
+    columns = [
+        _unscaled(column) if pa.types.is_decimal(column.type) and pa.types.is_int64(wanted.type) else column
+        for column, wanted in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _unscaled(column: pa.Array[Any]) -> pa.Array[Any]:
+    data: Any = column.buffers()[1]
+    # Of 16 bytes, little-endian, the lower half.
+    words = np.frombuffer(data, np.int64)[2 * column.offset : 2 * (column.offset + len(column)) : 2]
+    nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    integers: pa.Array[Any] = pa.array(np.ascontiguousarray(words), mask=nulls)
+    return integers

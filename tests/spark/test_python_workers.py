@@ -1,5 +1,6 @@
-"""A Python of Spark's workers that lacks structable is named when a session is registered."""
+"""Spark's Python workers: a warning where they lack structable, and modules that are never collected."""
 
+import gc
 import sys
 import warnings
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from structable.spark_bridge.worker_python import warn_of_another_python
+from structable.spark_bridge.python_workers import freeze_imports, warn_of_another_python
 
 
 def warn(program: object) -> None:
@@ -32,3 +33,18 @@ def test_pythons_that_have_it(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         for program in (sys.executable, other, tmp_path / "none"):
             warn(program)
+
+
+@pytest.mark.parametrize(("reused", "spared"), [(True, True), (False, False)], ids=["reused", "own"])
+def test_imported_modules_are_frozen_in_reused_processes(
+    monkeypatch: pytest.MonkeyPatch, reused: bool, spared: bool
+) -> None:
+    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
+    if reused:
+        monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
+    before = gc.get_freeze_count()
+    try:
+        freeze_imports.__wrapped__()
+        assert (gc.get_freeze_count() > before) is spared
+    finally:
+        gc.unfreeze()

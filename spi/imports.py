@@ -1,14 +1,18 @@
-"""A library that is not installed is an error with the command that installs it."""
+"""Imports by name whose failure says what to do: a library of an extra, and a module named on a command line."""
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, requires
+from types import ModuleType
 
-__all__ = ["needing", "remedy"]
+__all__ = ["named_module", "needing", "remedy"]
 
 _EXTRA = re.compile(r"\bextra *== *['\"]([^'\"]*)['\"]")
 
@@ -71,3 +75,32 @@ def _libraries(distribution: str, extra: str) -> list[str]:
         else:
             found.append(requirement.strip())
     return list(dict.fromkeys(found))
+
+
+def named_module(target: str, example: str, folder: str | None = None) -> tuple[ModuleType, str]:
+    """Import the module of `MODULE:NAME`, and return it with the name.
+
+    Parameters
+    ----------
+    example : str
+        What the message of a malformed target shows.
+    folder : str, optional
+        The folder in which modules are looked for first; by default the working directory, as with `python -m`.
+
+    Raises
+    ------
+    ValueError
+        If the target is malformed, or there is no such module. What the module's own imports raise stays as it is.
+    """
+    module, _, name = target.partition(":")
+    if not module or not name:
+        raise ValueError(f"{target!r} must be {example}")
+    folder = os.getcwd() if folder is None else folder
+    if sys.path[:1] != [folder]:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(module), name
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise ValueError(f"there is no module {module!r} in {folder} or on Python's path") from error
