@@ -9,12 +9,10 @@ from structable.backends.ordered.engine import Pair, SharedSplits, SplitPlan
 from structable.spi import CompactionProgress, Traffic
 
 from .compaction import compact
-from .estimate import estimate
 from .membership import Membership
-from .routed_engine import RoutedEngine
-from .settings import Settings
+from .routed_engine import RoutedEngine, Settings
 from .shared_traffic import NO_TRAFFIC, SharedTraffic
-from .splits import SharedCheckpoint, plan_splits, read_planned, read_split
+from .splits import SharedCheckpoint, estimate, plan_splits, read_planned, read_split
 
 __all__ = ["LevelDBEngine"]
 

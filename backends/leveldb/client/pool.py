@@ -12,8 +12,7 @@ from typing import NoReturn
 from weakref import ref
 
 from structable.backends.base.traffic import Tallies
-from structable.backends.leveldb.folder import Folder
-from structable.backends.leveldb.pauses import Pauses
+from structable.backends.leveldb.folder import Folder, Pauses
 from structable.backends.leveldb.permissions import check_peer
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import Channel, PeerLostError, TimedOutError

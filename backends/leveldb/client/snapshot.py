@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import PeerLostError, TimedOutError
-from structable.backends.leveldb.route import OWNER_ENDED
-from structable.backends.leveldb.version_stamp import VERSION_KEY, unpack_stamp
+from structable.backends.leveldb.route import OWNER_ENDED, VERSION_KEY, unpack_stamp
 from structable.backends.ordered.engine import EngineSnapshot, Pair
 from structable.spi.errors import StructableError, TransactionClosedError, TransactionConflictError
 

@@ -16,13 +16,15 @@ import plyvel
 from structable.backends.ordered.engine import Pair
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError, StructableError
 
-from .compression import recorded_compression
+from .disk import replace_durably
 from .forked import can_compact, note_closed, note_opened
 from .gaps import Gaps
 from .native_guard import native_call, native_upkeep, wait_for_native_calls
 
 __all__ = [
     "CLOSED",
+    "COMPRESSION",
+    "DEFAULT_COMPRESSION",
     "Database",
     "DatabaseLockedError",
     "DatabaseOptions",
@@ -30,6 +32,8 @@ __all__ = [
     "RawIterator",
     "RawSnapshot",
     "WriteFailedError",
+    "record_compression",
+    "recorded_compression",
     "scan_pairs",
 ]
 
@@ -46,6 +50,12 @@ _FILE_BYTES = 8 << 20
 With LevelDB's default of 2 MiB a read of a large table takes a ninth more, and LevelDB maps no more than 1,000 files
 into memory. Larger files gain nothing more, and their compactions take longer.
 """
+
+COMPRESSION = "compression"
+"""The file that records how a database writes its table files; each block of a file says itself how it is written."""
+DEFAULT_COMPRESSION = "none"
+"""The compression of new databases."""
+_COMPRESSION_BEFORE = "snappy"
 
 FIRST_KEY = b"\x00\x00\x00\x00\x00"
 LAST_KEY = b"\xff\xff\xff\xff\xff"
@@ -108,6 +118,20 @@ class DatabaseOptions:
     block_cache: int = 64 << 20  # bytes of memory for blocks of table files
     open_files: int = 1000  # table files, at most
     compression: str | None = None  # of new table files, "none" or "snappy"; None for the database's own choice
+
+
+def recorded_compression(folder: Path) -> str:
+    """Return a database's own choice: Snappy if it has none, as it was made before there was one."""
+    try:
+        is_default = (folder / COMPRESSION).read_bytes() == DEFAULT_COMPRESSION.encode()
+        return DEFAULT_COMPRESSION if is_default else _COMPRESSION_BEFORE
+    except FileNotFoundError:
+        return _COMPRESSION_BEFORE
+
+
+def record_compression(folder: Path, compression: str) -> None:
+    """Record the choice, durably."""
+    replace_durably(folder / COMPRESSION, compression.encode())
 
 
 class Database:

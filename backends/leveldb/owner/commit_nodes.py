@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Set
 
-from structable.backends.leveldb.version_stamp import VERSION_KEY
+from structable.backends.leveldb.route import VERSION_KEY
 from structable.backends.ordered.engine import Operand, ReadSet, Step, WriteSet
 from structable.spi.errors import TransactionConflictError
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from structable.backends.leveldb.native.database import FIRST_KEY, Database
-from structable.backends.leveldb.version_stamp import VERSION_KEY, pack_stamp, unpack_stamp
+from structable.backends.leveldb.route import VERSION_KEY, pack_stamp, unpack_stamp
 from structable.backends.ordered.engine import BulkChunk, entry_pairs
 
 from .database_handle import Changes

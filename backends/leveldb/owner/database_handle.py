@@ -10,20 +10,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.leveldb.native.compression import record_compression, recorded_compression
-from structable.backends.leveldb.native.database import CLOSED, Database, DatabaseOptions, RawSnapshot, WriteFailedError
+from structable.backends.leveldb.native.database import (
+    CLOSED,
+    Database,
+    DatabaseOptions,
+    RawSnapshot,
+    WriteFailedError,
+    record_compression,
+    recorded_compression,
+)
 from structable.backends.leveldb.native.disk import probe_disk
 from structable.backends.leveldb.native.format import prepare
-from structable.backends.leveldb.native.log import log_files, sync_logs
+from structable.backends.leveldb.native.log import log_files, roll_back, sync_logs
 from structable.backends.leveldb.native.reads import READERS_LEAVE, ReadSwitch
 from structable.backends.leveldb.native.recovery import all_synced, note_unsynced, repair_after_crash
-from structable.backends.leveldb.native.rollback import roll_back
 from structable.spi.errors import (
     CommitOutcomeUnknownError,
     DataCorruptionError,
@@ -33,7 +39,7 @@ from structable.spi.errors import (
 
 from .committer import Committer
 
-__all__ = ["Changes", "DatabaseHandle"]
+__all__ = ["Changes", "DatabaseHandle", "compact_keys"]
 
 _HEAL_PAUSE = 0.2
 _log = logging.getLogger("structable.leveldb")
@@ -290,3 +296,23 @@ class DatabaseHandle:
             self.database.abandon()
         self._committer = committer
         self.reads.withhold()
+
+
+def compact_keys(handle: DatabaseHandle, committer: Committer, compression: str | None, keys: Sequence[bytes]) -> bool:
+    """Rewrite table files, as `Route.compact` does; never in the main thread.
+
+    LevelDB leaves the files of the deepest level alone that nothing above overlaps. So each key is written again, with
+    the value that it has: on its way down it is merged with every file that it lies in.
+    """
+    with committer.exclusive():
+        changed = compression is not None and handle.write_tables(compression)
+        database = handle.healthy_database()
+        if handle.unsynced:
+            handle.sync_earlier()
+        same = {key: database.get(key) for key in keys}
+        try:
+            database.write((same,), True)
+        except WriteFailedError as failure:
+            raise handle.failed(failure, (same,)) from failure
+    database.compact(keys[0], keys[-1])
+    return changed

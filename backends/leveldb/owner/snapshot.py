@@ -1,4 +1,4 @@
-"""`LocalSnapshot`: a snapshot in the process that owns the database."""
+"""`LocalSnapshot`: a snapshot in the process that owns the database; it may be pinned to an earlier commit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from structable.backends.leveldb.native.database import (
 )
 from structable.backends.leveldb.native.gaps import Gaps
 from structable.backends.leveldb.native.native_guard import native_call
-from structable.backends.leveldb.version_stamp import VERSION_KEY, unpack_stamp
-from structable.backends.ordered.engine import EngineSnapshot, Pair
+from structable.backends.leveldb.route import VERSION_KEY, unpack_stamp
+from structable.backends.ordered.engine import EngineSnapshot, Pair, ReadSet
 from structable.spi.errors import StorageUnavailableError, TransactionClosedError
 
-from .commit_nodes import CommitNode
+from .commit_nodes import CommitNode, Summary
+from .history import SnapshotLostError
 
-__all__ = ["LocalSnapshot"]
+__all__ = ["LocalSnapshot", "PinnedSnapshot"]
 
 
 class LocalSnapshot(EngineSnapshot):
@@ -81,6 +82,39 @@ class LocalSnapshot(EngineSnapshot):
             self._gate.parked.append(self._raw)
         self._raw = _ENDED
         self.node = None
+
+
+class PinnedSnapshot(LocalSnapshot):
+    """The state at the earlier commit `base`, read from the later snapshot `taken`, whose last commit is `last`.
+
+    Keys that no commit between the two has changed are the same in both; a read of any other key is a
+    `SnapshotLostError`. Conflicts count from `base`.
+    """
+
+    __slots__ = ("_since",)
+
+    def __init__(self, taken: LocalSnapshot, base: CommitNode, last: CommitNode) -> None:
+        raw, gate, gaps = taken.hand_over()
+        super().__init__(raw, gate, base, taken.epoch, gaps)
+        self._since = Summary(base, last)
+
+    def _require_unchanged(self, reads: ReadSet) -> None:
+        if self._since.touched_any(reads):
+            raise SnapshotLostError(
+                "another transaction has committed a change of what this one reads, after this one's first write"
+            )
+
+    def get(self, key: bytes) -> bytes | None:
+        self._require_unchanged(ReadSet({key}))
+        return super().get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._require_unchanged(ReadSet(set(keys)))
+        return super().get_many(keys)
+
+    def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
+        self._require_unchanged(ReadSet(set(), [(begin, end)]))
+        return super().scan(begin, end, reverse=reverse)
 
 
 class _Ended:

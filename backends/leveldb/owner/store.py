@@ -32,11 +32,9 @@ from .bulk import apply_bulk
 from .commit_nodes import CommitNode, check_conflicts, node_of
 from .commit_versions import CommitVersions
 from .committer import Committer, Pending
-from .compaction import compact_keys
-from .database_handle import Changes, DatabaseHandle
+from .database_handle import Changes, DatabaseHandle, compact_keys
 from .history import History
-from .pinned_snapshot import PinnedSnapshot
-from .snapshot import LocalSnapshot
+from .snapshot import LocalSnapshot, PinnedSnapshot
 from .turns import Turns
 
 __all__ = ["LocalStore"]
