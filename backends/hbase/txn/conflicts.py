@@ -18,14 +18,15 @@ from .intent_set import IntentSet
 from .intents import (
     LOCK,
     STEPS,
+    RowId,
     base_of,
     changed_since,
     fold,
     intent_of,
     intents_of,
+    read_rows,
     steps_of,
 )
-from .rows import RowId, read_rows
 from .status import ABORTED, COMMITTED, PENDING
 
 __all__ = ["Conflicts"]

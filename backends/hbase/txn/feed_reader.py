@@ -32,10 +32,10 @@ from structable.backends.ordered.engine import (
 
 from .context import Context
 from .gate import Gate
-from .pushes import Pushes
 from .reader import Reader, space_missing
 from .session import read_clock
 from .status import COMMITTED, PENDING, Status
+from .visibility import Pushes
 
 __all__ = ["FeedReader", "Gated"]
 

@@ -27,10 +27,9 @@ from structable.spi.errors import StorageUnavailableError
 from .context import Context
 from .gate import Gate, gate_places
 from .intent_set import IntentSet
-from .intents import intent_cells
+from .intents import RowId, intent_cells, read_rows, row_calls
 from .pending_commit import PendingCommit, draw_timestamp
 from .recent_writes import Digest, Rows, read_lists
-from .rows import RowId, read_rows, row_calls
 from .schema_lease import wait_out_leases
 from .session import Session
 

@@ -26,7 +26,7 @@ from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi.errors import DataCorruptionError
 
 from .intent_set import IntentSet
-from .rows import RowId
+from .intents import RowId
 
 __all__ = ["Digest", "RecentWrites", "Rows", "read_lists"]
 

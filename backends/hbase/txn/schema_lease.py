@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 
-from .clock import now
+from .session import now
 
 __all__ = ["SchemaLeases", "wait_out_leases"]
 
@@ -25,7 +25,7 @@ class SchemaLeases:
         self._until: dict[bytes, float] = {}
 
     def renew(self, space: bytes, asked: float) -> None:
-        """Begin a lease after a call made at `asked`, a time of `clock.now`, read a marker without an intent."""
+        """Begin a lease after a call made at `asked`, a time of `session.now`, read a marker without an intent."""
         self._until[space] = asked + LEASE_SECONDS
 
     def may_outlast_call(self, space: bytes) -> bool:

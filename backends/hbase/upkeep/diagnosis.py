@@ -17,7 +17,7 @@ from structable.backends.ordered.engine import Spaces
 from structable.spi import Finding, FindingLevel
 
 from .janitor import Janitor
-from .report import Report
+from .rounds import Report
 
 __all__ = ["Diagnosis"]
 
