@@ -11,7 +11,7 @@ from structable.spi.rules.keyless import check_verb
 from structable.spi.rules.ranges import check_range
 
 from .driver.statement import Call
-from .driver.type_oids import CHAR
+from .driver.statement import CHAR
 from .feeds.layout import record_kind
 from .feeds.record_statements import record_given
 from .sql.binding import TableBinding

@@ -21,7 +21,7 @@ from structable.spi.operations import (
 from structable.spi.rules.changes import check_increments, check_row_changes
 
 from .driver.statement import Call
-from .driver.type_oids import CHAR
+from .driver.statement import CHAR
 from .feeds.layout import record_kind
 from .feeds.record_statements import GIVEN, RECORDED, record_given, record_rows_of_keys
 from .sql.binding import TableBinding

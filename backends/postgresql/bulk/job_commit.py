@@ -20,7 +20,7 @@ from structable.backends.postgresql.driver.errors import (
     translated,
 )
 from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.sqlstates import (
+from structable.backends.postgresql.driver.errors import (
     CARDINALITY_VIOLATION,
     DEADLOCK_DETECTED,
     FOREIGN_KEY_VIOLATION,
@@ -31,7 +31,7 @@ from structable.backends.postgresql.driver.sqlstates import (
     UNIQUE_VIOLATION,
 )
 from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import TEXT
+from structable.backends.postgresql.driver.statement import TEXT
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.row_limit import refusal, require_size

@@ -17,7 +17,7 @@ from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError,
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import Snapshot, without_limits
 from structable.backends.postgresql.driver.statement import BEGIN_READING, Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import TEXT
+from structable.backends.postgresql.driver.statement import TEXT
 from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.feeds.layout import FEEDS, GATE
 from structable.backends.postgresql.schema.catalog import Catalog

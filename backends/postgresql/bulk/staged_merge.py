@@ -8,7 +8,7 @@ from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, command
 from structable.backends.postgresql.feeds.record_statements import GIVEN, record_staged
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.keyless import taken
+from structable.backends.postgresql.sql.write_statements import taken
 from structable.backends.postgresql.sql.names import HIDDEN_KEY, column, qualified
 from structable.backends.postgresql.sql.row_limit import Judge, judge, row_size, size_of
 from structable.backends.postgresql.sql.write_statements import Source, WriteShape, same_key, write_sql

@@ -13,9 +13,8 @@ from structable.backends.postgresql.sql.names import column, qualified
 from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import PatchArm, RecordChangedError, RecordExistsError, RecordNotFoundError, RowKind, WriteMode
 
-from .marks import ARMS
 from .staged_merge import StagedMerge, returned_rows
-from .staging import StagedTable, staged_columns
+from .staging import ARMS, StagedTable, staged_columns
 
 __all__ = ["StagedPatch"]
 

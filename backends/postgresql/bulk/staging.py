@@ -17,17 +17,18 @@ from typing import Any
 from structable.backends.base.job_rules import require_same_rules, staged_for_dropped
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE, LOCK_NOT_AVAILABLE, UNDEFINED_TABLE
+from structable.backends.postgresql.driver.errors import INSUFFICIENT_PRIVILEGE, LOCK_NOT_AVAILABLE, UNDEFINED_TABLE
 from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import TEXT, TEXT_ARRAY
+from structable.backends.postgresql.driver.statement import TEXT, TEXT_ARRAY
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import JOBS, STREAMS, literal, qualified, quoted
 from structable.backends.postgresql.sql.types import array, stored_type
-from structable.spi import DataCorruptionError, Field, WriteJob
+from structable.spi import DataCorruptionError, Field, PatchArm, WriteJob
 from structable.spi.field_rules import rules_digest
 from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
 
 __all__ = [
+    "ARMS",
     "KIND_FIELD",
     "StagedTable",
     "create_staging",
@@ -42,6 +43,8 @@ _log = logging.getLogger("structable.postgresql")
 
 KIND_FIELD = Field.short("_kind")
 """The column of row kinds, as numbers in the order of `RowKind`."""
+ARMS = tuple(PatchArm)
+"""The arms of a patch, by their numbers in staged rows."""
 
 _PREFIX = "_stage_"
 _NAME = re.compile(r"_stage_(?P<job>[0-9a-f]{16})_(?P<time>[0-9a-f]{8,12})_[0-9a-f]{20}\Z")

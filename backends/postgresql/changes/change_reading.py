@@ -11,12 +11,11 @@ from structable.backends.postgresql.driver.statement import Values, command
 from structable.spi import Change, Row, RowKind
 from structable.spi.rows import RowShape
 
-from .change_parts import whole_parts
+from .change_parts import RecordNumbers, whole_parts
 from .commit_windows import Page
 from .entry_queries import RECORD_KINDS, FeedEntries, TicketPart
 from .entry_walk import FIRST_ENTRIES, MOST_ENTRIES
 from .feed_source import SourceReader
-from .numbered_entries import RecordNumbers
 
 __all__ = ["read_changes"]
 

@@ -12,9 +12,9 @@ from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError, S
 from .connection import ServerConnection
 from .errors import BrokenConnectionError, StatementRefusedError
 from .pool import ServerPool
-from .sqlstates import INVALID_PARAMETER_VALUE
+from .errors import INVALID_PARAMETER_VALUE
 from .statement import Call, Statement
-from .type_oids import INTEGER, TEXT
+from .statement import INTEGER, TEXT
 
 __all__ = ["ask_until_known", "error_of_lost_commit", "log_outcome", "termination", "was_committed"]
 

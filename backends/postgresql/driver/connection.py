@@ -26,7 +26,7 @@ from .errors import (
     server_error,
 )
 from .session_claim import SessionClaim
-from .sqlstates import UNDEFINED_OBJECT
+from .errors import UNDEFINED_OBJECT
 from .statement import Call, Statement, Values, command, require_sendable
 from .tally import ServerTally
 

@@ -12,7 +12,7 @@ from psycopg.waiting import Wait
 from structable.backends.base.traffic import Tally
 
 from .errors import FAILED, BrokenConnectionError, StatementRefusedError
-from .sqlstates import QUERY_CANCELED
+from .errors import QUERY_CANCELED
 
 __all__ = ["Copying"]
 

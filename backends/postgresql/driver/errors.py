@@ -12,34 +12,72 @@ from structable.spi import (
     UnsupportedOperationError,
 )
 
-from .sqlstates import (
-    DEADLOCK_DETECTED,
-    DUPLICATE_PREPARED_STATEMENT,
-    INSUFFICIENT_PRIVILEGE,
-    INVALID_SCHEMA_NAME,
-    INVALID_SQL_STATEMENT_NAME,
-    READ_ONLY_SQL_TRANSACTION,
-    SERIALIZATION_FAILURE,
-    TRANSACTION_ROLLBACK,
-    UNDEFINED_COLUMN,
-    UNDEFINED_FUNCTION,
-    UNDEFINED_OBJECT,
-    UNDEFINED_TABLE,
-    UNIQUE_VIOLATION,
-)
 from .statement import Call
 
 __all__ = [
+    "CARDINALITY_VIOLATION",
+    "DEADLOCK_DETECTED",
+    "DUPLICATE_OBJECT",
+    "DUPLICATE_PREPARED_STATEMENT",
+    "DUPLICATE_TABLE",
     "FAILED",
+    "FOREIGN_KEY_VIOLATION",
+    "INSUFFICIENT_PRIVILEGE",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMETER_VALUE",
+    "INVALID_SCHEMA_NAME",
+    "INVALID_SQL_STATEMENT_NAME",
+    "LOCK_NOT_AVAILABLE",
+    "NUMERIC_VALUE_OUT_OF_RANGE",
+    "OBJECT_NOT_IN_PREREQUISITE_STATE",
+    "OUT_OF_MEMORY",
+    "QUERY_CANCELED",
+    "READ_ONLY_SQL_TRANSACTION",
+    "SERIALIZATION_FAILURE",
     "STALE",
+    "TOO_MANY_COLUMNS",
+    "TRANSACTION_ROLLBACK",
+    "UNDEFINED_COLUMN",
+    "UNDEFINED_FUNCTION",
+    "UNDEFINED_OBJECT",
+    "UNDEFINED_TABLE",
+    "UNIQUE_VIOLATION",
     "BrokenConnectionError",
     "ForeignSessionError",
     "PostgreSQLError",
     "StatementRefusedError",
+    "require_commit",
     "server_error",
     "sessions_not_pooled",
     "translated",
 ]
+
+# The SQLSTATEs that structable tells apart, by the server's own names for them.
+CARDINALITY_VIOLATION = "21000"
+NUMERIC_VALUE_OUT_OF_RANGE = "22003"
+INVALID_PARAMETER_VALUE = "22023"
+FOREIGN_KEY_VIOLATION = "23503"
+UNIQUE_VIOLATION = "23505"
+READ_ONLY_SQL_TRANSACTION = "25006"
+INVALID_SQL_STATEMENT_NAME = "26000"
+INVALID_SCHEMA_NAME = "3F000"
+TRANSACTION_ROLLBACK = "40000"
+SERIALIZATION_FAILURE = "40001"
+DEADLOCK_DETECTED = "40P01"
+INSUFFICIENT_PRIVILEGE = "42501"
+UNDEFINED_COLUMN = "42703"
+UNDEFINED_OBJECT = "42704"
+DUPLICATE_OBJECT = "42710"
+UNDEFINED_FUNCTION = "42883"
+UNDEFINED_TABLE = "42P01"
+DUPLICATE_PREPARED_STATEMENT = "42P05"
+DUPLICATE_TABLE = "42P07"
+OUT_OF_MEMORY = "53200"
+TOO_MANY_COLUMNS = "54011"
+OBJECT_NOT_IN_PREREQUISITE_STATE = "55000"
+LOCK_NOT_AVAILABLE = "55P03"
+QUERY_CANCELED = "57014"
+INTERNAL_ERROR = "XX000"
 
 STALE = frozenset({UNDEFINED_TABLE, UNDEFINED_FUNCTION, UNDEFINED_COLUMN, UNDEFINED_OBJECT, INVALID_SCHEMA_NAME})
 """A table, function, column or schema was dropped, or has changed since the statement was made."""
@@ -119,6 +157,12 @@ def server_error(result: pq.abc.PGresult) -> Exception:
     if state == b"0A000":
         state = _UNSUPPORTED.get(text(pq.DiagnosticField.SOURCE_FUNCTION), state)
     return StatementRefusedError(state.decode(), message, text(pq.DiagnosticField.MESSAGE_DETAIL))
+
+
+def require_commit(result: pq.abc.PGresult) -> None:
+    """Raise `StatementRefusedError` for a COMMIT that the server answered with a rollback."""
+    if result.command_status != b"COMMIT":
+        raise StatementRefusedError(TRANSACTION_ROLLBACK, "the server rolled the transaction back")
 
 
 def sessions_not_pooled(what: str, reason: str) -> StorageUnavailableError:

@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterable
 
 from .statement import Call, Statement
-from .type_oids import TEXT
+from .statement import TEXT
 
 __all__ = ["SessionClaim"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from structable.backends.postgresql.driver.statement import Call, Statement
-from structable.backends.postgresql.driver.type_oids import CHAR_ARRAY
+from structable.backends.postgresql.driver.statement import CHAR_ARRAY
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import column, qualified, quoted
 from structable.backends.postgresql.sql.types import stored_type

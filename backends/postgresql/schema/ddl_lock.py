@@ -23,9 +23,9 @@ from structable.backends.postgresql.driver.errors import (
     translated,
 )
 from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.sqlstates import DEADLOCK_DETECTED, LOCK_NOT_AVAILABLE
+from structable.backends.postgresql.driver.errors import DEADLOCK_DETECTED, LOCK_NOT_AVAILABLE
 from structable.backends.postgresql.driver.statement import BEGIN_WRITING, Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import BIGINT
+from structable.backends.postgresql.driver.statement import BIGINT
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError
 

@@ -9,7 +9,7 @@ from structable.backends.base.background import NotifiedThread
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
 from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.sqlstates import (
+from structable.backends.postgresql.driver.errors import (
     DEADLOCK_DETECTED,
     INTERNAL_ERROR,
     LOCK_NOT_AVAILABLE,

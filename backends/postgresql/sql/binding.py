@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from structable.backends.base.bounded import Bounded
-from structable.backends.postgresql.driver.type_oids import BYTEA, BYTEA_ARRAY
+from structable.backends.postgresql.driver.statement import BYTEA, BYTEA_ARRAY
 from structable.spi import Range, TableSpecification, Value
 from structable.spi.row_rules import RowRules
 from structable.spi.rows import RowShape

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from structable.backends.postgresql.driver.statement import Call, Statement
-from structable.backends.postgresql.driver.type_oids import BIGINT
+from structable.backends.postgresql.driver.statement import BIGINT
 from structable.spi.filters import And, Comparison, Operator
 from structable.spi.rules.scans import ScanRequest
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.sqlstates import NUMERIC_VALUE_OUT_OF_RANGE
+from structable.backends.postgresql.driver.errors import NUMERIC_VALUE_OUT_OF_RANGE
 from structable.spi import (
     Field,
     FieldSizeLimitError,

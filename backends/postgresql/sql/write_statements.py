@@ -18,14 +18,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from structable.backends.postgresql.driver.statement import Statement
-from structable.backends.postgresql.driver.type_oids import TID_ARRAY
+from structable.backends.postgresql.driver.statement import BIGINT_ARRAY, BYTEA_ARRAY, TID_ARRAY
 from structable.spi import TableSpecification
 from structable.spi.operations import Effect, When
+from structable.spi.rules.keyless import DIGEST_BYTES
 from structable.spi.values import MAX_ROW_SIZE
 
 from .binding import TableBinding
 from .merging import MergeEffect, MergeSql, Name, fitting, written
-from .names import column
+from .names import HIDDEN_KEY, column, quoted
 from .row_limit import TOO_LARGE, failing, guarded, row_size
 
 __all__ = [
@@ -39,6 +40,8 @@ __all__ = [
     "found_row",
     "parameters",
     "same_key",
+    "take_rows",
+    "taken",
     "update_at_places",
     "values_of",
     "write_sql",
@@ -47,6 +50,10 @@ __all__ = [
 
 PLACE = "_place"
 """Where a row is stored; no field's column has the name."""
+_KEY = quoted(HIDDEN_KEY)
+"""The column of the key of tables without one, which begins with a digest of the row."""
+_ABOVE = "'\\x" + "ff" * (DIGEST_BYTES + 1) + "'::bytea"
+"""Follows a digest in a bound above all keys that begin with it."""
 
 
 class WriteShape(NamedTuple):
@@ -293,6 +300,27 @@ def delete_where(binding: TableBinding, source: Source, condition: str = "true")
     rows = f" using {source.rows}" if source.rows else ""
     where = all_of(_same(binding, source), condition, source.test, binding.token)
     return f"delete from {binding.qualified} as t{rows} where {where}"
+
+
+def taken(binding: TableBinding, digests: str) -> str:
+    """Return the statement that deletes some rows: of each `digest` in a source, the first `number`."""
+    rows = (
+        f"select t.{_KEY} from {binding.qualified} as t where t.{_KEY} >= g.digest and t.{_KEY} < g.digest || {_ABOVE} "
+        f"order by t.{_KEY} limit g.number"
+    )
+    doomed = f"(select _rows.{_KEY} from {digests} as g, lateral ({rows}) as _rows) as _doomed"
+    return delete_where(binding, Source(lambda _: "", doomed, f"t.{_KEY} = _doomed.{_KEY}"))
+
+
+def take_rows(binding: TableBinding) -> Statement:
+    """Return the statement that deletes rows of some digests, of each at most a number; both are arrays."""
+
+    def make() -> Statement:
+        text = taken(binding, "(select * from unnest($1, $2) as u(digest, number))")
+        return Statement(text, (BYTEA_ARRAY, BIGINT_ARRAY), is_small=False)
+
+    found: Statement = binding.kept("take_rows", make)
+    return found
 
 
 def _insert(binding: TableBinding, changes: _Changes, shape: WriteShape, source: Source) -> str:

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 
 from structable.backends.postgresql.driver.statement import Call
-from structable.backends.postgresql.driver.type_oids import BIGINT, BYTEA
-from structable.backends.postgresql.sql.keyless import take_rows
+from structable.backends.postgresql.driver.statement import BIGINT, BYTEA
+from structable.backends.postgresql.sql.write_statements import take_rows
 from structable.backends.postgresql.sql.names import HIDDEN_KEY
 from structable.backends.postgresql.sql.row_codec import SLACK, at_most
 from structable.backends.postgresql.sql.types import array

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.sqlstates import UNIQUE_VIOLATION
+from structable.backends.postgresql.driver.errors import UNIQUE_VIOLATION
 from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.key_lookups import current, lookup_many_call

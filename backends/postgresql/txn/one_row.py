@@ -17,7 +17,7 @@ from structable.backends.postgresql.driver.errors import (
     StatementRefusedError,
     translated,
 )
-from structable.backends.postgresql.driver.statement import Call, Statement
+from structable.backends.postgresql.driver.statement import BEGIN, BEGIN_WAITING, Call, Statement
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.merging import MergeEffect
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
@@ -30,7 +30,6 @@ from structable.spi.rules.changes import check_increment
 from structable.spi.rules.rows import check_row, check_row_size
 from structable.spi.values import MAX_ROW_SIZE
 
-from .boundaries import BEGIN, BEGIN_WAITING
 from .row_statements import EncodedRow, Given, RowStatement, encoded_row
 from .store_parts import StoreParts
 

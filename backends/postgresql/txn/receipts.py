@@ -19,16 +19,14 @@ from psycopg import pq
 
 from structable.backends.postgresql.driver.commit_outcome import ask_until_known
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError, translated
+from structable.backends.postgresql.driver.errors import StatementRefusedError, require_commit, translated
 from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE, UNDEFINED_COLUMN, UNDEFINED_TABLE
+from structable.backends.postgresql.driver.errors import INSUFFICIENT_PRIVILEGE, UNDEFINED_COLUMN, UNDEFINED_TABLE
 from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import BIGINT, INTEGER, TEXT
+from structable.backends.postgresql.driver.statement import BEGIN_WAITING, BIGINT, COMMIT, INTEGER, TEXT
 from structable.backends.postgresql.schema.catalog import make_late
 from structable.backends.postgresql.sql.names import RECEIPTS, literal, qualified
 from structable.spi import StorageUnavailableError, TransactionConflictError
-
-from .boundaries import BEGIN_WAITING, COMMIT, require_commit
 
 __all__ = ["Receipt", "Receipts"]
 
