@@ -25,6 +25,7 @@ __all__ = [
     "CLOSED",
     "COMPRESSION",
     "DEFAULT_COMPRESSION",
+    "Changes",
     "Database",
     "DatabaseLockedError",
     "DatabaseOptions",

@@ -10,11 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from structable.backends.leveldb.native.database import FIRST_KEY, Database
+from structable.backends.leveldb.native.database import FIRST_KEY, Changes, Database
 from structable.backends.leveldb.route import VERSION_KEY, pack_stamp, unpack_stamp
 from structable.backends.ordered.engine import BulkChunk, entry_pairs
-
-from .database_handle import Changes
 
 __all__ = ["BulkVersion", "CommitVersions"]
 

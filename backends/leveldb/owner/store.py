@@ -10,6 +10,7 @@ from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.leveldb.native.checkpoint import copy_checkpoint
 from structable.backends.leveldb.native.database import (
     PLYVEL_ERRORS,
+    Changes,
     Database,
     DatabaseOptions,
     WriteFailedError,
@@ -32,7 +33,7 @@ from .bulk import apply_bulk
 from .commit_nodes import CommitNode, check_conflicts, node_of
 from .commit_versions import CommitVersions
 from .committer import Committer, Pending
-from .database_handle import Changes, DatabaseHandle, compact_keys
+from .database_handle import DatabaseHandle
 from .history import History
 from .snapshot import LocalSnapshot, PinnedSnapshot
 from .turns import Turns
@@ -97,7 +98,7 @@ class LocalStore:
 
     def compact(self, compression: str | None, keys: Sequence[bytes]) -> bool:
         """Rewrite table files, as `Route.compact` does; reads and commits go on."""
-        return uninterrupted(partial(compact_keys, self._handle, self.committer, compression, keys))
+        return uninterrupted(partial(self._handle.compact, compression, keys))
 
     @property
     def epoch(self) -> int:
