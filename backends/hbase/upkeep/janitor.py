@@ -49,6 +49,7 @@ from structable.backends.hbase.txn.recent_writes import read_lists
 from structable.backends.hbase.txn.session import CLOSED, DEAD, Session, read_clock
 from structable.backends.hbase.txn.sessionless import publish_removed
 from structable.backends.hbase.txn.status import ABORTED, COMMITTED, PENDING, Status, StatusHead
+from structable.backends.hbase.txn.unchecked_writes import safe_point
 from structable.spi.errors import DataCorruptionError, InvalidFieldError
 
 from .rounds import LastSeen, Report, Work
@@ -102,7 +103,7 @@ class Janitor:
             if gate_of_column(column)[0] in gone:
                 self._remove_gate(column, at, report.clock)
         self._repair(work, report)
-        previous = self._published()
+        previous = safe_point(self._gateway, self._layout)
         safe = max(previous, work.least)
         if safe > previous:
             self._publish(previous, safe)
@@ -175,7 +176,7 @@ class Janitor:
             self._low_watermarks(report, set(), change=False)
         for _, outline in self._status_table.all():
             _count(report, outline)
-        report.safe = self._published()
+        report.safe = safe_point(self._gateway, self._layout)
         return report
 
     def _take_lease(self, session: Session) -> bool:
@@ -277,10 +278,6 @@ class Janitor:
                 intents = {row: intent for row, cells in found if (intent := intent_of(txid, cells)) is not None}
                 if intents:
                     self._resolution.resolve(txid, status, {space: intents})
-
-    def _published(self) -> int:
-        cells = self._gateway.call(get_row(self._layout.transactions, GC, [STATE]))
-        return int(cells[STATE][0]) if STATE in cells else 0
 
     def _publish(self, previous: int, safe: int) -> None:
         expected = b"%d" % previous if previous else None

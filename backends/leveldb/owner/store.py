@@ -224,6 +224,7 @@ class LocalStore:
         tail, writes, derived = history.tail, changes.writes, changes.derived
         if node is not None and node is not tail:
             check_conflicts(node.next, changes)
+        # Before the write, which an interruption may follow: the next synced commit has to sync this one, too.
         if not sync:
             handle.unsynced = True
         elif handle.unsynced:
@@ -238,6 +239,7 @@ class LocalStore:
         if appends:
             parts = (*parts, self._versions.stamped(appends))
         step = node_of(changes) if derived or changes.increments else CommitNode(frozenset(writes))
+        # Before the write, too: if an interruption follows it, the next commit settles this one.
         history.unsettled = step
         try:
             if len(parts) == 1 and len(writes) < 2:
@@ -250,6 +252,7 @@ class LocalStore:
                 database.write(parts, sync)
         except WriteFailedError as failure:
             raise self._write_failed(failure, parts) from failure
+        # In this order: the list is linked before its tail moves, and `settle` leaves out a step that is the tail.
         tail.next = history.tail = step
         if history.numbers is not None:
             history.numbers.append(step)
