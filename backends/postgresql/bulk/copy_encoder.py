@@ -1,6 +1,6 @@
 """`CopyEncoder`: Arrow record batches to COPY's binary format, a column at a time instead of a row at a time.
 
-Staged rows have *marks*: columns beside their fields, for the row kind, the hidden key, and what the rows of a patch do.
+Staged rows have *marks*: columns beside their fields, of the row kind, the hidden key, and the effect of a patch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Statement` and `Call`: SQL with parameters in binary; the types of parameters, and the commands around statements."""
+"""`Statement` and `Call`: SQL with parameters in binary. The types of parameters, and the commands of transactions."""
 
 from __future__ import annotations
 
