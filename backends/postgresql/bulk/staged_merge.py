@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.errors import SERIALIZATION_FAILURE, StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, command
 from structable.backends.postgresql.feeds.record_statements import GIVEN, record_staged
 from structable.backends.postgresql.sql.binding import TableBinding
@@ -160,7 +160,7 @@ def returned_rows() -> StatementRefusedError:
 
     At READ COMMITTED the statement sees neither.
     """
-    return StatementRefusedError("40001", "rows were deleted and inserted by another writer meanwhile")
+    return StatementRefusedError(SERIALIZATION_FAILURE, "rows were deleted and inserted by another writer meanwhile")
 
 
 # Tables without a key

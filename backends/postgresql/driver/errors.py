@@ -21,6 +21,7 @@ __all__ = [
     "DUPLICATE_PREPARED_STATEMENT",
     "DUPLICATE_TABLE",
     "FAILED",
+    "FEATURE_NOT_SUPPORTED",
     "FOREIGN_KEY_VIOLATION",
     "INSUFFICIENT_PRIVILEGE",
     "INTERNAL_ERROR",
@@ -53,6 +54,7 @@ __all__ = [
 ]
 
 # The SQLSTATEs that structable tells apart, by the server's own names for them.
+FEATURE_NOT_SUPPORTED = "0A000"
 CARDINALITY_VIOLATION = "21000"
 NUMERIC_VALUE_OUT_OF_RANGE = "22003"
 INVALID_PARAMETER_VALUE = "22023"
@@ -96,7 +98,7 @@ _FOREIGN_MESSAGES = frozenset(
     }
 )
 """PgBouncer's, whose SQLSTATE is that of all its errors; it ends the connection, and in the server the transaction."""
-_UNSUPPORTED = {"RevalidateCachedQuery": b"42883", "call_bool_check_hook": b"25006"}
+_UNSUPPORTED = {"RevalidateCachedQuery": UNDEFINED_FUNCTION, "call_bool_check_hook": READ_ONLY_SQL_TRANSACTION}
 """The meaning of "not supported" by the server's function that reports it, since messages are localised: the table of a
 prepared statement has other columns now; a standby was asked to begin a transaction that may write."""
 _CONFLICTS = frozenset({TRANSACTION_ROLLBACK, SERIALIZATION_FAILURE, DEADLOCK_DETECTED, UNIQUE_VIOLATION})
@@ -139,24 +141,25 @@ class BrokenConnectionError(PostgreSQLError):
 
 def server_error(result: pq.abc.PGresult) -> Exception:
     """Return the error of a failed result."""
-    state = result.error_field(pq.DiagnosticField.SQLSTATE)
-    if state is None:
+    sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE)
+    if sqlstate is None:
         return BrokenConnectionError(result.error_message.decode(errors="replace").strip())
+    state = sqlstate.decode()
 
     def text(field: pq.DiagnosticField) -> str:
         return (result.error_field(field) or b"").decode(errors="replace")
 
     message = text(pq.DiagnosticField.MESSAGE_PRIMARY)
-    if state.decode() in _FOREIGN_STATES or message in _FOREIGN_MESSAGES:
+    if state in _FOREIGN_STATES or message in _FOREIGN_MESSAGES:
         return ForeignSessionError(message)
     # PgBouncer sends no severity but the one that the server would localise.
     if (text(pq.DiagnosticField.SEVERITY_NONLOCALIZED) or text(pq.DiagnosticField.SEVERITY)) in _FATAL:
         return BrokenConnectionError(message)
-    if state == b"XX000" and message.startswith(_GONE):
-        state = b"42883"
-    if state == b"0A000":
+    if state == INTERNAL_ERROR and message.startswith(_GONE):
+        state = UNDEFINED_FUNCTION
+    if state == FEATURE_NOT_SUPPORTED:
         state = _UNSUPPORTED.get(text(pq.DiagnosticField.SOURCE_FUNCTION), state)
-    return StatementRefusedError(state.decode(), message, text(pq.DiagnosticField.MESSAGE_DETAIL))
+    return StatementRefusedError(state, message, text(pq.DiagnosticField.MESSAGE_DETAIL))
 
 
 def require_commit(result: pq.abc.PGresult) -> None:
@@ -187,7 +190,7 @@ def translated(error: Exception, what: str) -> StructableError:
         return TransactionConflictError(f"{what}: another transaction won: {error}")
     if error.state in STALE:
         return DataCorruptionError(f"{what}: the table was altered outside structable: {error}")
-    if error.state.startswith(_TOO_LARGE) or error.state == "0A000":
+    if error.state.startswith(_TOO_LARGE) or error.state == FEATURE_NOT_SUPPORTED:
         return UnsupportedOperationError(f"{what}: PostgreSQL does not support this: {error}")
     if error.state == READ_ONLY_SQL_TRANSACTION:
         return StorageUnavailableError(

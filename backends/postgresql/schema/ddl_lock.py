@@ -24,7 +24,7 @@ from structable.backends.postgresql.driver.errors import (
 )
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.errors import DEADLOCK_DETECTED, LOCK_NOT_AVAILABLE
-from structable.backends.postgresql.driver.statement import BEGIN_WRITING, Call, Statement, command
+from structable.backends.postgresql.driver.statement import BEGIN_WRITING, COMMIT, Call, Statement, command
 from structable.backends.postgresql.driver.statement import BIGINT
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError
@@ -44,7 +44,6 @@ _TRY = Statement("select pg_try_advisory_lock($1)", (BIGINT,))
 _UNLOCK = Statement("select pg_advisory_unlock($1)", (BIGINT,))
 _BEGIN = (BEGIN_WRITING, command("set local statement_timeout = 0"))
 _NUMBER = Call(Statement("select pg_current_xact_id()::text"))
-_COMMIT = Call(Statement("commit"))
 # Transactions of this database that have a snapshot. Processes without a role are the server's own, which ends them
 # if they are in the way; other builds of indexes do not wait for each other.
 _OPEN = Statement(
@@ -134,7 +133,7 @@ class AdminWork:
         result = body()
         sent = time.monotonic()
         try:
-            self.connection.pipeline((_COMMIT,))
+            self.connection.pipeline((COMMIT,))
         except BrokenConnectionError as error:
             self._pool.release(self.connection)  # it may be the pool's only one
             committed = was_committed(self._pool, int(number.get_value(0, 0) or b""), self.connection, sent)
