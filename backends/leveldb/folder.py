@@ -6,7 +6,7 @@
     epoch          schema epoch, newest commit and counts of signals, which every process maps into memory
     socket         the owner's socket, if the path is short enough for one
     clean          sizes and checksums of LevelDB's files, while the database is closed in good order
-    creating       present while the database is first made; an interrupted creation starts anew
+    creating       present while the database is first made; an interrupted creation starts over
     staging/       runs of write jobs
     checkpoints/   hard-link copies for distributed scans
 

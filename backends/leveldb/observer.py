@@ -216,7 +216,7 @@ class ObservingEngine(RoutedEngine):
         self.tallies = Tallies()
 
     def traffic(self) -> Traffic:
-        """Return what was exchanged with the process that owns the database; a copy has no traffic."""
+        """Return the traffic with the process that owns the database; a copy has none."""
         return self.tallies.traffic()
 
     def _start(self) -> None:

@@ -156,8 +156,8 @@ class _CheckpointSnapshot(EngineSnapshot):
 def estimate(folder: Folder, checkpoint: Callable[[str], None], begin: bytes, end: bytes) -> tuple[int, int]:
     """Return about how many pairs an interval has, and their bytes; the arguments are as for `plan_splits`.
 
-    A checkpoint is made and opened for it, since the database's own sizes lack what is in its log. Parts of about equal
-    sizes have as many pairs as their first ones are dense: rows may be small in one place and large in another.
+    A checkpoint is made and opened for it, since the database's own sizes leave out its log. Each of several parts of
+    about equal sizes is estimated from its first pairs: rows may be small in one place and large in another.
     """
     plan, release = _made(folder, checkpoint)
     try:

@@ -80,7 +80,7 @@ class _RefusedError(Exception):
 class ConnectionPool:
     """Connections to one owner, made as they are needed and closed when they have been idle for a while.
 
-    The errors are those of `Client`.
+    Raises the errors of `Client`.
     """
 
     def __init__(self, client: bytes, path: str, folder: Folder, seconds: float, tallies: Tallies) -> None:

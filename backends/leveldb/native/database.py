@@ -166,7 +166,7 @@ class Database:
                 raise _open_error(path, error) from error
             raise
         self.gaps: Gaps | None = None
-        """Intervals without rows in the newest state, if there are any; each write takes away those that it fills."""
+        """Intervals without rows in the newest state, if any; a write takes away the intervals that it fills."""
         self._gap_sought = 0.0
         self.read: Callable[[bytes], bytes | None] = self._database.get
         self.take: Callable[[], RawSnapshot] = self._database.snapshot
@@ -225,7 +225,7 @@ class Database:
         if begin >= end:
             return
         first = end
-        for _ in range(2):  # the first time may be that of reading a block from its file
+        for _ in range(2):  # the first time may be spent on reading a block from its file
             # A reader's time may have passed while it waited for others, but not a thread's own.
             before = thread_time()
             try:

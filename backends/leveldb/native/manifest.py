@@ -71,7 +71,7 @@ def manifest_state(manifest: bytes) -> ManifestState:
 
 
 def read_manifest(folder: Path) -> ManifestState:
-    """Read the manifest of a database, which may be open; the errors are `OSError` and those of `parsed_manifest`."""
+    """Read the manifest of a database, which may be open; raises `OSError`, and the errors of `parsed_manifest`."""
     path = folder / (folder / "CURRENT").read_text().strip()
     return parsed_manifest(path, path.read_bytes())
 

@@ -60,7 +60,7 @@ class _WideNode(CommitNode):
         steps = changes.increments
         self.incremented = frozenset(steps)
         self.operands = frozenset([key for key in steps if _are_operands(steps[key])]) if steps else self.incremented
-        """Those of `incremented` that were merged into."""
+        """The keys among `incremented` that were merged into."""
         self.derived = frozenset(changes.derived)
         self.changed_spaces = frozenset(changes.changed_spaces)
 

@@ -78,7 +78,7 @@ def unpack_texts(body: bytes, offset: int) -> tuple[list[bytes | None], int]:
 
 
 def unpack_present(body: bytes, offset: int) -> tuple[list[bytes], int]:
-    """Return the list of texts at an offset of a body, none of which may be missing, and the offset after it."""
+    """Return the list of texts at an offset of a body, where no text may be missing, and the offset after it."""
     texts, offset = unpack_texts(body, offset)
     present = [text for text in texts if text is not None]
     if len(present) != len(texts):
