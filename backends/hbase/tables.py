@@ -160,7 +160,7 @@ class Tables:
         return True
 
     def has_rows(self, table: str) -> bool:
-        """Whether a table of a space has been written to.
+        """Return whether a table of a space has been written to.
 
         An intent in the marker's row does not count: another process is recording a table under its number, or died
         doing so, and the catalog decides.

@@ -144,7 +144,7 @@ _TRANSIENT = re.compile(
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether HBase refused the call for good, so that nothing was executed."""
+    """Return whether HBase refused the call for good, so that nothing was executed."""
     return isinstance(error, ServerError) and not error.transient
 
 

@@ -98,7 +98,7 @@ class FeedReader:
         )
 
     def _end_unrecorded(self, table: str, found: dict[bytes, bytes | None], absent: Collection[bytes]) -> None:
-        """Abort transactions without a record that are still in the gate; forget those that are not."""
+        """Abort transactions without a record that are still in the gate; forget the others."""
         still = self._entered(table)
         for txid in absent:
             if txid in still:

@@ -136,7 +136,7 @@ def base_of(cells: Cells) -> RowState:
 
 
 def changed_since(start: int, cells: Cells, kind: int) -> bool:
-    """Whether a row, without its intents, was changed after a timestamp so that an intent of a kind conflicts."""
+    """Return whether a row, without its intents, was changed after a timestamp and an intent of a kind conflicts."""
     cell = cells.get(VALUE)
     if cell is None:
         return False

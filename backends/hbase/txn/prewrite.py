@@ -114,7 +114,7 @@ class Prewrite:
     ) -> Sequence[object]:
         """Make the puts, draw the timestamp, make the reads, and return their results.
 
-        The last `entering` puts are those of entries into gates.
+        The last `entering` puts are entries into gates.
         """
         drawing = draw_timestamp(self._layout)
         drawn = len(puts)

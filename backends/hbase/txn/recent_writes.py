@@ -168,7 +168,7 @@ class RecentWrites:
                 self._listed[txid].commit = commit
 
     def reads_back(self, rows: int, few: int) -> bool:
-        """Whether a transaction of `rows` rows should read them all back, instead of reading the lists.
+        """Return whether a transaction of `rows` rows should read them all back, instead of reading the lists.
 
         Reading `few` rows back is as fast as reading the lists of few processes.
         """

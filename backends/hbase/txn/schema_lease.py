@@ -29,11 +29,11 @@ class SchemaLeases:
         self._until[space] = asked + LEASE_SECONDS
 
     def may_outlast_call(self, space: bytes) -> bool:
-        """Whether a call made now will probably return within the lease."""
+        """Return whether a call made now will probably return within the lease."""
         return now() < self._until.get(space, 0.0) - LEASE_SECONDS / 10
 
     def holds(self, space: bytes) -> bool:
-        """Whether no change of the space's schema can have been committed until now."""
+        """Return whether no change of the space's schema can have been committed until now."""
         return now() < self._until.get(space, 0.0)
 
 

@@ -66,7 +66,7 @@ def read_clock(gateway: Gateway, layout: Layout) -> int:
 
 
 def _knows_format(heartbeat: bytes, version: int) -> bool:
-    """Return whether the process of a heartbeat knows a format; software before format 3 does not say what it knows."""
+    """Return whether the process of a heartbeat knows a format; software before format 3 names none."""
     _, _, known = heartbeat.partition(b"|")[2].partition(b"|")
     return known.isdigit() and int(known) >= version
 

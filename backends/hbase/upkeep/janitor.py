@@ -140,7 +140,7 @@ class Janitor:
         self._gateway.call(put_then_delete(self._layout.transactions, {}, {GATES: [column]}, at))
 
     def _look(self, session: Session, least: int, report: Report, gone: set[bytes]) -> Work:
-        """Read all records, of which there may be a hundred thousand, and collect the work.
+        """Read all records, perhaps a hundred thousand, and collect the work.
 
         The transactions that this process has under way are alive, however long they take. Sessions that have records
         are removed from `gone`.
@@ -335,7 +335,7 @@ class Janitor:
                     self._gateway.call(call)
 
     def _remove_aborted(self, ready: list[bytes], report: Report) -> None:
-        """Remove the intents and records of aborted transactions of which no write can still arrive."""
+        """Remove the intents and records of aborted transactions whose writes can no longer arrive."""
         for begin in range(0, len(ready), _RECORDS_AT_ONCE):
             part = ready[begin : begin + _RECORDS_AT_ONCE]
             for txid, status in self._status_table.statuses(part).items():

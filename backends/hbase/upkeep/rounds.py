@@ -71,4 +71,4 @@ class Work:
     replacing: list[tuple[int, bytes]] = field(default_factory=list)
     """Commit timestamp and transaction, for those whose replaced versions may be removed."""
     first: int = 2**64  # the smallest commit timestamp that must wait; all later commits wait for it
-    aborted: list[bytes] = field(default_factory=list)  # of which no write can still arrive
+    aborted: list[bytes] = field(default_factory=list)  # whose writes can no longer arrive
