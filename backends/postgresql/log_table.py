@@ -1,4 +1,4 @@
-"""`LogTable`: a table that keeps no rows, inside a transaction: what it is given goes to its change feed alone."""
+"""`LogTable`: a table that keeps no rows, inside a transaction: rows go to its change feed alone."""
 
 from __future__ import annotations
 

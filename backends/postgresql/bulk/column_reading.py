@@ -3,8 +3,8 @@
 Each run of pages is one row of the result, with all values of a column concatenated, in the form that is cheapest for
 the server; once that form is ambiguous, all later runs use a fuller one. The server skips nulls: if there are fewer
 values than rows, it must also return which rows have one. Texts are separated by a rare character: if a text contains
-it, their lengths are needed. A second query must return the rows in the same order, that of the pages, which `ORDERLY`
-ensures.
+it, their lengths are needed. A second query must return the rows in the same order, the order of the pages, which
+`ORDERLY` ensures.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Column(ABC):
 
     @abstractmethod
     def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
-        """Return the array of that many rows, some of which have a value; all, without `valid`."""
+        """Return the array of that many rows; `valid` says which rows have a value, without it all have."""
 
 
 class _Numbers(Column):

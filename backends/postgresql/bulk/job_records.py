@@ -82,7 +82,7 @@ class JobRecords:
         )
 
     def begin(self, connection: ServerConnection, job: WriteJob, table_id: int) -> bool:
-        """Record a job, unless it is recorded already, and tell whether it is committed.
+        """Record a job, unless it is recorded already, and return whether it is committed.
 
         Renews the record of an open job that is older than a day.
 

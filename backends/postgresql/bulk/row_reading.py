@@ -157,7 +157,7 @@ def _texts(
 
 
 def arrow_numbers(field: Field, sent: Numbers) -> Numbers:
-    """Return Arrow's numbers for numbers from the server; rejects those that would turn into other values."""
+    """Return Arrow's numbers for numbers from the server; rejects numbers that would turn into other values."""
     kind, stored = field.type, stored_type(field)
     if stored.bounds is not None and len(sent):
         (least, greatest), low, high = stored.bounds, int(sent.min()), int(sent.max())

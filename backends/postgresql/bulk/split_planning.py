@@ -195,7 +195,7 @@ def feed_token(binding: TableBinding) -> Call:
 def _begun(
     connection: ServerConnection, gate: VersionGate, binding: TableBinding, *, for_feeds: bool
 ) -> tuple[PlanSnapshot, tuple[int, ...], FeedPosition | None]:
-    """Begin a transaction at whose snapshot a table is as it is now; return the table's sizes and position as well."""
+    """Begin a transaction whose snapshot has a table as it is now; return the table's sizes and position as well."""
     # Before the snapshot: the table stays as the snapshot sees it until the plan is closed.
     before = (*without_limits(connection), command(f"lock table {binding.qualified} in access share mode"))
     after = [

@@ -1,4 +1,4 @@
-"""The statements that publish staged rows, by the mode of their job, and those that record them in a feed."""
+"""The statements that publish staged rows, by the mode of their job, and the statements that record them in a feed."""
 
 from __future__ import annotations
 
@@ -169,8 +169,8 @@ def returned_rows() -> StatementRefusedError:
 def bag_statements(binding: TableBinding, staged: StagedTable) -> list[str]:
     """Return the statements that put the rows of a staging table and, in mode changes, take rows away.
 
-    Of the changes of equal rows, in their order, those that take away more than was put before take rows of the table.
-    What was put, and is not taken away again, is inserted.
+    A change that takes a row away takes an equal row that was put before it, or else a row of the table. Rows that are
+    put and not taken away again are inserted.
     """
     rows = qualified(binding.schema, staged.name)
     width = len(staged.columns)

@@ -48,7 +48,7 @@ ARMS = tuple(PatchArm)
 
 _PREFIX = "_stage_"
 _NAME = re.compile(r"_stage_(?P<job>[0-9a-f]{16})_(?P<time>[0-9a-f]{8,12})_[0-9a-f]{20}\Z")
-# No name that the sweep of an older structable takes for that of a job without a record.
+# The sweep of an older structable must not take it for the name of a job without a record.
 _BATCH_NAME = re.compile(
     r"_stage_s(?P<stream>[0-9a-f]{16})_(?P<batch>[0-9a-f]{1,16})_(?P<time>[0-9a-f]{8,9})_[0-9a-f]{10}\Z"
 )

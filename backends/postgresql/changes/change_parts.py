@@ -49,7 +49,7 @@ class PiecePart(NamedTuple):
 
 
 class NetPart(NamedTuple):
-    """The net changes of segments, or those of some keys."""
+    """The net changes of segments, of all keys or of some."""
 
     bounds: tuple[tuple[int, int], ...]
     repeated: tuple[int, ...]

@@ -151,7 +151,7 @@ def _numbering(entries: FeedEntries, request: FeedRequest) -> Callable[[int], in
 
 
 def _picked(request: FeedRequest, places: Mapping[str, int]) -> Callable[[Values], Values]:
-    """Return the function from the values of an entry to those of the request's columns; records have no images."""
+    """Return the function from an entry's values to the values of the request's columns; records have no images."""
     if not set(request.columns) <= set(places):
         return tuple
     chosen = [places[name] for name in request.columns]

@@ -139,7 +139,7 @@ class SourceReader:
 
     @contextmanager
     def _explained(self, since: int) -> Iterator[None]:
-        """Turn errors into those of the contract."""
+        """Turn errors into the contract's."""
         source = self.source
         position = FeedPosition(source.token, since)
         try:

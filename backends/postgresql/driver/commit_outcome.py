@@ -79,7 +79,7 @@ def ask_until_known(
     question: Callable[[ServerConnection], bool | Literal["open"] | None],
     failed: Callable[[], None] = lambda: None,
 ) -> bool | None:
-    """Ask whether a commit happened whose answer was lost, until it has ended; None if that stays unknown.
+    """Ask whether a commit happened whose answer was lost, until its transaction has ended; None if that stays unknown.
 
     `failed` is called when the server could not be reached.
     """

@@ -97,7 +97,7 @@ _FOREIGN_MESSAGES = frozenset(
         "transaction blocks not allowed in statement pooling mode",
     }
 )
-"""PgBouncer's, whose SQLSTATE is that of all its errors; it ends the connection, and in the server the transaction."""
+"""Messages of PgBouncer, whose errors share one SQLSTATE; it ends the connection, and the transaction in the server."""
 _UNSUPPORTED = {"RevalidateCachedQuery": UNDEFINED_FUNCTION, "call_bool_check_hook": READ_ONLY_SQL_TRANSACTION}
 """The meaning of "not supported" by the server's function that reports it, since messages are localised: the table of a
 prepared statement has other columns now; a standby was asked to begin a transaction that may write."""

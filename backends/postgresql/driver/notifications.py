@@ -39,7 +39,7 @@ class Notifications:
     wanted : callable
         Returns the names to listen to; called from any thread.
     heard : callable
-        Called in the thread, or in that of `refresh`, with the name and the payload of each notification.
+        Called in the thread, or in the caller's of `refresh`, with the name and the payload of each notification.
     restarted : callable
         Called once the connection was opened again, as notifications may be lost.
     """

@@ -45,7 +45,7 @@ def plan_freely(values: Sequence[str]) -> Call:
 
 
 def with_plans(connection: ServerConnection, calls: Iterable[Call]) -> list[Call]:
-    """Return calls with the settings around those that the server plans freely."""
+    """Return calls with the settings around each call that the server plans freely."""
     found: list[Call] = []
     for call in calls:
         found += (connection.plan_freely, call, _PLAN_BY_INDEX) if call.statement.is_planned_freely else (call,)

@@ -281,7 +281,7 @@ def _names(result: pq.abc.PGresult) -> set[bytes | None]:
 
 
 class StoreFeeds(NamedTuple):
-    """The change feeds of a store: their versions, and what is called with a table whose feed was used."""
+    """The change feeds of a store: the gate of their versions; `used` is called with each table whose feed was used."""
 
     gate: VersionGate
     used: Callable[[str], None]

@@ -248,7 +248,7 @@ def _planned(found: TableVersion, spec: TableSpecification, revision: int | None
 
 
 def _taking(table: TableVersion, what: str, revision: int | None) -> TableVersion:
-    """Return a table that remembers what a revision took away."""
+    """Return a table whose record lists a thing that a revision took away."""
     return table if revision is None else replace(table, taken={**table.taken, what: revision})
 
 

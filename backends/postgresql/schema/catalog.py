@@ -217,7 +217,7 @@ def _create(connection: ServerConnection, schema: str) -> None:
 def make_late(connection: ServerConnection, schema: str, statement: str, what: str) -> None:
     """Run a statement that makes a table or a column of structable's own; several processes may do so at once.
 
-    The connection is in no transaction. Raises `StatementRefusedError` if the server refuses, e.g. for want of rights.
+    The connection is in no transaction. Raises `StatementRefusedError` if the server refuses, such as without rights.
     """
     lock = f"select pg_advisory_xact_lock(hashtextextended({literal('structable ' + schema)}, 0))"
     try:

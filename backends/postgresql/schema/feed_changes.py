@@ -21,7 +21,7 @@ __all__ = ["change_feed", "changes_producer", "define_feed", "new_feed", "with_f
 
 
 def new_feed(connection: ServerConnection, schema: str, spec: TableSpecification) -> int | None:
-    """Return the number of the feed that a table is to have from this transaction on, if any."""
+    """Return the number of the feed that a table has from this transaction on, if any."""
     if not has_feed(spec):
         return None
     feeds = qualified(schema, FEEDS)

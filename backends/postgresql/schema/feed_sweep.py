@@ -77,7 +77,7 @@ class FeedSweeper:
             return whole
 
     def _ended(self, connection: ServerConnection) -> list[int]:
-        # The tables first: that of a feed that begins is seen with its row.
+        # The tables first: if a feed that begins has its table by now, its row is seen below.
         where = f"relnamespace = {literal(quoted(self._schema))}::regnamespace and relkind = 'r'"
         tables = connection.ask(command(f"select relname::text from pg_class where {where} and relname ~ '^_feed_'"))
         found = [int(match[1], 16) for (name,) in tables if (match := _TABLE.match(str(name)))]

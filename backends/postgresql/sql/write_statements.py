@@ -64,7 +64,7 @@ class WriteShape(NamedTuple):
     effect : Effect
         PUT, CHANGE, STEP, REMOVE or MERGE.
     names : tuple of str
-        The fields of its rows, the key first; amounts are those of the fields of a STEP.
+        The fields of its rows, the key first; a STEP gives amounts of fields.
     when : When
         ANY, ABSENT, where the key refuses existing rows, or PRESENT, which leaves out the others.
     checked : bool
@@ -97,11 +97,11 @@ class Source(NamedTuple):
     rows : str
         The item of FROM; none for parameters.
     same : str, optional
-        The condition that `t` is the row of a given one, if it is not that of their keys.
+        The condition that `t` is the row of a given one, unless it is that their keys are equal.
     test : str
         The condition that a row is given.
     locates : bool
-        Whether rows are to be found by their keys first, and then by their places.
+        Whether the statement finds rows by their keys first, and then by their places.
     """
 
     value: Name
@@ -112,13 +112,13 @@ class Source(NamedTuple):
 
 
 def parameters(names: Sequence[str]) -> Source:
-    """Return the source of one row, each of whose fields is a parameter."""
+    """Return the source of one row, with a parameter for each field."""
     places = {name: f"${place + 1}" for place, name in enumerate(names)}
     return Source(places.__getitem__)
 
 
 def arrays(names: Sequence[str]) -> Source:
-    """Return the source of rows with distinct keys, each of whose fields is an array."""
+    """Return the source of rows with distinct keys, with an array for each field."""
     given = ", ".join(f"${place + 1}" for place in range(len(names)))
     return Source(values_of("g"), f"unnest({given}) as g({columns_of(names)})", locates=True)
 
@@ -138,7 +138,7 @@ def write_statement(binding: TableBinding, shape: WriteShape, *, many: bool) -> 
 def update_at_places(binding: TableBinding, names: tuple[str, ...], *, checked: bool) -> Statement:
     """Return the statement that changes rows at known places: arrays of the places, and of each field but the key.
 
-    A place is that of a row's version in the snapshot: it holds until the transaction writes the row, and another
+    A place belongs to a row's version in the snapshot: it holds until the transaction writes the row, and another
     transaction's write of the row makes the change a conflict, as it does for a change by key.
     """
 

@@ -53,8 +53,8 @@ def insert_keyless(
 def apply_to_bag(tx: ServerTransaction, table: BoundTable, changes: Iterable[tuple[RowKind, Given]]) -> None:
     """Put rows and take equal ones away, in the order of the changes.
 
-    Of the changes of equal rows, those that take away more than was put before them take rows of the table; what was
-    put and is not taken away again is inserted.
+    A change that takes a row away takes an equal row that was put before it, or else a row of the table. Rows that are
+    put and not taken away again are inserted.
     """
     put: dict[bytes, list[Given]] = {}
     taken: dict[bytes, int] = {}

@@ -51,7 +51,7 @@ _ROLLBACK = Call(Statement("rollback to structable_copy"))
 def upsert_batch(
     tx: ServerTransaction, table: BoundTable, rows: Sequence[Given], *, copies: bool = True, beside: int = 0
 ) -> None:
-    """Put rows; all are checked before anything is written. It never `copies` rows of which some exist.
+    """Put rows; all are checked before anything is written. With `copies`, COPY may write many rows that are new.
 
     `beside` are the bytes that the call writes after this.
     """

@@ -66,9 +66,9 @@ class Receipt:
     ) -> pq.abc.PGresult | None:
         """Begin, run statements and commit, in one round trip; return the result of the first.
 
-        None if that failed for want of the receipt.
+        None if that failed because the receipt cannot be written.
 
-        If it is for one `if_changed`, that is an UPDATE, and there is a receipt if it changes a row.
+        With `if_changed` there is one call, an UPDATE, which has a receipt only if it changes a row.
 
         A prepared statement `of_one_row` can be a transaction of its own, which spares the server two commands. Its
         level is then READ COMMITTED, where it takes effect on the newest version of the row, as if it had begun after
@@ -94,7 +94,7 @@ class Receipt:
         return results[1]
 
     def _calls(self, calls: Sequence[Call], if_changed: bool) -> list[Call]:
-        """Return the calls with that of the receipt, which is part of a single prepared statement."""
+        """Return the calls with the receipt's insertion, which becomes part of a single prepared statement."""
         first, *others = calls
         if others or not first.statement.name:
             found = [Call(self._receipts.insert, self._given), *calls]
@@ -106,7 +106,7 @@ class Receipt:
         return found
 
     def is_there(self, pool: ServerPool) -> bool | None:
-        """Return whether the transaction was committed, whose answer was lost; None if that cannot be known.
+        """Return whether the transaction was committed; None if that cannot be known.
 
         It cannot be committed any more after the answer False.
         """
@@ -179,7 +179,7 @@ class Receipts:
         self._table = None
 
     def lack(self, error: StatementRefusedError) -> bool:
-        """Return whether a commit may have failed for want of its receipt; the next one looks whether there are any."""
+        """Return whether a commit may have failed because of its receipt; the next one looks whether there are any."""
         if error.call is None or error.state not in _NOT_THERE or error.call.statement not in self._own:
             return False
         self.renew()

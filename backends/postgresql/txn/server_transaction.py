@@ -371,7 +371,7 @@ class ServerTransaction(TransactionLifecycle):
         return self._number is not None and was_committed(self._pool, self._number, lost, sent)
 
     def _settle(self, what: str, look_up: Callable[[], bool | None], loss: BrokenConnectionError) -> None:
-        """End a transaction whose connection broke in the commit; fail unless `look_up` says that it happened."""
+        """End a transaction whose connection broke in the commit; fail unless `look_up` finds it committed."""
         self._release()
         try:
             error = error_of_lost_commit(look_up(), what, loss)

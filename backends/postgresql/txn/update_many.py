@@ -193,7 +193,7 @@ def update_batch(
 
 
 def _places(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> dict[Pieces, bytes]:
-    """Return where the rows of some keys are, and note of which there is none; in their order they are found faster."""
+    """Return the places of the rows of some keys, found faster in the keys' order; note the keys without a row."""
     found: dict[Pieces, bytes] = {}
     for portion in portions(keys, at_most) if len(keys) > _ONE_PORTION else [keys] if keys else []:
 
