@@ -30,7 +30,7 @@ from structable.backends.postgresql.driver.errors import (
     SERIALIZATION_FAILURE,
     UNIQUE_VIOLATION,
 )
-from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.driver.statement import LOCK_LIMIT, Call, Statement, command
 from structable.backends.postgresql.driver.statement import TEXT
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
@@ -382,7 +382,7 @@ class JobCommit:
 
     def _found(self, connection: ServerConnection, number: str, process: int) -> str:
         """End the lost transaction, and return the state of the job."""
-        begin = (command("begin"), command("set local lock_timeout = 1000"), termination(process, int(number)))
+        begin = (command("begin"), LOCK_LIMIT, termination(process, int(number)))
         found = connection.pipeline((*begin, self._records.lock(self._job, self._table_id)))[-1]
         record = self._locked(connection.rows(found))
         if record is None or record.state != "committed":

@@ -18,7 +18,7 @@ from structable.backends.base.job_rules import require_same_rules, staged_for_dr
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import StatementRefusedError
 from structable.backends.postgresql.driver.errors import INSUFFICIENT_PRIVILEGE, LOCK_NOT_AVAILABLE, UNDEFINED_TABLE
-from structable.backends.postgresql.driver.statement import Call, Statement, command
+from structable.backends.postgresql.driver.statement import LOCK_LIMIT, Call, Statement, command
 from structable.backends.postgresql.driver.statement import TEXT, TEXT_ARRAY
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import JOBS, STREAMS, literal, qualified, quoted
@@ -207,7 +207,7 @@ def drop_staging(connection: ServerConnection, schema: str, names: Iterable[str]
             connection.pipeline(
                 (
                     command("begin"),
-                    command("set local lock_timeout = 1000"),
+                    LOCK_LIMIT,
                     command(f"drop table if exists {qualified(schema, name)}"),
                     command("commit"),
                 )

@@ -22,6 +22,7 @@ __all__ = [
     "COMMIT",
     "IDENTIFY",
     "INTEGER",
+    "LOCK_LIMIT",
     "NUMERIC",
     "TEXT",
     "TEXT_ARRAY",
@@ -138,6 +139,8 @@ def command(text: str) -> Call:
 
 BEGIN_READING = command("begin isolation level repeatable read read only")
 BEGIN_WRITING = command("begin isolation level read committed read write")
+LOCK_LIMIT = command("set local lock_timeout = 1000")
+"""Lets the statements of a transaction wait a second for each lock."""
 
 # Prepared once on each connection: transactions of users take them.
 BEGIN = {

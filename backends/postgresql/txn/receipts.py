@@ -23,7 +23,7 @@ from structable.backends.postgresql.driver.errors import StatementRefusedError, 
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.errors import INSUFFICIENT_PRIVILEGE, UNDEFINED_COLUMN, UNDEFINED_TABLE
 from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.statement import BEGIN_WAITING, BIGINT, COMMIT, INTEGER, TEXT
+from structable.backends.postgresql.driver.statement import BEGIN_WAITING, BIGINT, COMMIT, INTEGER, LOCK_LIMIT, TEXT
 from structable.backends.postgresql.schema.catalog import make_late
 from structable.backends.postgresql.sql.names import RECEIPTS, literal, qualified
 from structable.spi import StorageUnavailableError, TransactionConflictError
@@ -40,7 +40,6 @@ _KNOWN_FOR = 86_400.0
 _NOT_THERE = frozenset({UNDEFINED_TABLE, UNDEFINED_COLUMN, INSUFFICIENT_PRIVILEGE})
 """The table of the receipts, or one of its columns, was dropped, or the right to use it was revoked."""
 _WITH = "with "
-_LIMIT = command("set local lock_timeout = 1000")
 _TERMINATE = Statement(
     "select pg_terminate_backend(pid) from pg_stat_activity "
     "where pid = $1 and extract(epoch from backend_start)::text = $2 and state in ('active', 'disabled') "
@@ -112,7 +111,7 @@ class Receipt:
         """
         lost, receipts = self._connection, self._receipts
         terminate = Call(_TERMINATE, (lost.process.to_bytes(4, "big"), lost.started.encode()))
-        look = (BEGIN_WAITING, _LIMIT, Call(receipts.refuse, self._given), Call(receipts.refused, self._given), COMMIT)
+        look = (BEGIN_WAITING, LOCK_LIMIT, Call(receipts.refuse, self._given), Call(receipts.refused, self._given), COMMIT)
 
         def question(connection: ServerConnection) -> bool | Literal["open"] | None:
             if max(time.monotonic() - self._sent[0], time.time() - self._sent[1]) > _KNOWN_FOR:
