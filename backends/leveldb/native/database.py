@@ -29,7 +29,7 @@ __all__ = [
     "Database",
     "DatabaseLockedError",
     "DatabaseOptions",
-    "Gate",
+    "Readers",
     "RawIterator",
     "RawSnapshot",
     "WriteFailedError",
@@ -98,8 +98,8 @@ class RawIterator(Protocol):
     def close(self) -> None: ...
 
 
-class Gate:
-    """Whether a database may still be read, and what its readers leave behind."""
+class Readers:
+    """The readers of a database: whether they must leave, and what they leave behind."""
 
     __slots__ = ("parked", "shut", "slow_heads")
 
@@ -108,7 +108,7 @@ class Gate:
         self.parked: list[RawSnapshot] = []
         """The snapshots closed while the database was being closed."""
         self.slow_heads: deque[tuple[bytes, bytes]] = deque(maxlen=_MOST_SLOW_HEADS)
-        """Intervals whose first row took long to find."""
+        """The intervals whose first row took long to find."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Database:
 
     def __init__(self, path: Path, options: DatabaseOptions, *, create: bool) -> None:
         self.path = path
-        self.gate = Gate()
+        self.readers = Readers()
         self.write_failed = False
         """Whether a write has failed: later writes would be lost with it."""
         self.compression = options.compression or recorded_compression(path)
@@ -173,7 +173,7 @@ class Database:
 
     @native_call
     def get(self, key: bytes) -> bytes | None:
-        if self.gate.shut:
+        if self.readers.shut:
             raise StorageUnavailableError(CLOSED)
         try:
             return self.read(key)
@@ -216,10 +216,10 @@ class Database:
         Reads must go to the newest state.
         """
         started = perf_counter()
-        if started - self._gap_sought < _GAP_PAUSE or self.gate.shut:
+        if started - self._gap_sought < _GAP_PAUSE or self.readers.shut:
             return
         self._gap_sought = started
-        begin, end = self.gate.slow_heads.pop()
+        begin, end = self.readers.slow_heads.pop()
         gaps = self.gaps or Gaps()
         begin = gaps.skip(begin)
         if begin >= end:
@@ -240,14 +240,14 @@ class Database:
     @native_call
     def scan(self, begin: bytes, end: bytes, *, reverse: bool = False, fill_cache: bool = True) -> Iterator[Pair]:
         """Yield the pairs of the newest state with begin <= key < end."""
-        if self.gate.shut:
+        if self.readers.shut:
             raise StorageUnavailableError(CLOSED)
-        return scan_pairs(self.gate, self.take(), begin, end, reverse, fill_cache)
+        return scan_pairs(self.readers, self.take(), begin, end, reverse, fill_cache)
 
     @native_call
     def sizes(self, intervals: Sequence[tuple[bytes, bytes]]) -> list[int]:
         """Return the approximate size of each interval in the table files, in bytes."""
-        if self.gate.shut:
+        if self.readers.shut:
             raise StorageUnavailableError(CLOSED)
         try:
             return [int(size) for size in self._database.approximate_sizes(*intervals)]
@@ -260,7 +260,7 @@ class Database:
 
         If LevelDB fails, this still returns, and the next write raises.
         """
-        if self.gate.shut:
+        if self.readers.shut:
             raise StorageUnavailableError(CLOSED)
         try:
             self._database.compact_range(start=first, stop=last)
@@ -272,7 +272,7 @@ class Database:
 
         Returns false if a reader did not leave in time: the database stays open, and unusable.
         """
-        self.gate.shut = True
+        self.readers.shut = True
         if not wait_for_native_calls(seconds):
             return False
         if can_compact():
@@ -280,23 +280,23 @@ class Database:
             note_closed(self.path)
         else:
             self.abandon()
-        self.gate.parked.clear()
+        self.readers.parked.clear()
         return True
 
     def abandon(self) -> None:
         """Leave the database as it is, in a forked process: closing it could wait for threads that do not exist."""
-        self.gate.shut = True
+        self.readers.shut = True
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
 
 
 @native_call
 def scan_pairs(
-    gate: Gate, raw: RawSnapshot, begin: bytes, end: bytes, reverse: bool, fill_cache: bool
+    readers: Readers, raw: RawSnapshot, begin: bytes, end: bytes, reverse: bool, fill_cache: bool
 ) -> Iterator[Pair]:
     """Yield the pairs of a snapshot with begin <= key < end, until the database is closed."""
     if begin >= end:
         return
-    if gate.shut:
+    if readers.shut:
         raise StorageUnavailableError(CLOSED)
     started = perf_counter()
     try:
@@ -304,14 +304,14 @@ def scan_pairs(
         try:
             first = next(iterator, None)
             if not reverse and perf_counter() - started >= SLOW_SEEK:
-                gate.slow_heads.append((begin, end))
+                readers.slow_heads.append((begin, end))
             if first is not None:
                 yield first
-                if gate.shut:
+                if readers.shut:
                     raise StorageUnavailableError(CLOSED)
                 for pair in iterator:
                     yield pair
-                    if gate.shut:
+                    if readers.shut:
                         raise StorageUnavailableError(CLOSED)
             elif reverse:
                 # plyvel 1.5.1 finds nothing backwards where the only key is the first of the interval.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from structable.backends.leveldb.native.database import (
     CLOSED,
     PLYVEL_ERRORS,
-    Gate,
+    Readers,
     RawIterator,
     RawSnapshot,
     scan_pairs,
@@ -28,13 +28,13 @@ __all__ = ["LocalSnapshot", "PinnedSnapshot"]
 class LocalSnapshot(EngineSnapshot):
     """A LevelDB snapshot, its schema epoch, and the newest commit certainly in it; None if no commit will follow."""
 
-    __slots__ = ("_gaps", "_gate", "_raw", "epoch", "node")
+    __slots__ = ("_gaps", "_raw", "_readers", "epoch", "node")
 
     def __init__(
-        self, raw: RawSnapshot, gate: Gate, node: CommitNode | None, epoch: int, gaps: Gaps | None = None
+        self, raw: RawSnapshot, readers: Readers, node: CommitNode | None, epoch: int, gaps: Gaps | None = None
     ) -> None:
         self._raw = raw
-        self._gate = gate
+        self._readers = readers
         self._gaps = gaps
         self.node = node
         self.epoch = epoch
@@ -42,16 +42,16 @@ class LocalSnapshot(EngineSnapshot):
     @classmethod
     def unread(cls, node: CommitNode, epoch: int) -> LocalSnapshot:
         """Return a snapshot that can be committed but not read."""
-        return cls(_ENDED, _NO_GATE, node, epoch)
+        return cls(_ENDED, _NO_READERS, node, epoch)
 
-    def hand_over(self) -> tuple[RawSnapshot, Gate, Gaps | None]:
-        """Hand plyvel's snapshot over to another owner, and return it with the database's gate and its gaps."""
+    def hand_over(self) -> tuple[RawSnapshot, Readers, Gaps | None]:
+        """Hand plyvel's snapshot over to another owner, and return it with the database's readers and its gaps."""
         raw, self._raw = self._raw, _ENDED
-        return raw, self._gate, self._gaps
+        return raw, self._readers, self._gaps
 
     @native_call
     def get(self, key: bytes) -> bytes | None:
-        if self._gate.shut:
+        if self._readers.shut:
             raise StorageUnavailableError(CLOSED)
         try:
             return self._raw.get(key)
@@ -60,7 +60,7 @@ class LocalSnapshot(EngineSnapshot):
 
     @native_call
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        if self._gate.shut:
+        if self._readers.shut:
             raise StorageUnavailableError(CLOSED)
         get = self._raw.get
         try:
@@ -71,15 +71,15 @@ class LocalSnapshot(EngineSnapshot):
     def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
         if self._gaps and not reverse:
             begin = self._gaps.skip(begin)
-        return scan_pairs(self._gate, self._raw, begin, end, reverse, True)
+        return scan_pairs(self._readers, self._raw, begin, end, reverse, True)
 
     def settled_version(self, feed: bytes) -> int:
         return unpack_stamp(self.get(VERSION_KEY))[0]
 
     @native_call
     def close(self) -> None:
-        if self._gate.shut:
-            self._gate.parked.append(self._raw)
+        if self._readers.shut:
+            self._readers.parked.append(self._raw)
         self._raw = _ENDED
         self.node = None
 
@@ -94,8 +94,8 @@ class PinnedSnapshot(LocalSnapshot):
     __slots__ = ("_since",)
 
     def __init__(self, taken: LocalSnapshot, base: CommitNode, last: CommitNode) -> None:
-        raw, gate, gaps = taken.hand_over()
-        super().__init__(raw, gate, base, taken.epoch, gaps)
+        raw, readers, gaps = taken.hand_over()
+        super().__init__(raw, readers, base, taken.epoch, gaps)
         self._since = Summary(base, last)
 
     def _require_unchanged(self, reads: ReadSet) -> None:
@@ -128,4 +128,4 @@ class _Ended:
 
 
 _ENDED = _Ended()
-_NO_GATE = Gate()
+_NO_READERS = Readers()

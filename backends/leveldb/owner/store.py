@@ -140,7 +140,7 @@ class LocalStore:
             return uninterrupted(partial(self._begin_alone, read_only))
         # A row in the snapshot that fills a gap has taken it away before it was written.
         known = gaps if database.gaps is gaps else None
-        return LocalSnapshot(raw, database.gate, None if read_only else node, epoch, known)
+        return LocalSnapshot(raw, database.readers, None if read_only else node, epoch, known)
 
     def _begin_alone(self, read_only: bool) -> LocalSnapshot:
         with self.committer.exclusive():
@@ -259,7 +259,7 @@ class LocalStore:
         history.unsettled = None
         if changes.signals:
             self._signal(changes.signals)
-        if database.gate.slow_heads:
+        if database.readers.slow_heads:
             database.find_gap()
 
     def _write_failed(self, failure: WriteFailedError, parts: Iterable[Changes]) -> StructableError:
@@ -343,7 +343,7 @@ class LocalStore:
         history.append(first, last, epoch)
         history.unsettled = None
         self._signal(signals)
-        if database.gate.slow_heads and not handle.frozen:
+        if database.readers.slow_heads and not handle.frozen:
             database.find_gap()
 
     def _merged(
