@@ -38,6 +38,7 @@ class History:
 
     def append(self, first: CommitNode | None, last: CommitNode, epoch: int | None) -> None:
         """Add commits that were written, the last of which leaves an epoch; for the thread that commits."""
+        # The epoch before the numbers: a client that notes the number of the commit also sees its epoch.
         if epoch is not None and epoch != self.epoch:
             self._shared[0] = epoch
         self.tail.next = first

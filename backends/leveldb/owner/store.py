@@ -331,7 +331,7 @@ class LocalStore:
                 return
         if epoch != before:
             history.epoch = None  # `begin` waits: it must not pair the old epoch with the new state
-        history.unsettled = first
+        history.unsettled = first  # before the write, as in `_write_alone`
         try:
             database.write(parts, sync)
         except WriteFailedError as failure:
