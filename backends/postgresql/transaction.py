@@ -22,8 +22,7 @@ from structable.spi.ruled_table import RuledTable
 from .driver.statement import Ask, Call, Statement
 from .feeds.gate import VersionGate
 from .feeds.layout import FEEDS
-from .log_table import LogTable
-from .recording_tables import RecordingTable
+from .recording_tables import LogTable, RecordingTable
 from .schema.catalog import Catalog
 from .sql.binding import TableBinding
 from .sql.names import qualified
