@@ -6,6 +6,7 @@ A `RecordingTable` has the producer `input`; a `LogTable` keeps no rows: they go
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from structable.spi import Range, RowKind, TableStatistics, Value
 from structable.spi.operations import (
@@ -39,6 +40,8 @@ from .txn.server_transaction import ServerTransaction
 from .txn.update_many import checked_updates, rounds_of, update_batch
 
 __all__ = ["LogTable", "RecordingTable"]
+
+_RecordedRow: TypeAlias = tuple[RowKind, Given, Pieces]
 
 
 class RecordingTable(PostgreSQLTable):
@@ -128,16 +131,7 @@ class _InputRecords:
         binding = self._table.binding
         rows = [(kind, row, encoded_whole(binding, row)) for kind, row in changes]
         for portion in portions(rows, lambda one: at_most(one[2])):
-            self._add(binding, portion)
-
-    def _add(self, first: TableBinding, rows: list[tuple[RowKind, Mapping[str, Value], Pieces]]) -> None:
-        kinds = array(CHAR, [record_kind(kind).encode() for kind, _, _ in rows])
-
-        def build(binding: TableBinding) -> Call:
-            given = [pieces if binding is first else encoded_whole(binding, row) for _, row, pieces in rows]
-            return Call(record_given(binding), [kinds, *binding.arrays(binding.shape.columns, given)])
-
-        self._tx.precede(self._table, build, counts=False)
+            self._tx.precede(self._table, _recording(binding, portion), counts=False)
 
     def add_rows_of(self, keys: Iterable[Pieces]) -> None:
         """Record the rows of some keys as they are after the writes so far."""
@@ -147,6 +141,17 @@ class _InputRecords:
                 return Call(record_rows_of_keys(binding), binding.arrays(binding.spec.primary_key, portion))
 
             self._tx.precede(self._table, build, counts=False)
+
+
+def _recording(first: TableBinding, rows: Sequence[_RecordedRow]) -> Callable[[TableBinding], Call]:
+    """Return the function that makes the call that records rows, encoded for the `first` version of the table."""
+    kinds = array(CHAR, [record_kind(kind).encode() for kind, _, _ in rows])
+
+    def build(binding: TableBinding) -> Call:
+        given = [pieces if binding is first else encoded_whole(binding, row) for _, row, pieces in rows]
+        return Call(record_given(binding), [kinds, *binding.arrays(binding.shape.columns, given)])
+
+    return build
 
 
 class LogTable(PostgreSQLTable):
@@ -163,25 +168,15 @@ class LogTable(PostgreSQLTable):
             given: Sequence[Given] = [row for _, row in check_row_kinds(binding.write_spec, writes.rows)]
         else:
             given = writes.rows if writes.rows.__class__ is tuple else self._many(writes)
-        # A copy of each: the caller may change it before the statement is built for another version of the table.
-        rows: list[tuple[Given, Pieces]] = [
-            (dict(row), pieces) for row, pieces in zip(given, map(self._encoded, given), strict=True)
-        ]
-        tx.require_room(sum(at_most(pieces) for _, pieces in rows))
-        for portion in portions(rows, lambda one: at_most(one[1])):
-            self._append(binding, portion)
+        rows: list[_RecordedRow] = []
+        for row in given:
+            pieces = encoded_whole(binding, row)
+            # A copy: the caller may change the row before the statement is built for another version of the table.
+            rows.append((RowKind.INSERT, dict(row), pieces))
+        tx.require_room(sum(at_most(pieces) for _, _, pieces in rows))
+        for portion in portions(rows, lambda one: at_most(one[2])):
+            tx.defer(self, _recording(binding, portion))
         return None
-
-    def _encoded(self, row: Given) -> Pieces:
-        return encoded_whole(self.binding, row)
-
-    def _append(self, first: TableBinding, rows: list[tuple[Given, Pieces]]) -> None:
-        def build(binding: TableBinding) -> Call:
-            given = [pieces if binding is first else encoded_whole(binding, row) for row, pieces in rows]
-            kinds = array(CHAR, [record_kind(RowKind.INSERT).encode()] * len(rows))
-            return Call(record_given(binding), [kinds, *binding.arrays(binding.shape.columns, given)])
-
-        self._tx.defer(self, build)
 
     def statistics(self, range: Range) -> TableStatistics:
         check_range(self.specification, range)  # which the server has
