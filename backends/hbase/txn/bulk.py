@@ -40,7 +40,7 @@ from .feed_reader import FeedReader
 from .gate import Gate
 from .intent_resolution import IntentResolution
 from .intents import LOCK, RowId, write_intent
-from .pending_commit import PendingCommit, draw_timestamp
+from .prewrite import PendingCommit, draw_timestamp
 from .reader import Reader, table_dropped
 from .recent_writes import Digest
 from .session import Session, read_clock
