@@ -20,7 +20,7 @@ from structable.backends.postgresql.feeds.shared_objects import TOUCH
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import TableSpecification
 
-from .change_planning import plan_splits
+from .change_splits import plan_splits
 from .commit_windows import netted, windows
 from .entry_queries import FeedEntries
 from .expiry import delete_expired
