@@ -89,7 +89,7 @@ FIRST_FORMAT = 2
 TYPES_FORMAT = 3
 """The format of a prefix that has a table with a type; the first such table raises the format."""
 FEEDS_FORMAT = 4
-"""The format with change feeds, likewise."""
+"""The format of a prefix that has a change feed, likewise."""
 FORMAT_VERSION = FEEDS_FORMAT
 """The newest format."""
 FAMILY = b"x"

@@ -42,7 +42,7 @@ from .thrift.requests import (
 __all__ = ["FIRST_TIMESTAMP", "Tables", "drop_table"]
 
 FIRST_TIMESTAMP = 1 << 52
-"""Beyond every wall clock in milliseconds: a delete by hand, at HBase's own time, masks no version."""
+"""A timestamp beyond every wall clock in milliseconds: a delete by hand, at HBase's own time, masks no version."""
 
 _VERSIONED = Family("x")
 _READ = {b"%d" % version for version in range(FIRST_FORMAT, FORMAT_VERSION + 1)}

@@ -37,7 +37,7 @@ from .permissions import check_entries, check_kinds, close_to_others, open_priva
 __all__ = ["DatabaseIdentity", "Folder", "Pauses", "lost_database"]
 
 _FORKING = threading.RLock()
-"""Held while opening a descriptor that no forked process may inherit."""
+"""The lock held while a descriptor is opened that no forked process may inherit."""
 
 _OURS = {"database", "lock", "owner", "epoch", "socket", "clean", "creating", "staging", "checkpoints"}
 _HARMLESS = {"lost+found"}

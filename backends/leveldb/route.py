@@ -16,7 +16,7 @@ from structable.spi.errors import StorageUnavailableError
 __all__ = ["OWNER_ENDED", "VERSION_KEY", "NoRoute", "Procedures", "Route", "pack_stamp", "unpack_stamp"]
 
 VERSION_KEY = bytes(5) + b"\x04version"
-"""Written by each commit to a feed, among the engine's own records."""
+"""The key of the engine's own record that each commit to a feed writes."""
 _STAMP = struct.Struct(">QQ")
 OWNER_ENDED = "the process that owned the database has ended, and the transaction's snapshot with it"
 Procedures = Mapping[str, Callable[[bytes], bytes]]

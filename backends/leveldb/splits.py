@@ -50,7 +50,7 @@ _OPTIONS = DatabaseOptions(write_buffer=1 << 20, block_cache=8 << 20)
 _UNFINISHED_SECONDS = 600.0
 _ESTIMATED_PARTS = 16
 _SAMPLE_BYTES = 64 << 10
-"""A sample has several of the blocks in which LevelDB reports sizes."""
+"""The size of a sample: several of the blocks in which LevelDB reports sizes."""
 _MOST_SAMPLED = 5_000
 _log = logging.getLogger("structable.leveldb")
 

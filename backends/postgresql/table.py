@@ -360,4 +360,4 @@ _KEYLESS: dict[str, _Writer] = {
     "insert_many": lambda table, writes: table._insert_keyless(table._many(writes)),
     "apply_changes": _KEYED["apply_changes"],
 }
-"""What a verb does, by its name."""
+"""The functions of the verbs, by their names."""

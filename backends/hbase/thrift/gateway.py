@@ -19,7 +19,7 @@ __all__ = ["Gateway"]
 Result = TypeVar("Result")
 
 FRAME_LIMIT = 2_000_000
-"""In bytes; a gateway accepts frames of 2 MiB by default."""
+"""Bytes of the largest frame; a gateway accepts frames of 2 MiB by default."""
 
 
 class Gateway:

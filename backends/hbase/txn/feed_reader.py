@@ -41,7 +41,7 @@ __all__ = ["FeedReader", "Gated"]
 
 _LANE_ROWS, _KEYS = 100, 1_000
 _FIRST_ROWS = 16
-"""Entries are larger than most rows."""
+"""Rows of the first page: entries are larger than most rows."""
 
 
 class Gated(NamedTuple):

@@ -42,7 +42,7 @@ from .written_rows import GatePlaces
 __all__ = ["Appends", "Gate", "gate_places"]
 
 Appends: TypeAlias = Mapping[bytes, Mapping[int, bytes]]
-"""By space of a feed, the values of the entries that a transaction appends, by their numbers in it."""
+"""Space of a feed to the values of the entries that a transaction appends, by their numbers in it."""
 
 _ROWS_AT_ONCE = 4
 """Rows of a gate read at once: an entry has up to a mebibyte, or one larger row."""

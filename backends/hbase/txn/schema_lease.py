@@ -15,7 +15,7 @@ from .session import now
 __all__ = ["SchemaLeases", "wait_out_leases"]
 
 LEASE_SECONDS = 0.05
-"""Part of the protocol: must be the same in all processes."""
+"""The length of a lease, a part of the protocol: it must be the same in all processes."""
 
 
 class SchemaLeases:

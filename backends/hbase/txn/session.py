@@ -45,7 +45,7 @@ _FIRST_COUNTER = b"c:n"
 _COUNTERS = {TYPES_FORMAT: b"c:m", FEEDS_FORMAT: b"c:l"}
 """The counters of later formats."""
 _STARTS = {TYPES_FORMAT: 1 << 32, FEEDS_FORMAT: 2 << 32}
-"""Beyond every number of the counters before: no two sessions may have one number."""
+"""The starts of these counters, beyond every number of the counters before: no two sessions may have one number."""
 
 _log = logging.getLogger("structable.hbase")
 

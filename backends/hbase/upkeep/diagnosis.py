@@ -22,7 +22,7 @@ from .rounds import Report
 __all__ = ["Diagnosis"]
 
 _LONG_LAG = 100_000
-"""In commits: a safe point further behind the clock is reported."""
+"""Commits by which the safe point may be behind the clock without being reported."""
 _SLACK = 5.0
 
 

@@ -41,7 +41,7 @@ __all__ = [
 Changes = Mapping[bytes, bytes | None]
 
 SLOW_SEEK = 20e-6
-"""In seconds: the first row of an interval takes some 3 us, and 25 us more for each thousand deleted rows before it."""
+"""Seconds. The first row of an interval takes some 3 us, and 25 us more for each thousand deleted rows before it."""
 _GAP_PAUSE = 1e-3
 _MOST_SLOW_HEADS = 64
 
@@ -60,7 +60,7 @@ _COMPRESSION_BEFORE = "snappy"
 
 FIRST_KEY = b"\x00\x00\x00\x00\x00"
 LAST_KEY = b"\xff\xff\xff\xff\xff"
-"""Everything that is scanned lies between these two keys, which exist in every database.
+"""The two keys around everything that is scanned, which exist in every database.
 
 plyvel takes an invalid iterator for one at its end, and does not check whether a damaged block made it so. With keys
 around every interval, an iterator ends at a valid key, where plyvel does check.

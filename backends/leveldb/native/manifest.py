@@ -15,7 +15,7 @@ __all__ = ["ManifestState", "TableFile", "manifest_state", "parsed_manifest", "r
 _COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_POINTER = range(1, 6)
 _DELETED_FILE, _NEW_FILE, _PREVIOUS_LOG = 6, 7, 9
 _SEQUENCE_BYTES = 8
-"""At the end of each key: its sequence number and whether it is a deletion."""
+"""The end of each key: its sequence number, and whether it is a deletion."""
 
 
 class TableFile(NamedTuple):

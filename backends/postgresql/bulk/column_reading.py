@@ -40,7 +40,7 @@ _ORDERLY_SETTINGS = {
     "synchronize_seqscans": "off",
 }
 ORDERLY = "select " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _ORDERLY_SETTINGS.items())
-"""Makes a transaction read rows in their physical order, so that pages return them in the same order again."""
+"""The query that makes a transaction read rows in their physical order, so that pages return the same order again."""
 _FIRST_PAGES = 64
 """Pages of the first query, and the most with texts or bytes: compressed, these may hold some tens of MB."""
 _MOST_PAGES = 1_024
@@ -51,8 +51,8 @@ _MOST_ROWS = 226
 _BATCH_BYTES = 512 << 10
 """Approximate size of a batch."""
 WARM_UP = "select octet_length(repeat(repeat('x', 1024), 4096))"
-"""Makes the server allocate and free 4 MiB, more than a batch needs. From then on glibc keeps freed memory; otherwise
-it would return memory to the kernel after every batch, which takes a third of the server's time."""
+"""The query that makes the server allocate and free 4 MiB, more than a batch needs. From then on glibc keeps freed
+memory; otherwise it would return memory to the kernel after every batch, which takes a third of the server's time."""
 _LENGTH = np.dtype(">i4")
 _SEPARATOR = "\x1f"
 

@@ -29,7 +29,7 @@ from .split_state import SplitState
 __all__ = ["UNSYNCHRONISED", "arrow_numbers", "copied_arrays", "read_groups", "read_rows"]
 
 UNSYNCHRONISED = "set local synchronize_seqscans = off"
-"""Makes a scan begin at its first page instead of joining another scan: parallel splits gain nothing from that."""
+"""The command that makes a scan begin at its first page instead of joining another: splits gain nothing by it."""
 _BATCH_BYTES = 1 << 20
 """Approximate size of a batch."""
 _MOST_ROWS = 20_000

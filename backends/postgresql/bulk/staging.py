@@ -53,7 +53,7 @@ _BATCH_NAME = re.compile(
     r"_stage_s(?P<stream>[0-9a-f]{16})_(?P<batch>[0-9a-f]{1,16})_(?P<time>[0-9a-f]{8,9})_[0-9a-f]{10}\Z"
 )
 _LEFT_OUT: list[Any] = [(), "", False, (), ""]
-"""What stands for the last parts of a `StagedTable` where an older structable staged without them."""
+"""The last parts of a `StagedTable` that an older structable staged without them."""
 _GRACE_SECONDS = 60
 _NOW = command("select extract(epoch from clock_timestamp())::bigint")
 _TABLES = Statement(

@@ -26,9 +26,9 @@ from structable.spi.table_options import ChangelogProducer
 __all__ = ["RECORD_KINDS", "RECORD_LETTERS", "EntryShape", "FeedEntries", "HashPart", "TicketPart"]
 
 RECORD_KINDS = (RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE)
-"""The kinds of records, by the number that queries have for them."""
+"""The kinds of records, in the order of their numbers in queries."""
 RECORD_LETTERS = "IBUD"
-"""Those kinds as entries have them."""
+"""The letters of these kinds in entries."""
 _MOST = (1 << 31) - 1
 _LONG_TYPES = (FieldType.STRING, FieldType.BYTES)
 _LONG = 2_000

@@ -29,7 +29,7 @@ Lend = Callable[[], AbstractContextManager[ServerConnection]]
 
 _COMMIT = command("commit")
 _ALONE = command("set local max_parallel_workers_per_gather = 0")
-"""Keeps the order in which an index and a loop find entries."""
+"""The command that keeps the order in which an index and a loop find entries."""
 
 
 class FeedSource(NamedTuple):

@@ -82,13 +82,13 @@ QUERY_CANCELED = "57014"
 INTERNAL_ERROR = "XX000"
 
 STALE = frozenset({UNDEFINED_TABLE, UNDEFINED_FUNCTION, UNDEFINED_COLUMN, UNDEFINED_OBJECT, INVALID_SCHEMA_NAME})
-"""A table, function, column or schema was dropped, or has changed since the statement was made."""
+"""The errors if a table, function, column or schema was dropped, or has changed since the statement was made."""
 FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 """The results of a statement that the server rejected."""
 _GONE = ("cache lookup failed for ", "could not open relation with OID ")
 """Unlocalised messages about an object that was dropped between the parsing and the run of a statement."""
 _FATAL = frozenset({"FATAL", "PANIC"})
-"""The server, or a pooler, ends the connection: at a shutdown, by command, or by a time limit, for instance."""
+"""The severities with which the server, or a pooler, ends the connection, as at a shutdown or by a time limit."""
 _FOREIGN_STATES = frozenset({INVALID_SQL_STATEMENT_NAME, DUPLICATE_PREPARED_STATEMENT})
 _FOREIGN_MESSAGES = frozenset(
     {

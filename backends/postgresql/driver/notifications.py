@@ -21,7 +21,7 @@ _log = logging.getLogger("structable.postgresql")
 _LOOK = 0.5
 """Seconds after which the thread looks whether it has to end."""
 _TRY = 20
-"""How many looks without news it takes until the connection is tried, and channels without listeners are left."""
+"""Looks without news after which the connection is tried, and channels without listeners are left."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _PATIENCE = 1.0
 """Seconds that closing waits for a connection that is being opened."""

@@ -140,7 +140,7 @@ def command(text: str) -> Call:
 BEGIN_READING = command("begin isolation level repeatable read read only")
 BEGIN_WRITING = command("begin isolation level read committed read write")
 LOCK_LIMIT = command("set local lock_timeout = 1000")
-"""Lets the statements of a transaction wait a second for each lock."""
+"""The command that lets the statements of a transaction wait a second for each lock."""
 
 # Prepared once on each connection: transactions of users take them.
 BEGIN = {
@@ -156,5 +156,5 @@ IDENTIFY = {
     # The outcome is looked up by the transaction's number if the connection breaks during the commit.
     False: Call(Statement("select pg_current_xact_id()::text, pg_current_snapshot()::text")),
 }
-"""Returns number and snapshot of a transaction, by whether it only reads."""
+"""The calls that return number and snapshot of a transaction, by whether it only reads."""
 COMMIT = Call(Statement("commit"))

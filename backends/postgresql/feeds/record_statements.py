@@ -15,9 +15,9 @@ from .layout import after_column, feed_table, record_kind
 __all__ = ["GIVEN", "RECORDED", "record_given", "record_rows_of_keys", "record_staged"]
 
 GIVEN = Call(Statement("select set_config('structable.input', 'given', true)"))
-"""From now on in this transaction the triggers record nothing, as the store gives the records."""
+"""The call after which the triggers record nothing in this transaction, as the store gives the records."""
 RECORDED = Call(Statement("select set_config('structable.input', '', true)"))
-"""From now on the triggers record again."""
+"""The call after which the triggers record again."""
 
 
 def _fields(binding: TableBinding) -> list[Field]:

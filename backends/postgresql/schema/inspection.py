@@ -21,7 +21,7 @@ _C_COLLATION = 950
 _MOST_COLUMNS = 1_600
 _MANY_COLUMNS = 1_200
 _LONG_HELD = 10
-"""Seconds."""
+"""Seconds for which a session may hold tables without being reported."""
 
 
 @dataclass(frozen=True, slots=True)

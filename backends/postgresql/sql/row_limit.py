@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 ABSENT = -1
-"""Stands for the size of a row that does not exist."""
+"""The size of a row that does not exist."""
 
 CHECKED_SIZE = 64 << 10
 """The maximum size of a change that the server judges."""

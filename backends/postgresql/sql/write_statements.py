@@ -49,11 +49,11 @@ __all__ = [
 ]
 
 PLACE = "_place"
-"""Where a row is stored; no field's column has the name."""
+"""The column of the places where rows are stored; no field's column has the name."""
 _KEY = quoted(HIDDEN_KEY)
 """The column of the key of tables without one, which begins with a digest of the row."""
 _ABOVE = "'\\x" + "ff" * (DIGEST_BYTES + 1) + "'::bytea"
-"""Follows a digest in a bound above all keys that begin with it."""
+"""The bytes that follow a digest in a bound above all keys that begin with it."""
 
 
 class WriteShape(NamedTuple):

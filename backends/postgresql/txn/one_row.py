@@ -47,7 +47,7 @@ _SHAPES = {
     "merge": WriteShape(Effect.MERGE, ()),
     "merge waiting": WriteShape(Effect.MERGE, (), waits=True),
 }
-"""What a statement of one row does, by a name that is found faster than the shape."""
+"""The effect of a statement of one row, by a name that is found faster than the shape."""
 _UNCHECKED, _CHECKED = ("put", "change"), ("put checked", "change checked")
 """Upserts of a row that may be absent, and of one that is there."""
 

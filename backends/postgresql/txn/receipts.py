@@ -33,12 +33,12 @@ __all__ = ["Receipt", "Receipts"]
 _log = logging.getLogger("structable.postgresql")
 
 _KEPT = 20
-"""How many receipts of a connection gather before the older ones are deleted."""
+"""The number of receipts of a connection that gather before the older ones are deleted."""
 _KEPT_FOR = "7 days"
 _KNOWN_FOR = 86_400.0
 """Seconds after which a receipt that is not there is taken for one that was deleted."""
 _NOT_THERE = frozenset({UNDEFINED_TABLE, UNDEFINED_COLUMN, INSUFFICIENT_PRIVILEGE})
-"""The table of the receipts, or one of its columns, was dropped, or the right to use it was revoked."""
+"""The errors if the table of the receipts or a column was dropped, or the right to use it was revoked."""
 _WITH = "with "
 _TERMINATE = Statement(
     "select pg_terminate_backend(pid) from pg_stat_activity "
@@ -111,7 +111,8 @@ class Receipt:
         """
         lost, receipts = self._connection, self._receipts
         terminate = Call(_TERMINATE, (lost.process.to_bytes(4, "big"), lost.started.encode()))
-        look = (BEGIN_WAITING, LOCK_LIMIT, Call(receipts.refuse, self._given), Call(receipts.refused, self._given), COMMIT)
+        mark, find = Call(receipts.refuse, self._given), Call(receipts.refused, self._given)
+        look = (BEGIN_WAITING, LOCK_LIMIT, mark, find, COMMIT)
 
         def question(connection: ServerConnection) -> bool | Literal["open"] | None:
             if max(time.monotonic() - self._sent[0], time.time() - self._sent[1]) > _KNOWN_FOR:

@@ -28,7 +28,7 @@ from .server_transaction import ServerTransaction
 __all__ = ["Update", "checked_updates", "rounds_of", "update_batch"]
 
 _ONE_PORTION = 4_000
-"""Keys that one statement has, however large they are."""
+"""The number of keys that one statement has, however large they are."""
 _FEW_BYTES = 8 << 20
 
 
