@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from structable.backends.leveldb.native.database import (
     CLOSED,
     PLYVEL_ERRORS,
-    Readers,
     RawIterator,
     RawSnapshot,
+    Readers,
     scan_pairs,
     translated,
 )

@@ -7,8 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.errors import SERIALIZATION_FAILURE
+from structable.backends.postgresql.driver.errors import SERIALIZATION_FAILURE, StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, Values, command
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import column, qualified

@@ -16,8 +16,7 @@ from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import Snapshot, without_limits
-from structable.backends.postgresql.driver.statement import BEGIN_READING, Call, Statement, command
-from structable.backends.postgresql.driver.statement import TEXT
+from structable.backends.postgresql.driver.statement import BEGIN_READING, TEXT, Call, Statement, command
 from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.feeds.layout import FEEDS, GATE
 from structable.backends.postgresql.schema.catalog import Catalog

@@ -8,10 +8,9 @@ from structable.backends.postgresql.driver.errors import SERIALIZATION_FAILURE, 
 from structable.backends.postgresql.driver.statement import Call, command
 from structable.backends.postgresql.feeds.record_statements import GIVEN, record_staged
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.write_statements import taken
 from structable.backends.postgresql.sql.names import HIDDEN_KEY, column, qualified
 from structable.backends.postgresql.sql.row_limit import Judge, judge, row_size, size_of
-from structable.backends.postgresql.sql.write_statements import Source, WriteShape, same_key, write_sql
+from structable.backends.postgresql.sql.write_statements import Source, WriteShape, same_key, taken, write_sql
 from structable.spi import RowKind, WriteMode
 from structable.spi.operations import Effect, When
 from structable.spi.rules.keyless import DIGEST_BYTES

@@ -16,10 +16,13 @@ from typing import Any
 
 from structable.backends.base.job_rules import require_same_rules, staged_for_dropped
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.errors import INSUFFICIENT_PRIVILEGE, LOCK_NOT_AVAILABLE, UNDEFINED_TABLE
-from structable.backends.postgresql.driver.statement import LOCK_LIMIT, Call, Statement, command
-from structable.backends.postgresql.driver.statement import TEXT, TEXT_ARRAY
+from structable.backends.postgresql.driver.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    LOCK_NOT_AVAILABLE,
+    UNDEFINED_TABLE,
+    StatementRefusedError,
+)
+from structable.backends.postgresql.driver.statement import LOCK_LIMIT, TEXT, TEXT_ARRAY, Call, Statement, command
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import JOBS, STREAMS, literal, qualified, quoted
 from structable.backends.postgresql.sql.types import array, stored_type

@@ -9,8 +9,13 @@ from typing import NamedTuple
 from psycopg import pq
 
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
-from structable.backends.postgresql.driver.errors import NUMERIC_VALUE_OUT_OF_RANGE
+from structable.backends.postgresql.driver.errors import (
+    NUMERIC_VALUE_OUT_OF_RANGE,
+    STALE,
+    PostgreSQLError,
+    StatementRefusedError,
+    translated,
+)
 from structable.backends.postgresql.driver.statement import BEGIN_READING, Call, Statement, Values, command
 from structable.backends.postgresql.feeds.layout import FEEDS
 from structable.backends.postgresql.schema.catalog import Catalog

@@ -11,8 +11,7 @@ from functools import cached_property
 from structable.backends.base.change_feed import FeedRequest, FeedView
 from structable.backends.base.feed_marks import Mark, Segment
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.errors import INSUFFICIENT_PRIVILEGE
+from structable.backends.postgresql.driver.errors import INSUFFICIENT_PRIVILEGE, StatementRefusedError
 from structable.backends.postgresql.driver.statement import BEGIN_WRITING, command
 from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.feeds.layout import FEEDS, MARKS, TICKETS

@@ -10,11 +10,9 @@ from typing import Literal
 from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError, StructableError
 
 from .connection import ServerConnection
-from .errors import BrokenConnectionError, StatementRefusedError
+from .errors import INVALID_PARAMETER_VALUE, BrokenConnectionError, StatementRefusedError
 from .pool import ServerPool
-from .errors import INVALID_PARAMETER_VALUE
-from .statement import Call, Statement
-from .statement import INTEGER, TEXT
+from .statement import INTEGER, TEXT, Call, Statement
 
 __all__ = ["ask_until_known", "error_of_lost_commit", "log_outcome", "termination", "was_committed"]
 

@@ -19,6 +19,7 @@ from structable.spi import DataCorruptionError
 from .copying import Copying
 from .errors import (
     FAILED,
+    UNDEFINED_OBJECT,
     BrokenConnectionError,
     ForeignSessionError,
     PostgreSQLError,
@@ -26,7 +27,6 @@ from .errors import (
     server_error,
 )
 from .session_claim import SessionClaim
-from .errors import UNDEFINED_OBJECT
 from .statement import Call, Statement, Values, command, require_sendable
 from .tally import ServerTally
 

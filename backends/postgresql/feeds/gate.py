@@ -22,10 +22,12 @@ from typing import NamedTuple
 from psycopg import pq
 
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.errors import INSUFFICIENT_PRIVILEGE, LOCK_NOT_AVAILABLE
-from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.statement import BIGINT
+from structable.backends.postgresql.driver.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    LOCK_NOT_AVAILABLE,
+    StatementRefusedError,
+)
+from structable.backends.postgresql.driver.statement import BIGINT, Call, Statement, command
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import StorageUnavailableError, UnsupportedOperationError
 

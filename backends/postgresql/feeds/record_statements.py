@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from structable.backends.postgresql.driver.statement import Call, Statement
-from structable.backends.postgresql.driver.statement import CHAR_ARRAY
+from structable.backends.postgresql.driver.statement import CHAR_ARRAY, Call, Statement
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import column, qualified, quoted
 from structable.backends.postgresql.sql.types import stored_type

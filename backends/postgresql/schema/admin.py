@@ -14,11 +14,16 @@ from structable.backends.base.admin_rules import (
     require_same_case,
     require_specification,
 )
-from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError, translated
+from structable.backends.postgresql.driver.errors import (
+    DUPLICATE_OBJECT,
+    DUPLICATE_TABLE,
+    TOO_MANY_COLUMNS,
+    PostgreSQLError,
+    StatementRefusedError,
+    translated,
+)
 from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.errors import DUPLICATE_OBJECT, DUPLICATE_TABLE, TOO_MANY_COLUMNS
-from structable.backends.postgresql.driver.statement import Ask, Call, Statement, command
-from structable.backends.postgresql.driver.statement import TEXT
+from structable.backends.postgresql.driver.statement import TEXT, Ask, Call, Statement, command
 from structable.backends.postgresql.feeds.feed_objects import feed_end
 from structable.backends.postgresql.sql.binding import TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, qualified, token_name

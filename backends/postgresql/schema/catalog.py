@@ -8,8 +8,7 @@ from typing import TypeGuard
 
 from structable.backends.base.admin_rules import require_unretired
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.statement import Ask, Call, Statement, Values, command
-from structable.backends.postgresql.driver.statement import TEXT
+from structable.backends.postgresql.driver.statement import TEXT, Ask, Call, Statement, Values, command
 from structable.backends.postgresql.feeds.layout import has_feed
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, FORMAT, JOBS, literal, qualified, quoted

@@ -17,15 +17,15 @@ from typing import NamedTuple, TypeVar
 from structable.backends.postgresql.driver.commit_outcome import was_committed
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import (
+    DEADLOCK_DETECTED,
+    LOCK_NOT_AVAILABLE,
     BrokenConnectionError,
     PostgreSQLError,
     StatementRefusedError,
     translated,
 )
 from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.errors import DEADLOCK_DETECTED, LOCK_NOT_AVAILABLE
-from structable.backends.postgresql.driver.statement import BEGIN_WRITING, COMMIT, Call, Statement, command
-from structable.backends.postgresql.driver.statement import BIGINT
+from structable.backends.postgresql.driver.statement import BEGIN_WRITING, BIGINT, COMMIT, Call, Statement, command
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError
 

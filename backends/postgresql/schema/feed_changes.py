@@ -6,8 +6,7 @@ import secrets
 from dataclasses import replace
 
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.statement import TEXT
+from structable.backends.postgresql.driver.statement import TEXT, Call, Statement, command
 from structable.backends.postgresql.feeds.feed_objects import feed_changes, feed_definitions, feed_end
 from structable.backends.postgresql.feeds.layout import FEEDS, has_feed
 from structable.backends.postgresql.feeds.shared_objects import shared_definitions

@@ -7,15 +7,16 @@ import re
 
 from structable.backends.base.background import NotifiedThread
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
-from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.errors import (
     DEADLOCK_DETECTED,
     INTERNAL_ERROR,
     LOCK_NOT_AVAILABLE,
     UNDEFINED_FUNCTION,
     UNDEFINED_TABLE,
+    PostgreSQLError,
+    StatementRefusedError,
 )
+from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.feeds.feed_objects import feed_removal
 from structable.backends.postgresql.feeds.layout import COMMITS, FEEDS, MARKS

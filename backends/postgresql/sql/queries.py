@@ -5,8 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-from structable.backends.postgresql.driver.statement import Call, Statement
-from structable.backends.postgresql.driver.statement import BIGINT
+from structable.backends.postgresql.driver.statement import BIGINT, Call, Statement
 from structable.spi.filters import And, Comparison, Operator
 from structable.spi.rules.scans import ScanRequest
 

@@ -11,8 +11,7 @@ import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.errors import NUMERIC_VALUE_OUT_OF_RANGE
+from structable.backends.postgresql.driver.errors import NUMERIC_VALUE_OUT_OF_RANGE, StatementRefusedError
 from structable.spi import (
     Field,
     FieldSizeLimitError,

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from structable.backends.postgresql.driver.statement import Statement
-from structable.backends.postgresql.driver.statement import BIGINT_ARRAY, BYTEA_ARRAY, TID_ARRAY
+from structable.backends.postgresql.driver.statement import BIGINT_ARRAY, BYTEA_ARRAY, TID_ARRAY, Statement
 from structable.spi import TableSpecification
 from structable.spi.operations import Effect, When
 from structable.spi.rules.keyless import DIGEST_BYTES

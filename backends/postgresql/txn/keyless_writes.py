@@ -5,13 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 
-from structable.backends.postgresql.driver.statement import Call
-from structable.backends.postgresql.driver.statement import BIGINT, BYTEA
-from structable.backends.postgresql.sql.write_statements import take_rows
+from structable.backends.postgresql.driver.statement import BIGINT, BYTEA, Call
 from structable.backends.postgresql.sql.names import HIDDEN_KEY
 from structable.backends.postgresql.sql.row_codec import SLACK, at_most
 from structable.backends.postgresql.sql.types import array
-from structable.backends.postgresql.sql.write_statements import WriteShape
+from structable.backends.postgresql.sql.write_statements import WriteShape, take_rows
 from structable.spi import RowKind
 from structable.spi.operations import Effect, When
 from structable.spi.rules.keyless import new_ids, row_digest

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.errors import UNIQUE_VIOLATION
+from structable.backends.postgresql.driver.errors import UNIQUE_VIOLATION, StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.key_lookups import current, lookup_many_call

@@ -19,11 +19,26 @@ from psycopg import pq
 
 from structable.backends.postgresql.driver.commit_outcome import ask_until_known
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError, require_commit, translated
+from structable.backends.postgresql.driver.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    UNDEFINED_COLUMN,
+    UNDEFINED_TABLE,
+    StatementRefusedError,
+    require_commit,
+    translated,
+)
 from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.errors import INSUFFICIENT_PRIVILEGE, UNDEFINED_COLUMN, UNDEFINED_TABLE
-from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.statement import BEGIN_WAITING, BIGINT, COMMIT, INTEGER, LOCK_LIMIT, TEXT
+from structable.backends.postgresql.driver.statement import (
+    BEGIN_WAITING,
+    BIGINT,
+    COMMIT,
+    INTEGER,
+    LOCK_LIMIT,
+    TEXT,
+    Call,
+    Statement,
+    command,
+)
 from structable.backends.postgresql.schema.catalog import make_late
 from structable.backends.postgresql.sql.names import RECEIPTS, literal, qualified
 from structable.spi import StorageUnavailableError, TransactionConflictError

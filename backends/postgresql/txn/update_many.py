@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from structable.backends.postgresql.driver.statement import Call
-from structable.backends.postgresql.driver.statement import TID
+from structable.backends.postgresql.driver.statement import TID, Call
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.key_lookups import places_of, read_places
 from structable.backends.postgresql.sql.row_codec import SLACK, Pieces, at_most
