@@ -16,8 +16,8 @@ from structable.spi.urls import StorageUrl
 
 from .engine import HBaseEngine
 from .layout import Layout
-from .settings import Settings
 from .thrift.gateway import Gateway
+from .txn.context import Settings
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

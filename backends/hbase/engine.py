@@ -27,18 +27,16 @@ from structable.backends.ordered.engine import (
 from structable.spi import Finding, Traffic
 
 from .layout import FAMILY, FEEDS_FORMAT, MARKER, TYPES_FORMAT, VALUE, Layout
-from .settings import Settings
 from .splits import Splits
 from .staging import Staging
 from .tables import Tables
 from .thrift.errors import TableMissingError
 from .thrift.gateway import Gateway
 from .thrift.requests import Cells, get_row, get_rows
-from .txn.clock import now
+from .txn.context import Settings
 from .txn.intents import PUT, STEPS, base_of, intents_of
 from .txn.schema_lease import SchemaLeases
-from .txn.session import require_no_older
-from .txn.session_numbers import refuse_older_sessions
+from .txn.session import now, refuse_older_sessions, require_no_older
 from .txn.snapshot import HBaseSnapshot
 from .txn.transactions import Transactions
 from .txn.unchecked_writes import UncheckedWrites

@@ -24,7 +24,7 @@ def reach(point: str) -> None:
 def stepwise(
     flight: Callable[[Sequence[One]], list[object]], calls: Sequence[One], points: Mapping[int, str]
 ) -> list[object]:
-    """Make the calls of a flight one by one, and reach a point after those that have one; only in tests."""
+    """Make the calls of a flight one by one, and reach the point of each call that has one; only in tests."""
     results: list[object] = []
     for number, call in enumerate(calls):
         results += flight([call])

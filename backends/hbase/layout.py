@@ -87,9 +87,9 @@ __all__ = [
 
 FIRST_FORMAT = 2
 TYPES_FORMAT = 3
-"""The format with tables with types, the first of which raises the format to it."""
+"""The format of a prefix that has a table with a type; the first such table raises the format."""
 FEEDS_FORMAT = 4
-"""The format with change feeds, likewise."""
+"""The format of a prefix that has a change feed, likewise."""
 FORMAT_VERSION = FEEDS_FORMAT
 """The newest format."""
 FAMILY = b"x"
@@ -120,7 +120,7 @@ MARKER = b"\x00"
 """The row of a table that every change of its schema writes."""
 
 TXID_BYTES = 16
-"""Length of a transaction's id: its session, and its number there, whose last bytes are its lane."""
+"""Length of a transaction's id: its session, and its number in the session, which ends with its lane."""
 SESSION_BYTES = 8
 LANE_BYTES = 2
 OWN_COLUMN = bytes(LANE_BYTES)

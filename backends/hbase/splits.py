@@ -53,7 +53,7 @@ class Splits:
         row = b"" if isinstance(snapshot, SessionlessSnapshot) else plan_row(uuid.uuid4().bytes)
         try:
             if row:
-                # The record tells readers in other processes that the plan is still open.
+                # The record shows readers in other processes that the plan is still open.
                 about = json.dumps({"session": snapshot.session.id.hex(), "timestamp": snapshot.timestamp}).encode()
                 self._gateway.call(compare_and_put(self._layout.transactions, row, STATE, None, about), retry=False)
         except BaseException:

@@ -34,7 +34,7 @@ _NUMBER_BYTES = 6
 _TIMESTAMP = 1
 _WHOLE = FAMILY + b":e"
 _UNFINISHED_SECONDS = 3600.0
-"""After which the process that was writing a run counts as ended."""
+"""Seconds after which the process that was writing a run counts as ended."""
 
 
 class Staging:

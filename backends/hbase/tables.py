@@ -42,7 +42,7 @@ from .thrift.requests import (
 __all__ = ["FIRST_TIMESTAMP", "Tables", "drop_table"]
 
 FIRST_TIMESTAMP = 1 << 52
-"""Beyond every wall clock in milliseconds: a delete by hand, at HBase's own time, masks no version."""
+"""A timestamp beyond every wall clock in milliseconds: a delete by hand, at HBase's own time, masks no version."""
 
 _VERSIONED = Family("x")
 _READ = {b"%d" % version for version in range(FIRST_FORMAT, FORMAT_VERSION + 1)}
@@ -160,7 +160,7 @@ class Tables:
         return True
 
     def has_rows(self, table: str) -> bool:
-        """Whether a table of a space has been written to.
+        """Return whether a table of a space has been written to.
 
         An intent in the marker's row does not count: another process is recording a table under its number, or died
         doing so, and the catalog decides.

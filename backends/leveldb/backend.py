@@ -17,8 +17,7 @@ from structable.spi.urls import StorageUrl
 from .engine import LevelDBEngine
 from .native.database import DatabaseOptions
 from .observer import ObservingEngine
-from .routed_engine import RoutedEngine
-from .settings import Settings
+from .routed_engine import RoutedEngine, Settings
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

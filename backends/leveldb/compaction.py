@@ -51,7 +51,7 @@ def compact(folder: Folder, rewrite: Callable[[Sequence[bytes]], bool]) -> Itera
 
 
 def _next_part(database: Path, ahead: list[tuple[TableFile, int]]) -> list[TableFile]:
-    """Take neighbours from the head of a list, without those that LevelDB has rewritten meanwhile."""
+    """Take neighbours from the head of a list, without files that LevelDB has rewritten since the list was made."""
     part: list[TableFile] = []
     while ahead and sum(table.size for table in part) < _PART_BYTES:
         table, number = ahead[0]

@@ -9,12 +9,10 @@ from structable.backends.ordered.engine import Pair, SharedSplits, SplitPlan
 from structable.spi import CompactionProgress, Traffic
 
 from .compaction import compact
-from .estimate import estimate
 from .membership import Membership
-from .routed_engine import RoutedEngine
-from .settings import Settings
+from .routed_engine import RoutedEngine, Settings
 from .shared_traffic import NO_TRAFFIC, SharedTraffic
-from .splits import SharedCheckpoint, plan_splits, read_planned, read_split
+from .splits import SharedCheckpoint, estimate, plan_splits, read_planned, read_split
 
 __all__ = ["LevelDBEngine"]
 
@@ -23,7 +21,7 @@ class LevelDBEngine(RoutedEngine):
     """A database folder, made if it is missing, and used by this process's membership in it.
 
     Whenever this process becomes the owner, the procedure "recover" is called with an empty argument before any client
-    is served. LevelDB's own settings are those of the first engine of this process on the folder.
+    is served. The first engine of this process on the folder decides LevelDB's own settings.
     """
 
     def __init__(self, folder: Path, settings: Settings) -> None:
@@ -44,7 +42,7 @@ class LevelDBEngine(RoutedEngine):
             membership.leave(self)
 
     def traffic(self) -> Traffic:
-        """Return what was exchanged with the process that owns the database: nothing, if that is this one."""
+        """Return the traffic with the process that owns the database; none if this process does."""
         return NO_TRAFFIC if self._traffic is None else self._traffic.of(self)
 
     def compact(self) -> Iterator[CompactionProgress]:

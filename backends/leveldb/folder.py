@@ -1,4 +1,4 @@
-"""The folder of a database: its files, its lock, and the checks that reject foreign or damaged ones.
+"""The folder of a database: its files, its lock, its identity, and the checks that reject foreign or damaged ones.
 
     database/      LevelDB's files
     lock           held with flock by the owning process
@@ -6,7 +6,7 @@
     epoch          schema epoch, newest commit and counts of signals, which every process maps into memory
     socket         the owner's socket, if the path is short enough for one
     clean          sizes and checksums of LevelDB's files, while the database is closed in good order
-    creating       present while the database is first made; an interrupted creation starts anew
+    creating       present while the database is first made; an interrupted creation starts over
     staging/       runs of write jobs
     checkpoints/   hard-link copies for distributed scans
 
@@ -24,6 +24,7 @@ import os
 import re
 import stat
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,16 +34,18 @@ from structable.spi.errors import DataCorruptionError, StorageUnavailableError, 
 from .native.disk import sync_folder
 from .permissions import check_entries, check_kinds, close_to_others, open_private
 
-__all__ = ["Folder"]
+__all__ = ["DatabaseIdentity", "Folder", "Pauses", "lost_database"]
 
 _FORKING = threading.RLock()
-"""Held while opening a descriptor that no forked process may inherit."""
+"""The lock held while a descriptor is opened that no forked process may inherit."""
 
 _OURS = {"database", "lock", "owner", "epoch", "socket", "clean", "creating", "staging", "checkpoints"}
 _HARMLESS = {"lost+found"}
 _BEFORE_CURRENT = re.compile(r"LOG(\.old)?|LOCK|MANIFEST-000001|\d+\.dbtmp|probe-\d+")
 _RECORDS = re.compile(r"\d+\.log|MANIFEST-\d+")
 _CHECKED = re.compile(r".*\.(ldb|sst|log)|MANIFEST-\d+|CURRENT")
+_FIRST_PAUSE = 0.001
+_LONGEST_PAUSE = 0.02
 
 
 class Folder:
@@ -301,6 +304,74 @@ def _replace(path: Path, content: bytes) -> None:
         os.replace(new, path)
     finally:
         new.unlink(missing_ok=True)
+
+
+class DatabaseIdentity:
+    """Checks whether a folder still holds the database that was opened there.
+
+    LevelDB itself goes on writing to deleted files, and a client would take another database in the same place for its
+    own. While the descriptor of the folder is open, no other folder gets the same inode.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        self._remembered = False
+
+    def remember(self) -> None:
+        """Take the folder that is at the path now; a second call does nothing."""
+        if not self._remembered:
+            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+            self._remembered = True
+
+    def is_there(self) -> bool:
+        """Return whether the remembered folder is at its path: false after `close`, true if it cannot be found out."""
+        if self._descriptor is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.lstat(self._path))
+        except OSError as error:
+            return not _says_missing(error)
+
+    def holds_database(self) -> bool:
+        """Return whether the folder is at its path, with the file that LevelDB begins with."""
+        if not self.is_there():
+            return False
+        try:
+            os.lstat(self._path / "CURRENT")
+        except OSError as error:
+            return not _says_missing(error)
+        return True
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def lost_database(path: Path) -> StorageUnavailableError:
+    """Return the error of a storage whose folder is gone."""
+    error = StorageUnavailableError(f"the database in {path} was removed or replaced while it was open; connect again")
+    error.lasting = True
+    return error
+
+
+def _says_missing(error: OSError) -> bool:
+    return isinstance(error, (FileNotFoundError, NotADirectoryError))
+
+
+class Pauses:
+    """Pauses of growing length, in seconds, between the attempts of a caller that waits for another process.
+
+    The first finds a process that is nearly ready.
+    """
+
+    def __init__(self) -> None:
+        self._next = _FIRST_PAUSE
+
+    def pause(self) -> None:
+        time.sleep(self._next)
+        self._next = min(self._next * 1.5, _LONGEST_PAUSE)
 
 
 os.register_at_fork(before=_FORKING.acquire, after_in_parent=_FORKING.release, after_in_child=_FORKING.release)

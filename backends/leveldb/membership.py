@@ -16,20 +16,16 @@ from structable.backends.ordered.engine import Upcalls
 from structable.spi.errors import StorageUnavailableError, StructableError
 
 from .client.client import Client, connect_to_owner
-from .folder import Folder
-from .identity import DatabaseIdentity, lost_database
-from .native.compression import DEFAULT_COMPRESSION, record_compression
-from .native.database import CLOSED, DatabaseLockedError
+from .folder import DatabaseIdentity, Folder, Pauses, lost_database
+from .native.database import CLOSED, DEFAULT_COMPRESSION, DatabaseLockedError, record_compression
 from .native.forked import can_own
 from .owner.commit_markers import sweep_markers
 from .owner.local_route import LocalRoute
 from .owner.server import Server
 from .owner.store import LocalStore
-from .pauses import Pauses
 from .protocol.shared_memory import no_shared, open_shared, raise_every_cell
 from .route import NoRoute, Route
-from .routed_engine import RoutedEngine
-from .settings import Settings
+from .routed_engine import RoutedEngine, Settings
 from .shared_traffic import SharedTraffic
 from .splits import sweep_plans
 

@@ -28,21 +28,17 @@ from structable.spi.errors import (
 )
 
 from .client.client import Client, connect_to_owner
-from .estimate import estimate
-from .folder import Folder
-from .identity import DatabaseIdentity, lost_database
+from .folder import DatabaseIdentity, Folder, Pauses, lost_database
 from .membership import INHERITED
 from .native.checkpoint import copy_checkpoint
 from .native.database import CLOSED
 from .owner.local_route import LocalRoute
 from .owner.store import LocalStore
-from .pauses import Pauses
 from .private import PrivateCopy, private_folder
 from .protocol.shared_memory import no_shared
 from .route import NoRoute, Route
-from .routed_engine import RoutedEngine
-from .settings import Settings
-from .splits import SharedCheckpoint, elsewhere, plan_splits, read_planned, read_split
+from .routed_engine import RoutedEngine, Settings
+from .splits import SharedCheckpoint, elsewhere, estimate, plan_splits, read_planned, read_split
 
 __all__ = ["ObservingEngine"]
 
@@ -220,7 +216,7 @@ class ObservingEngine(RoutedEngine):
         self.tallies = Tallies()
 
     def traffic(self) -> Traffic:
-        """Return what was exchanged with the process that owns the database; a copy has no traffic."""
+        """Return the traffic with the process that owns the database; a copy has none."""
         return self.tallies.traffic()
 
     def _start(self) -> None:

@@ -1,7 +1,11 @@
-"""`Route`: how an engine reaches its database: a `LocalRoute` in the owner, a `Client` in every other process."""
+"""`Route`: how an engine reaches its database: a `LocalRoute` in the owner, a `Client` in every other process.
+
+Both read the version and the time of the newest commit to change feeds under `VERSION_KEY`.
+"""
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
@@ -9,8 +13,11 @@ from typing import NoReturn
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, WriteSet
 from structable.spi.errors import StorageUnavailableError
 
-__all__ = ["OWNER_ENDED", "NoRoute", "Procedures", "Route"]
+__all__ = ["OWNER_ENDED", "VERSION_KEY", "NoRoute", "Procedures", "Route", "pack_stamp", "unpack_stamp"]
 
+VERSION_KEY = bytes(5) + b"\x04version"
+"""The key of the engine's own record that each commit to a feed writes."""
+_STAMP = struct.Struct(">QQ")
 OWNER_ENDED = "the process that owned the database has ended, and the transaction's snapshot with it"
 Procedures = Mapping[str, Callable[[bytes], bytes]]
 
@@ -61,3 +68,16 @@ class NoRoute(Route):
         raise error
 
     commit_bulk = delegate = checkpoint = compact = committed = _refuse
+
+
+def pack_stamp(version: int, time: int) -> bytes:
+    """Return the version and the time of a commit in stored form."""
+    return _STAMP.pack(version, time)
+
+
+def unpack_stamp(stored: bytes | None) -> tuple[int, int]:
+    """Return the version and the time of a commit; zeros if there was none yet."""
+    if stored is None:
+        return 0, 0
+    version, time = _STAMP.unpack(stored)
+    return version, time

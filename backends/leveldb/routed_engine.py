@@ -1,10 +1,12 @@
-"""`RoutedEngine`: the `Engine` of one storage, over the current route to the database."""
+"""`RoutedEngine`: the `Engine` of one storage, over the current route to its database; its settings and listeners."""
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
@@ -19,22 +21,32 @@ from structable.backends.ordered.engine import (
     Upcalls,
     WriteSet,
 )
+from structable.spi import Listener
 from structable.spi.errors import StorageUnavailableError
+from structable.spi.rules.signals import check_timeout
 
-from .folder import Folder
-from .identity import lost_database
-from .native.database import CLOSED
+from .folder import Folder, lost_database
+from .native.database import CLOSED, DatabaseOptions
 from .native.format import FORMAT_KEY, format_number, format_record, format_with
 from .protocol.shared_memory import cells_of, no_shared
 from .route import NoRoute, Route
 from .runs import Runs
-from .settings import Settings
-from .shared_listener import SharedListener
 
-__all__ = ["RoutedEngine"]
+__all__ = ["RoutedEngine", "Settings"]
 
-
+_LOOK = 0.005
+"""Seconds between two looks of a listener."""
 _UNSTARTED = NoRoute("the storage was not started")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of a process for a database folder: the options of the LevelDB backend, as its modules use them."""
+
+    sync: bool = True  # of the log, before a commit of this process returns
+    request_timeout: float = 30.0  # seconds to wait for the owning process, and for the next one when it ends
+    database: DatabaseOptions = field(default_factory=DatabaseOptions)  # if this process owns the database
+    create: bool = True  # a missing folder and database
 
 
 class RoutedEngine(Engine):
@@ -151,3 +163,38 @@ class RoutedEngine(Engine):
         """End without leaving, in a forked process or when the interpreter ends."""
         self.closed = True
         self.bind(NoRoute(reason), self._shared)
+
+
+class SharedListener(Listener):
+    """A listener that reads its cells every 5 ms during a `wait`, and closes with its engine.
+
+    A new owner may map other memory: the change counts as a signal.
+    """
+
+    __slots__ = ("_cells", "_closed", "_engine", "_seen")
+
+    def __init__(self, engine: RoutedEngine, cells: Sequence[int]) -> None:
+        self._engine = engine
+        self._cells = cells
+        self._seen = engine.signals(cells)
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._engine.closed or self._closed
+
+    def wait(self, timeout: float) -> bool:
+        end = time.monotonic() + check_timeout(timeout)
+        while not self.closed:
+            found = self._engine.signals(self._cells)
+            if found != self._seen:
+                self._seen = found
+                return True
+            rest = end - time.monotonic()
+            if rest <= 0:
+                break
+            time.sleep(min(rest, _LOOK))
+        return False
+
+    def close(self) -> None:
+        self._closed = True

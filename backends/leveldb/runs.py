@@ -126,7 +126,7 @@ class Runs:
         return found
 
     def drop(self, runs: Iterable[StagedRun]) -> None:
-        """Remove runs, except for those that a living process writes, and then the folders that are empty."""
+        """Remove runs, except for runs that a living process writes, and then the folders that are empty."""
         for run in runs:
             path = self._folder / run.state.decode()
             try:

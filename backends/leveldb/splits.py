@@ -1,4 +1,4 @@
-"""Plans: checkpoints, divided for readers in many processes.
+"""Plans: checkpoints, divided for readers in many processes; and the number of pairs in an interval.
 
     checkpoints/<plan>/hold      locked with flock by the planner, as long as the plan is held
     checkpoints/<plan>/state     the checkpoint
@@ -32,13 +32,13 @@ from .native.checkpoint import link_copy
 from .native.database import Database, DatabaseOptions
 from .permissions import open_private
 from .protocol import messages
-from .version_stamp import VERSION_KEY, unpack_stamp
+from .route import VERSION_KEY, unpack_stamp
 
 __all__ = [
     "Release",
     "SharedCheckpoint",
-    "checkpointed",
     "elsewhere",
+    "estimate",
     "hold_plan",
     "plan_splits",
     "read_planned",
@@ -48,6 +48,10 @@ __all__ = [
 
 _OPTIONS = DatabaseOptions(write_buffer=1 << 20, block_cache=8 << 20)
 _UNFINISHED_SECONDS = 600.0
+_ESTIMATED_PARTS = 16
+_SAMPLE_BYTES = 64 << 10
+"""The size of a sample: several of the blocks in which LevelDB reports sizes."""
+_MOST_SAMPLED = 5_000
 _log = logging.getLogger("structable.leveldb")
 
 
@@ -149,15 +153,33 @@ class _CheckpointSnapshot(EngineSnapshot):
         """Do nothing: the checkpoint is released by its owner."""
 
 
-@contextlib.contextmanager
-def checkpointed(folder: Folder, checkpoint: Callable[[str], None]) -> Iterator[Database]:
-    """Make a checkpoint, open it, and remove it in the end; the arguments are as for `plan_splits`."""
+def estimate(folder: Folder, checkpoint: Callable[[str], None], begin: bytes, end: bytes) -> tuple[int, int]:
+    """Return about how many pairs an interval has, and their bytes; the arguments are as for `plan_splits`.
+
+    A checkpoint is made and opened for it, since the database's own sizes leave out its log. Each of several parts of
+    about equal sizes is estimated from its first pairs: rows may be small in one place and large in another.
+    """
     plan, release = _made(folder, checkpoint)
     try:
         with contextlib.closing(Database(folder.checkpoint(plan), _OPTIONS, create=False)) as database:
-            yield database
+            bounds = [begin, *split_points(database, begin, end, _ESTIMATED_PARTS), end]
+            parts = [_sampled(database, low, high) for low, high in pairwise(bounds)]
     finally:
         release()
+    return sum(pairs for pairs, _ in parts), sum(size for _, size in parts)
+
+
+def _sampled(database: Database, begin: bytes, end: bytes) -> tuple[int, int]:
+    keys: list[bytes] = []
+    size = 0
+    for key, value in database.scan(begin, end, fill_cache=False):
+        keys.append(key)
+        size += len(key) + len(value)
+        if size >= _SAMPLE_BYTES or len(keys) == _MOST_SAMPLED:
+            sampled, whole = database.sizes([(keys[0], key), (keys[0], end)])
+            more = max(1.0, whole / max(1, sampled))
+            return int(len(keys) * more), int(size * more)
+    return len(keys), size
 
 
 def elsewhere(states: list[bytes], folder: Folder) -> list[bytes]:

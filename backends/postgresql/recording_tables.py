@@ -1,10 +1,14 @@
-"""`RecordingTable`: a table whose change feed holds what its writers give (producer `input`), inside a transaction."""
+"""Tables whose change feed holds what their writers give, inside a transaction.
+
+A `RecordingTable` has the producer `input`; a `LogTable` keeps no rows: they go to its feed alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
-from structable.spi import RowKind, Value
+from structable.spi import Range, RowKind, TableStatistics, Value
 from structable.spi.operations import (
     APPLY_CHANGES,
     DELETE,
@@ -18,10 +22,11 @@ from structable.spi.operations import (
     RowWrites,
     When,
 )
-from structable.spi.rules.changes import check_increments, check_row_changes
+from structable.spi.rules.changes import check_increments, check_row_changes, check_row_kinds
+from structable.spi.rules.keyless import check_verb
+from structable.spi.rules.ranges import check_range
 
-from .driver.statement import Call
-from .driver.type_oids import CHAR
+from .driver.statement import CHAR, Call
 from .feeds.layout import record_kind
 from .feeds.record_statements import GIVEN, RECORDED, record_given, record_rows_of_keys
 from .sql.binding import TableBinding
@@ -30,11 +35,13 @@ from .sql.types import array
 from .table import PostgreSQLTable
 from .txn.bound_table import BoundTable, on_current_schema
 from .txn.one_row import OneRow
-from .txn.row_statements import encoded_whole, portions
+from .txn.row_statements import Given, encoded_whole, portions
 from .txn.server_transaction import ServerTransaction
 from .txn.update_many import checked_updates, rounds_of, update_batch
 
-__all__ = ["RecordingTable"]
+__all__ = ["LogTable", "RecordingTable"]
+
+_RecordedRow: TypeAlias = tuple[RowKind, Given, Pieces]
 
 
 class RecordingTable(PostgreSQLTable):
@@ -124,16 +131,7 @@ class _InputRecords:
         binding = self._table.binding
         rows = [(kind, row, encoded_whole(binding, row)) for kind, row in changes]
         for portion in portions(rows, lambda one: at_most(one[2])):
-            self._add(binding, portion)
-
-    def _add(self, first: TableBinding, rows: list[tuple[RowKind, Mapping[str, Value], Pieces]]) -> None:
-        kinds = array(CHAR, [record_kind(kind).encode() for kind, _, _ in rows])
-
-        def build(binding: TableBinding) -> Call:
-            given = [pieces if binding is first else encoded_whole(binding, row) for _, row, pieces in rows]
-            return Call(record_given(binding), [kinds, *binding.arrays(binding.shape.columns, given)])
-
-        self._tx.precede(self._table, build, counts=False)
+            self._tx.precede(self._table, _recording(binding, portion), counts=False)
 
     def add_rows_of(self, keys: Iterable[Pieces]) -> None:
         """Record the rows of some keys as they are after the writes so far."""
@@ -143,3 +141,43 @@ class _InputRecords:
                 return Call(record_rows_of_keys(binding), binding.arrays(binding.spec.primary_key, portion))
 
             self._tx.precede(self._table, build, counts=False)
+
+
+def _recording(first: TableBinding, rows: Sequence[_RecordedRow]) -> Callable[[TableBinding], Call]:
+    """Return the function that makes the call that records rows, encoded for the `first` version of the table."""
+    kinds = array(CHAR, [record_kind(kind).encode() for kind, _, _ in rows])
+
+    def build(binding: TableBinding) -> Call:
+        given = [pieces if binding is first else encoded_whole(binding, row) for _, row, pieces in rows]
+        return Call(record_given(binding), [kinds, *binding.arrays(binding.shape.columns, given)])
+
+    return build
+
+
+class LogTable(PostgreSQLTable):
+    """Takes rows, and has none."""
+
+    @on_current_schema
+    def _write(self, writes: RowWrites) -> Answer | None:
+        tx, binding = self._tx, self.binding
+        tx.require_usable()
+        check_verb(binding.spec, writes.verb.name)
+        tx.require_writable()
+        self.written = True
+        if writes.verb is APPLY_CHANGES:
+            given: Sequence[Given] = [row for _, row in check_row_kinds(binding.write_spec, writes.rows)]
+        else:
+            given = writes.rows if writes.rows.__class__ is tuple else self._many(writes)
+        rows: list[_RecordedRow] = []
+        for row in given:
+            pieces = encoded_whole(binding, row)
+            # A copy: the caller may change the row before the statement is built for another version of the table.
+            rows.append((RowKind.INSERT, dict(row), pieces))
+        tx.require_room(sum(at_most(pieces) for _, _, pieces in rows))
+        for portion in portions(rows, lambda one: at_most(one[2])):
+            tx.defer(self, _recording(binding, portion))
+        return None
+
+    def statistics(self, range: Range) -> TableStatistics:
+        check_range(self.specification, range)  # which the server has
+        return TableStatistics(0, 0, exact=True)

@@ -50,12 +50,11 @@ from .driver.errors import PostgreSQLError, translated
 from .driver.pool import ServerPool
 from .driver.signals import ServerSignals
 from .feeds.gate import StoreFeeds, VersionGate
-from .ruled import RuledPostgreSQLTable
 from .schema.admin import PostgreSQLAdmin
 from .schema.catalog import Catalog, prepare
-from .schema.diagnosis import diagnose
+from .schema.inspection import diagnose
 from .table import PostgreSQLTable
-from .transaction import PostgreSQLTransaction
+from .transaction import PostgreSQLTransaction, RuledPostgreSQLTable
 from .txn.receipts import Receipts
 from .txn.store_parts import StoreParts
 

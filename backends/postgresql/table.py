@@ -42,14 +42,13 @@ from .sql.templates import EncodedPrefixes, prefix_template
 from .sql.types import encode_value
 from .txn.bound_table import BoundTable, on_current_schema
 from .txn.cursor_scan import ScanRows
-from .txn.explain import explain_scan
+from .txn.explain import explain_scan, sampled_size
 from .txn.keyless_writes import apply_to_bag, insert_keyless
 from .txn.many_rows import delete_keys, increment_batch, insert_batch, upsert_batch
 from .txn.merges import apply_plain_changes, merge_changes
 from .txn.one_row import OneRow, Plan
 from .txn.range_writes import count_matching, delete_matching, update_matching
 from .txn.row_statements import Given, defer, pieces_for
-from .txn.sampling import sampled_size
 from .txn.server_transaction import ServerTransaction
 from .txn.update_many import Update, checked_updates, update_batch
 
@@ -361,4 +360,4 @@ _KEYLESS: dict[str, _Writer] = {
     "insert_many": lambda table, writes: table._insert_keyless(table._many(writes)),
     "apply_changes": _KEYED["apply_changes"],
 }
-"""What a verb does, by its name."""
+"""The functions of the verbs, by their names."""

@@ -2,21 +2,57 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import TracebackType
 
-from structable.spi import FeedPosition, Isolation, Transaction, UnsupportedOperationError
+from structable.backends.base.admin_rules import require_unretired
+from structable.backends.base.change_feed import require_feed
+from structable.spi import (
+    FeedPosition,
+    Isolation,
+    Range,
+    TableNotFoundError,
+    TableStatistics,
+    Transaction,
+    UnsupportedOperationError,
+)
+from structable.spi.row_rules import RowRules
+from structable.spi.ruled_table import RuledTable
 
-from .log_table import LogTable
-from .recording_tables import RecordingTable
-from .ruled import RuledPostgreSQLTable
+from .driver.statement import Ask, Call, Statement
+from .feeds.gate import VersionGate
+from .feeds.layout import FEEDS
+from .recording_tables import LogTable, RecordingTable
+from .schema.catalog import Catalog
 from .sql.binding import TableBinding
+from .sql.names import qualified
 from .table import PostgreSQLTable
-from .txn.feed_positions import feed_position
 from .txn.merges import SnapshotNeededError
 from .txn.server_transaction import ServerTransaction
 from .txn.store_parts import StoreParts
 
-__all__ = ["PostgreSQLTransaction"]
+__all__ = ["PostgreSQLTransaction", "RuledPostgreSQLTable"]
+
+
+class RuledPostgreSQLTable(RuledTable):
+    """What a transaction and a storage need of the table under the rules, which keeps its rules when it is renewed."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, table: PostgreSQLTable, rules: RowRules, transaction: Transaction) -> None:
+        super().__init__(table, rules, transaction)
+        self._inner = table
+
+    @property
+    def binding(self) -> TableBinding:
+        return self._inner.binding
+
+    @property
+    def written(self) -> bool:
+        return self._inner.written
+
+    def statistics(self, range: Range) -> TableStatistics:
+        return self._inner.statistics(range)
 
 
 class PostgreSQLTransaction(Transaction):
@@ -61,7 +97,7 @@ class PostgreSQLTransaction(Transaction):
             raise UnsupportedOperationError(
                 f"position({table!r}) after table(): ask for positions first; the transaction then reads that snapshot"
             )
-        return feed_position(self._tx, self._store.catalog, self._store.feeds.gate, self._isolation, table)
+        return _feed_position(self._tx, self._store.catalog, self._store.feeds.gate, self._isolation, table)
 
     def signal(self, channel: str) -> None:
         self._tx.require_writable()
@@ -103,3 +139,30 @@ def _table_class(binding: TableBinding) -> type[PostgreSQLTable]:
     if binding.spec.table_options.log:
         return LogTable
     return RecordingTable if binding.takes_input else PostgreSQLTable
+
+
+def _feed_position(
+    transaction: ServerTransaction, catalog: Catalog, gate: VersionGate, isolation: Isolation, table: str
+) -> FeedPosition:
+    """Return the position of a transaction's snapshot, which is then exactly a version of the store.
+
+    The first call begins the transaction, which is of this isolation.
+    """
+    if transaction.position is None:
+        begin = partial(gate.begin, is_serializable=isolation is Isolation.SERIALIZABLE)
+        transaction.begin_exactly(begin, lambda ask: _recorded(ask, catalog, table))
+    assert transaction.position is not None
+    feeds = qualified(catalog.schema, FEEDS)
+    number = _recorded(transaction.rows_alone, catalog, table)
+    token = Call(Statement(f"select token from {feeds} where feed = {number}", prepare=False))
+    return FeedPosition(str(transaction.rows_alone(token)[0][0]), transaction.position)
+
+
+def _recorded(ask: Ask, catalog: Catalog, table: str) -> int | None:
+    """Return the number of a table's feed; raises the errors of `Transaction.position`."""
+    version = catalog.find(ask, table)
+    if version is None:
+        raise TableNotFoundError(table)
+    require_unretired(version.spec)
+    require_feed(version.spec)
+    return version.feed

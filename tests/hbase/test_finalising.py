@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from structable.backends.hbase.txn import finaliser
-from structable.backends.hbase.upkeep.report import Report
+from structable.backends.hbase.upkeep.rounds import Report
 from structable.spi import Field, Storage, StorageUnavailableError, TableSpecification, connect
 from tests.waiting import until
 

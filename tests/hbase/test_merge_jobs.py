@@ -11,7 +11,7 @@ import pytest
 from structable.backends.hbase.failpoints import failpoints
 from structable.backends.hbase.layout import MARKER
 from structable.backends.hbase.txn.bulk import BulkCommitter
-from structable.backends.hbase.txn.pending_commit import PendingCommit
+from structable.backends.hbase.txn.prewrite import PendingCommit
 from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi import (
     Field,

@@ -13,7 +13,7 @@ import pytest
 
 from structable.backends.leveldb import compaction
 from structable.backends.leveldb.client.client import Client
-from structable.backends.leveldb.native.compression import COMPRESSION
+from structable.backends.leveldb.native.database import COMPRESSION
 from structable.spi import Field, Range, Storage, TableSpecification, WriteMode, connect
 from structable.spi.errors import StorageUnavailableError
 from tests.waiting import until

@@ -35,9 +35,9 @@ def begins(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     begins: list[bytes] = []
     scan_pairs = database.scan_pairs
 
-    def noted(gate, raw, begin, *rest):  # type: ignore[no-untyped-def]
+    def noted(readers, raw, begin, *rest):  # type: ignore[no-untyped-def]
         begins.append(begin)
-        return scan_pairs(gate, raw, begin, *rest)
+        return scan_pairs(readers, raw, begin, *rest)
 
     monkeypatch.setattr(snapshot, "scan_pairs", noted)
     return begins

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from structable.backends.leveldb.native.log import log_files, sync_logs
+from structable.backends.leveldb.native.log import log_files, roll_back, sync_logs
 from structable.backends.leveldb.native.log_format import records
 from structable.backends.leveldb.native.manifest import manifest_state
-from structable.backends.leveldb.native.rollback import roll_back
 from structable.backends.leveldb.owner import database_handle
 from structable.spi import Field, TableSpecification, connect
 from structable.spi.errors import DataCorruptionError, StoreNotFoundError

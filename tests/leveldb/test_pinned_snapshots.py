@@ -11,7 +11,7 @@ import pytest
 
 from structable.backends.leveldb.client.client import Client
 from structable.backends.leveldb.engine import LevelDBEngine
-from structable.backends.leveldb.owner import commit_numbers
+from structable.backends.leveldb.owner import history
 from structable.backends.leveldb.owner.commit_nodes import CommitNode
 from structable.backends.ordered.engine import EngineSnapshot, Increment, ReadSet, WriteSet
 from structable.spi.errors import TransactionClosedError, TransactionConflictError
@@ -151,7 +151,7 @@ receive()
 
 def test_commit_number_that_is_too_old_is_a_conflict(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The retry has a snapshot of its own, however much is committed meanwhile."""
-    monkeypatch.setattr(commit_numbers, "_MOST", 100)
+    monkeypatch.setattr(history, "_MOST_NUMBERED", 100)
     owner = open_engine(folder)
     process = run(
         """
@@ -178,9 +178,9 @@ receive()
 
 
 def test_few_commit_numbers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_numbers, "_MOST", 100)
+    monkeypatch.setattr(history, "_MOST_NUMBERED", 100)
     shared = memoryview(bytearray(16)).cast("Q")
-    commits = commit_numbers.CommitNumbers(shared, CommitNode())
+    commits = history.CommitNumbers(shared, CommitNode())
     numbers = [shared[1]]
     for number in range(200):
         node = CommitNode(frozenset({key(number)}))
@@ -192,7 +192,7 @@ def test_few_commit_numbers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     commits.append(CommitNode(frozenset(map(key, range(1_000)))))
     assert commits.find(shared[1]) is not None
     assert commits.find(numbers[-1]) is None
-    following = commit_numbers.CommitNumbers(shared, CommitNode())
+    following = history.CommitNumbers(shared, CommitNode())
     assert following.find(shared[1]) is not None
     assert shared[1] > numbers[-1] + 1
     assert following.find(numbers[-1] + 1) is None, "no number is another owner's"

@@ -11,9 +11,8 @@ import pytest
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.native.database import Database, WriteFailedError
 from structable.backends.leveldb.observer import ObservingEngine
-from structable.backends.leveldb.routed_engine import RoutedEngine
-from structable.backends.leveldb.settings import Settings
-from structable.backends.leveldb.version_stamp import VERSION_KEY, pack_stamp
+from structable.backends.leveldb.route import VERSION_KEY, pack_stamp
+from structable.backends.leveldb.routed_engine import RoutedEngine, Settings
 from structable.backends.ordered.engine import Increment, WriteSet
 from structable.spi.errors import CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError
 

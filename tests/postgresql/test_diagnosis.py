@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from structable.backends.postgresql.schema import diagnosis
+from structable.backends.postgresql.schema import inspection
 from structable.spi import Field, TableSpecification, connect
 from tests.postgresql.support.shared import Schema
 
@@ -15,7 +15,7 @@ TABLE = TableSpecification("t", [Field.int("k"), Field.int("n")], ["k"])
 def test_dropped_columns_and_long_transactions_are_shown(
     postgresql_schema: Schema, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diagnosis, "_SECONDS", 0)
+    monkeypatch.setattr(inspection, "_LONG_HELD", 0)
     with connect(postgresql_schema.url) as storage:
         storage.admin.create(TABLE)
         assert list(storage.diagnose()) == []

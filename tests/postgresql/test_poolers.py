@@ -16,9 +16,8 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from structable.backends.postgresql.driver.statement import command
+from structable.backends.postgresql.driver.statement import BEGIN, COMMIT, command
 from structable.backends.postgresql.storage import PostgreSQLStorage
-from structable.backends.postgresql.txn.boundaries import BEGIN, COMMIT
 from structable.backends.postgresql.txn.receipts import Receipts
 from structable.cli.app import app
 from structable.spi import (

@@ -11,8 +11,15 @@ from itertools import count
 from structable.backends.base.pool import PooledConnection
 from structable.backends.base.traffic import Tally
 
-from .advice import closed_reason, garbage_reason, silent_reason
-from .errors import ConnectionLostError, MixedUpError, RequestTooLargeError, ServerError
+from .errors import (
+    ConnectionLostError,
+    MixedUpError,
+    RequestTooLargeError,
+    ServerError,
+    closed_reason,
+    garbage_reason,
+    silent_reason,
+)
 from .messages import Replies, encode
 from .requests import Call
 from .transport import Wire

@@ -19,7 +19,7 @@ __all__ = ["Gateway"]
 Result = TypeVar("Result")
 
 FRAME_LIMIT = 2_000_000
-"""In bytes; a gateway accepts frames of 2 MiB by default."""
+"""Bytes of the largest frame; a gateway accepts frames of 2 MiB by default."""
 
 
 class Gateway:
@@ -110,12 +110,12 @@ class Gateway:
 
         The scan survives a lost connection or gateway: it continues after the last row, with the same `before`. Without
         `before`, it may see rows at different times; with it, only cells with a smaller timestamp count. An empty
-        `begin` or `end` is the table's own. The first page has at most `first_rows`, the next ones are smaller, as are
-        those of large rows, and none is empty.
+        `begin` or `end` is the table's own. The first page has at most `first_rows`; the next pages, and pages of large
+        rows, may have fewer than `page_rows`; no page is empty.
         With `reverse`, the rows of the same range come from the last to the first. `columns` are as for `get_row`, and
         `server_filter` is in HBase's filter language.
 
-        Close the iterator to end it early. The errors are those of `call`.
+        Close the iterator to end it early. Raises the errors of `call`.
         """
         scan = Scan(table, begin, end, tuple(columns), before, reverse, page_rows, server_filter, first_rows)
         return pages(self.pool, scan)

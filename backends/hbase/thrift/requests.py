@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 ROWS_AT_ONCE = 500
-"""Per call: more would gain nothing, and the gateway holds all of them in memory."""
+"""Rows of one call: more would gain nothing, and the gateway holds all of them in memory."""
 _CALL_BYTES = 1 << 20
 _KEYS_BYTES = 32 << 10
 
@@ -54,7 +54,7 @@ Written = TypeVar("Written")
 
 @dataclass(slots=True)  # not frozen: every call of a gateway makes one, and that would take three times as long
 class Call(Generic[Result_co]):
-    """One request; the API's and the arguments' names are those of the IDL."""
+    """One request; the API and the arguments have their names of the IDL."""
 
     api: str
     arguments: Mapping[str, object]

@@ -5,6 +5,8 @@ writers of the row or aborts them, and from then on no transaction can commit wi
 is therefore the newest and remains so, and needs no final check. The real intents follow at a timestamp one later, so
 that a lock which arrives late cannot hide them. A job counts as older than every other transaction: transactions that
 meet it give way.
+
+The record of a large transaction does not list its rows: its intents and versions are found by searching tables.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from contextlib import suppress
 from itertools import groupby
 
 from structable.backends.hbase.failpoints import reach
-from structable.backends.hbase.layout import FAMILY, GATE_ROWS, MARKER, intent_column
+from structable.backends.hbase.layout import FAMILY, GATE_ROWS, MARKER, VALUE, Layout, intent_column
 from structable.backends.hbase.thrift.errors import TableMissingError
+from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, Cells, get_rows, put_column
 from structable.backends.ordered.codec.keys import ROW_MARK
 from structable.backends.ordered.engine import SPACE_BYTES, BulkCommit, EngineSnapshot, Pair, stamped
@@ -30,26 +33,25 @@ from structable.spi.errors import (
     TransactionConflictError,
 )
 
-from .bulk_search import bulk_intents
 from .conflicts import Conflicts
 from .context import Context
 from .decision import Decision
 from .feed_reader import FeedReader
 from .gate import Gate
 from .intent_resolution import IntentResolution
-from .intents import LOCK, write_intent
-from .pending_commit import PendingCommit, draw_timestamp
+from .intents import LOCK, RowId, write_intent
+from .prewrite import PendingCommit, draw_timestamp
 from .reader import Reader, table_dropped
 from .recent_writes import Digest
-from .rows import RowId
 from .session import Session, read_clock
 from .snapshot import HBaseSnapshot
 from .status import ABORTED, PENDING, Status
 from .visibility import Visibility
 from .written_rows import decode_rows, encode_rows
 
-__all__ = ["BulkCommitter"]
+__all__ = ["BulkCommitter", "bulk_intents", "bulk_versions"]
 
+_ROWS_AT_ONCE = 1_000
 _CONNECTIONS = 3
 _LOCK = bytes([LOCK])
 
@@ -266,3 +268,44 @@ class _Locked(EngineSnapshot):
 
     def close(self) -> None:
         return None
+
+
+def bulk_intents(
+    gateway: Gateway, layout: Layout, txid: bytes, status: Status
+) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
+    """Yield space, and row to intent, page by page, for the remaining intents of a large transaction.
+
+    The region servers search whole tables for the column.
+    """
+    column = intent_column(txid)
+    for space in decode_rows(status.writes).rows:
+        try:
+            pages = gateway.pages(layout.table(space), b"", b"", [column], before=None, page_rows=_ROWS_AT_ONCE)
+            for page in pages:
+                yield space, {row: cells[column][0] for row, cells in page if column in cells}
+        except TableMissingError:
+            continue
+
+
+def bulk_versions(gateway: Gateway, layout: Layout, status: Status) -> Iterator[tuple[bytes, dict[bytes, int]]]:
+    """Yield space, and row to the first byte of its version, page by page, for the rows of a large commit."""
+    for space in decode_rows(status.writes).rows:
+        try:
+            pages = gateway.pages(
+                layout.table(space),
+                b"",
+                b"",
+                [FAMILY],
+                before=None,
+                page_rows=_ROWS_AT_ONCE,
+                server_filter=f"TimestampsFilter({status.commit})",
+            )
+            for page in pages:
+                found = {
+                    row: cells[VALUE][0][0]
+                    for row, cells in page
+                    if VALUE in cells and cells[VALUE][1] == status.commit
+                }
+                yield space, found
+        except TableMissingError:
+            continue

@@ -16,8 +16,7 @@ from .decision import Decision
 from .finaliser import EndedTransaction, Finaliser
 from .gate import gate_places
 from .intent_set import IntentSet
-from .pending_commit import PendingCommit
-from .prewrite import Prewrite, RecordUnknownError
+from .prewrite import PendingCommit, Prewrite, RecordUnknownError
 from .reader import table_dropped
 from .session import Session
 from .status import PENDING, Status

@@ -18,14 +18,15 @@ from .intent_set import IntentSet
 from .intents import (
     LOCK,
     STEPS,
+    RowId,
     base_of,
     changed_since,
     fold,
     intent_of,
     intents_of,
+    read_rows,
     steps_of,
 )
-from .rows import RowId, read_rows
 from .status import ABORTED, COMMITTED, PENDING
 
 __all__ = ["Conflicts"]
@@ -142,7 +143,7 @@ class Conflicts:
 
     @staticmethod
     def _wins(mine: tuple[int, bytes, bool], other: tuple[int, bytes, bool]) -> bool:
-        """Whether one of two transactions, given by start, id, and whether it is a job, may abort the other."""
+        """Return whether one of two transactions, given by start, id, and whether it is a job, may abort the other."""
         return mine[2] if mine[2] != other[2] else mine < other
 
     def _refuse(self, row_id: RowId) -> NoReturn:
@@ -283,7 +284,7 @@ class Conflicts:
 
 
 def _rivals(txid: bytes, intent: bytes, cells: Cells) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the other transactions that write a row, except steps beside steps of the same kind."""
+    """Yield the other transactions that write a row; steps of one kind do not compete."""
     for other, raw in intents_of(cells):
         if other != txid and not (intent[0] == raw[0] and intent[0] in STEPS):
             yield other, raw

@@ -1,17 +1,32 @@
-"""`Context`: the state shared by all steps of all transactions of a storage."""
+"""`Context`: the state shared by all steps of all transactions of a storage, with the `Settings` of the protocol."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from structable.backends.hbase.layout import Layout
-from structable.backends.hbase.settings import Settings
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.ordered.engine import Fits, Merge
 
 from .status_table import StatusTable
 
-__all__ = ["Context"]
+__all__ = ["Context", "Settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of the protocol; times are in seconds."""
+
+    lease: float  # without a heartbeat, until other processes may abort a pending transaction
+    session_timeout: float  # without a heartbeat, until other processes end a process's snapshots and plans
+    late_writes: float
+    """A write accepted by a gateway arrives within this time, or never. Must exceed HBase's
+    `hbase.client.operation.timeout` at the gateways."""
+    timeout: float  # for which failed calls are retried, and the outcome of a commit is sought
+    housekeeping: float  # between two rounds of the janitor
+    read_back_rows: int  # that a commit reads back at most; a larger one reads the lists of recent writes
+    create: bool  # missing tables of the prefix
+    read_only: bool  # nothing is written, except to push pending transactions
 
 
 @dataclass(frozen=True, slots=True)

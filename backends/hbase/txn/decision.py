@@ -15,7 +15,7 @@ from structable.spi.errors import CommitOutcomeUnknownError, StorageUnavailableE
 
 from .conflicts import Conflicts
 from .context import Context
-from .pending_commit import PendingCommit, draw_timestamp
+from .prewrite import PendingCommit, draw_timestamp
 from .session import Session
 from .status import ABORTED, COMMITTED
 

@@ -32,16 +32,16 @@ from structable.backends.ordered.engine import (
 
 from .context import Context
 from .gate import Gate
-from .pushes import Pushes
 from .reader import Reader, space_missing
 from .session import read_clock
 from .status import COMMITTED, PENDING, Status
+from .visibility import Pushes
 
 __all__ = ["FeedReader", "Gated"]
 
 _LANE_ROWS, _KEYS = 100, 1_000
 _FIRST_ROWS = 16
-"""Entries are larger than most rows."""
+"""Rows of the first page: entries are larger than most rows."""
 
 
 class Gated(NamedTuple):
@@ -98,7 +98,7 @@ class FeedReader:
         )
 
     def _end_unrecorded(self, table: str, found: dict[bytes, bytes | None], absent: Collection[bytes]) -> None:
-        """Abort transactions without a record that are still in the gate; forget those that are not."""
+        """Abort transactions without a record that are still in the gate; forget the others."""
         still = self._entered(table)
         for txid in absent:
             if txid in still:

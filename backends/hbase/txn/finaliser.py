@@ -87,7 +87,7 @@ class Finaliser:
         self._wakes.put(None)
 
     def has(self, txid: bytes) -> bool:
-        """Whether a transaction was taken over and is not finalised yet."""
+        """Return whether a transaction was taken over and is not finalised yet."""
         return txid in self.unmarked or any(one.txid == txid for one in list(self.waiting))
 
     def keep_up(self) -> None:
@@ -228,7 +228,7 @@ class Finaliser:
         return len(self.unmarked) >= MOST_UNMARKED or time.monotonic() >= self._mark_at
 
     def _mark(self) -> None:
-        """Mark transactions as finalised, except those of dead sessions, whose records may already be removed."""
+        """Mark transactions as finalised, except in dead sessions, whose records may already be removed."""
         try:
             for session in {session for session, _ in self.unmarked.values()}:
                 with suppress(TransactionConflictError):

@@ -5,10 +5,10 @@ the rows of the feed at its timestamp, and only when that has succeeded is the g
 is marked as finalised. A transaction that is not in the gate therefore commits later than now, has its entries in the
 rows of the feed, or never commits.
 
-A single entry goes into a cell of the session's row, that of the transaction's lane. Such a cell is emptied by a mark
-of one byte and never deleted: tombstones would slow down every reader until HBase compacts the table, while of
-overwritten cells in a family of one version little is left. Several entries, and those of a transaction without a lane,
-have rows of their own, which are deleted.
+A single entry goes into a cell of the session's row, the cell of the transaction's lane. Such a cell is emptied by a
+mark of one byte and never deleted: tombstones would slow down every reader until HBase compacts the table, while
+overwritten cells in a family of one version leave little behind. Several entries, and each entry of a transaction
+without a lane, have rows of their own, which are deleted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .written_rows import GatePlaces
 __all__ = ["Appends", "Gate", "gate_places"]
 
 Appends: TypeAlias = Mapping[bytes, Mapping[int, bytes]]
-"""By space of a feed, the values of the entries that a transaction appends, by their numbers in it."""
+"""Space of a feed to the values of the entries that a transaction appends, by their numbers in it."""
 
 _ROWS_AT_ONCE = 4
 """Rows of a gate read at once: an entry has up to a mebibyte, or one larger row."""
@@ -98,7 +98,7 @@ class Gate:
         return calls
 
     def emptying(self, txid: bytes, status: Status, appends: Appends) -> list[Call[object]]:
-        """Return the calls that empty the gates; to be made when those of `publishing` have succeeded."""
+        """Return the calls that empty the gates, to be made once the calls of `publishing` have succeeded."""
         at = status.commit if status.state == COMMITTED else status.start + 1
         calls: list[Call[object]] = []
         for feed, place in gate_places(txid, appends).items():

@@ -1,23 +1,26 @@
-"""The cells of a row: versions and intents, and the state that they make at a snapshot."""
+"""The cells of a row: reading them, and the state that its versions and intents make at a snapshot."""
 
 from __future__ import annotations
 
 import json
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from structable.backends.hbase.layout import (
+    FAMILY,
     INTENT,
     LANE_BYTES,
     OWN_COLUMN,
     SESSION_BYTES,
     TXID_BYTES,
     VALUE,
+    Layout,
     intent_column,
 )
-from structable.backends.hbase.thrift.requests import Cells
+from structable.backends.hbase.thrift.gateway import Gateway
+from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, Cells, get_rows
 from structable.backends.ordered.engine import Increment, Merge, Operand, Step
 from structable.spi.errors import DataCorruptionError
 
@@ -26,6 +29,7 @@ __all__ = [
     "PUT",
     "STEPS",
     "TOMBSTONE",
+    "RowId",
     "RowState",
     "base_of",
     "changed_since",
@@ -34,6 +38,8 @@ __all__ = [
     "intent_of",
     "intents_of",
     "intent_cells",
+    "read_rows",
+    "row_calls",
     "steps_intent",
     "steps_of",
     "write_intent",
@@ -58,6 +64,9 @@ _SESSION_END = _INTENT_START + SESSION_BYTES
 _OWN_COLUMN_END = _INTENT_START + TXID_BYTES
 _LANE_END = _SESSION_END + LANE_BYTES
 _NUMBER_BYTES = TXID_BYTES - SESSION_BYTES
+
+RowId = tuple[bytes, bytes]
+"""Space and row."""
 
 
 @dataclass(slots=True)
@@ -127,7 +136,7 @@ def base_of(cells: Cells) -> RowState:
 
 
 def changed_since(start: int, cells: Cells, kind: int) -> bool:
-    """Whether a row, without its intents, was changed after a timestamp so that an intent of a kind conflicts."""
+    """Return whether a row, without its intents, was changed after a timestamp and an intent of a kind conflicts."""
     cell = cells.get(VALUE)
     if cell is None:
         return False
@@ -197,3 +206,36 @@ def fold_stepwise(
         state = states[at] = fold(state, ordered[done:end], merge)
         done = end
     return states
+
+
+def row_calls(
+    layout: Layout, rows: Iterable[RowId], before: int | None = None
+) -> tuple[list[Call[object]], Callable[[Sequence[object]], dict[RowId, Cells]]]:
+    """Return the calls that read rows, and the function that decodes their results.
+
+    Rows that were never written are missing from the result.
+    """
+    by_space: dict[bytes, list[bytes]] = {}
+    for space, row in rows:
+        by_space.setdefault(space, []).append(row)
+    calls: list[Call[object]] = []
+    spaces: list[bytes] = []
+    for space, names in by_space.items():
+        for begin in range(0, len(names), ROWS_AT_ONCE):
+            spaces.append(space)
+            calls.append(get_rows(layout.table(space), names[begin : begin + ROWS_AT_ONCE], [FAMILY], before))
+
+    def decode(results: Sequence[object]) -> dict[RowId, Cells]:
+        found: dict[RowId, Cells] = {}
+        for space, result in zip(spaces, results, strict=True):
+            assert isinstance(result, list)
+            found.update(((space, row), cells) for row, cells in result)
+        return found
+
+    return calls, decode
+
+
+def read_rows(gateway: Gateway, layout: Layout, rows: Iterable[RowId], before: int | None = None) -> dict[RowId, Cells]:
+    """Return the cells of rows; rows never written are omitted."""
+    calls, decode = row_calls(layout, rows, before)
+    return decode(gateway.flight(calls, retry=True))

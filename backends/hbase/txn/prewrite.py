@@ -1,5 +1,7 @@
 """`Prewrite`: everything that a transaction writes and reads before its decision, in one round trip.
 
+From its first write to its decision a transaction is a `PendingCommit`.
+
 The order is the protocol. Every transaction is listed, has its record and has written its intents before it draws its
 commit timestamp, and looks for others after that: of two overlapping transactions, at least one sees the other,
 whatever the timing.
@@ -14,30 +16,73 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
 from structable.backends.hbase.failpoints import failpoints, stepwise
-from structable.backends.hbase.layout import GATE_LANES, GATES, MARKER, VALUE, gate_column, intent_column
+from structable.backends.hbase.layout import (
+    CLOCK,
+    GATE_LANES,
+    GATES,
+    MARKER,
+    TICK,
+    VALUE,
+    Layout,
+    gate_column,
+    intent_column,
+)
 from structable.backends.hbase.thrift.errors import ConnectionLostError, ServerError, is_refusal
-from structable.backends.hbase.thrift.requests import Call, Cells, get_row, put_column
+from structable.backends.hbase.thrift.requests import Call, Cells, get_row, increment, put_column
 from structable.backends.hbase.thrift.retry import pause
-from structable.spi.errors import StorageUnavailableError
+from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
 from .context import Context
 from .gate import Gate, gate_places
 from .intent_set import IntentSet
-from .intents import intent_cells
-from .pending_commit import PendingCommit, draw_timestamp
+from .intents import RowId, intent_cells, read_rows, row_calls
 from .recent_writes import Digest, Rows, read_lists
-from .rows import RowId, read_rows, row_calls
 from .schema_lease import wait_out_leases
 from .session import Session
+from .status import ABORTED, PENDING, Status
 
-__all__ = ["Prewrite", "ReadBack", "RecordUnknownError"]
+__all__ = ["PendingCommit", "Prewrite", "ReadBack", "RecordUnknownError", "draw_timestamp"]
 
 _CALLS_AT_ONCE = 40
 _ROWS_PER_RENEWAL = 10_000
+
+
+def draw_timestamp(layout: Layout) -> Call[int]:
+    """Return the call that draws a commit timestamp."""
+    return increment(layout.transactions, CLOCK, TICK, 1)
+
+
+@dataclass(slots=True)
+class PendingCommit:
+    """A transaction that is being committed."""
+
+    txid: bytes
+    start: int  # the timestamp of its snapshot
+    intents: IntentSet | None  # None for a write job, whose rows are not kept in memory
+    status: Status  # as last seen in the status table
+    timestamp: int = 0  # the commit timestamp drawn for it; 0 before
+    renewed_at: float = field(default_factory=time.monotonic)
+
+    def renew_lease(self, context: Context) -> None:
+        """Renew the lease if a third of it has passed; a conflict if another process has aborted the transaction."""
+        if time.monotonic() < self.renewed_at + context.settings.lease / 3:
+            return
+        self.renewed_at = time.monotonic()
+        found = context.status_table.change(self.txid, self.status, self.status.with_heartbeat())
+        if found is None or found.state != PENDING:
+            raise TransactionConflictError("another process aborted this transaction because its lease had expired")
+        self.status = found
+
+    def note_end(self, session: Session) -> None:
+        """Record in the session's list the commit timestamp, or its upper bound if the outcome is unknown."""
+        status = self.status
+        possible = 0 if status.state == ABORTED else status.commit or self.timestamp
+        session.recent.end(self.txid, possible or None)
 
 
 class RecordUnknownError(Exception):
@@ -115,7 +160,7 @@ class Prewrite:
     ) -> Sequence[object]:
         """Make the puts, draw the timestamp, make the reads, and return their results.
 
-        The last `entering` puts are those of entries into gates.
+        The last `entering` puts are entries into gates.
         """
         drawing = draw_timestamp(self._layout)
         drawn = len(puts)

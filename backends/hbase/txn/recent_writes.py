@@ -26,7 +26,7 @@ from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi.errors import DataCorruptionError
 
 from .intent_set import IntentSet
-from .rows import RowId
+from .intents import RowId
 
 __all__ = ["Digest", "RecentWrites", "Rows", "read_lists"]
 
@@ -168,7 +168,7 @@ class RecentWrites:
                 self._listed[txid].commit = commit
 
     def reads_back(self, rows: int, few: int) -> bool:
-        """Whether a transaction of `rows` rows should read them all back, instead of reading the lists.
+        """Return whether a transaction of `rows` rows should read them all back, instead of reading the lists.
 
         Reading `few` rows back is as fast as reading the lists of few processes.
         """

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import time
 
-from .clock import now
+from .session import now
 
 __all__ = ["SchemaLeases", "wait_out_leases"]
 
 LEASE_SECONDS = 0.05
-"""Part of the protocol: must be the same in all processes."""
+"""The length of a lease, a part of the protocol: it must be the same in all processes."""
 
 
 class SchemaLeases:
@@ -25,15 +25,15 @@ class SchemaLeases:
         self._until: dict[bytes, float] = {}
 
     def renew(self, space: bytes, asked: float) -> None:
-        """Begin a lease after a call made at `asked`, a time of `clock.now`, read a marker without an intent."""
+        """Begin a lease after a call made at `asked`, a time of `session.now`, read a marker without an intent."""
         self._until[space] = asked + LEASE_SECONDS
 
     def may_outlast_call(self, space: bytes) -> bool:
-        """Whether a call made now will probably return within the lease."""
+        """Return whether a call made now will probably return within the lease."""
         return now() < self._until.get(space, 0.0) - LEASE_SECONDS / 10
 
     def holds(self, space: bytes) -> bool:
-        """Whether no change of the space's schema can have been committed until now."""
+        """Return whether no change of the space's schema can have been committed until now."""
         return now() < self._until.get(space, 0.0)
 
 

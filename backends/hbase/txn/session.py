@@ -1,4 +1,9 @@
-"""`Session`: a process's heartbeat and the oldest timestamp that it needs; works without synchronised clocks."""
+"""`Session`: a process's heartbeat and the oldest timestamp that it needs; works without synchronised clocks.
+
+The numbers of sessions come from a counter that older software cannot use once the format is raised. Such software
+reads the format when it connects, and later begins a new session, without reading it again, in place of one that was
+declared dead. It counts sessions in another cell, which is no counter any more from then on.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +19,44 @@ from structable.backends.hbase.layout import (
     GC,
     LANE_BYTES,
     SESSION_BYTES,
+    SESSIONS,
     STATE,
     TICK,
     TXID_BYTES,
+    TYPES_FORMAT,
     Layout,
     session_row,
 )
-from structable.backends.hbase.thrift.errors import is_refusal
+from structable.backends.hbase.thrift.errors import ServerError, is_refusal
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.hbase.thrift.requests import Call, compare_and_put, get_row
+from structable.backends.hbase.thrift.requests import Call, compare_and_put, get_row, increment, put_rows
 from structable.backends.hbase.thrift.retry import pause
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
-from .clock import now
 from .recent_writes import RecentWrites
-from .session_numbers import next_session_number
 
-__all__ = ["CLOSED", "DEAD", "Session", "read_clock", "require_no_older"]
+__all__ = ["CLOSED", "DEAD", "Session", "now", "read_clock", "refuse_older_sessions", "require_no_older"]
 
 DEAD = b"dead"
 CLOSED = b"closed"
 _SEQUENCE_BYTES = TXID_BYTES - SESSION_BYTES - LANE_BYTES
 _LANES = 1 << 8 * LANE_BYTES
+_FIRST_COUNTER = b"c:n"
+_COUNTERS = {TYPES_FORMAT: b"c:m", FEEDS_FORMAT: b"c:l"}
+"""The counters of later formats."""
+_STARTS = {TYPES_FORMAT: 1 << 32, FEEDS_FORMAT: 2 << 32}
+"""The starts of these counters, beyond every number of the counters before: no two sessions may have one number."""
 
 _log = logging.getLogger("structable.hbase")
+
+
+def now() -> float:
+    """Return seconds since some moment, including the time in which the machine was suspended.
+
+    Other processes continued while this one was suspended. To watch them for silence, use `time.monotonic` instead: a
+    process that was suspended with this one was not silent.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def read_clock(gateway: Gateway, layout: Layout) -> int:
@@ -47,7 +66,7 @@ def read_clock(gateway: Gateway, layout: Layout) -> int:
 
 
 def _knows_format(heartbeat: bytes, version: int) -> bool:
-    """Return whether the process of a heartbeat knows a format; software before format 3 does not say what it knows."""
+    """Return whether the process of a heartbeat knows a format; software before format 3 names none."""
     _, _, known = heartbeat.partition(b"|")[2].partition(b"|")
     return known.isdigit() and int(known) >= version
 
@@ -63,6 +82,33 @@ def require_no_older(gateway: Gateway, layout: Layout, version: int) -> None:
                     f"not know {'change feeds' if version == FEEDS_FORMAT else 'table types'}: end its process, or "
                     "wait for session_timeout if it was killed, and try again"
                 )
+
+
+def next_session_number(gateway: Gateway, layout: Layout) -> int:
+    """Return a number that no other session has."""
+    table = layout.transactions
+    counter = _FIRST_COUNTER
+    for following in _COUNTERS.values():
+        try:
+            return gateway.call(increment(table, SESSIONS, counter, 1))
+        except ServerError:
+            cells = gateway.call(get_row(table, SESSIONS, [counter]))
+            if counter not in cells or cells[counter][0] not in map(_no_counter, _COUNTERS):
+                raise
+        counter = following
+    return gateway.call(increment(table, SESSIONS, counter, 1))
+
+
+def refuse_older_sessions(gateway: Gateway, layout: Layout, version: int) -> None:
+    """Let no software older than a format begin a session from now on; idempotent."""
+    table = layout.transactions
+    gateway.call(compare_and_put(table, SESSIONS, _COUNTERS[version], None, _STARTS[version].to_bytes(8)))
+    older = [_FIRST_COUNTER, *(counter for known, counter in _COUNTERS.items() if known < version)]
+    gateway.call(put_rows(table, {SESSIONS: dict.fromkeys(older, _no_counter(version))}))
+
+
+def _no_counter(version: int) -> bytes:
+    return b"format %d counts sessions in %b" % (version, _COUNTERS[version])
 
 
 class Session:

@@ -105,7 +105,7 @@ class StatusTable:
         return {status_row(txid): cells}
 
     def writes_of(self, txid: bytes, status: Status) -> Written:
-        """Return what a transaction has written; nothing if the list was removed."""
+        """Return the rows that a transaction has written; none if the list was removed."""
         if not status.detached:
             return decode_rows(status.writes)
         cells = self._gateway.call(get_row(self._table, status_row(txid), [WRITES]))

@@ -8,7 +8,6 @@ import threading
 from contextlib import suppress
 
 from structable.backends.hbase.layout import CLOCK, FAMILY, TICK, Layout
-from structable.backends.hbase.settings import Settings
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import get_row
 from structable.backends.ordered.engine import BulkCommit, Fits, Merge, WriteSet
@@ -16,7 +15,7 @@ from structable.spi.errors import StorageUnavailableError
 
 from .bulk import BulkCommitter
 from .commit import Committer
-from .context import Context
+from .context import Context, Settings
 from .feed_reader import FeedReader
 from .finaliser import Finaliser
 from .intents import base_of

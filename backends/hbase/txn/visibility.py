@@ -1,18 +1,26 @@
-"""`Visibility`: the states of rows at a snapshot, with the intents of other transactions that count there."""
+"""`Visibility`: the states of rows at a snapshot, with the intents of other transactions that count there.
+
+`Pushes` keep pending transactions from committing below the snapshot.
+"""
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from structable.backends.hbase.layout import FAMILY, VALUE
 from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Cells, FoundRow, get_rows
+from structable.spi.errors import StorageUnavailableError
 
 from .context import Context
 from .intents import LOCK, RowState, base_of, fold, fold_stepwise, intents_of
-from .pushes import Pushes
 from .status import ABORTED, COMMITTED, Status
 
-__all__ = ["Visibility"]
+__all__ = ["Pushes", "Visibility"]
+
+_PUSH_DELAY = (0.002, 0.008)
+"""Seconds that a reader waits before it pushes transactions to later timestamps: most have committed by then."""
 
 
 class Visibility:
@@ -166,6 +174,28 @@ class Visibility:
             left = {txid for txid, _ in intents_of(contested[row])}
             for txid in absent.get(row, set()) & left:
                 self._status_table.abort_if_absent(txid)
+
+
+class Pushes:
+    """The pushes of one read, after each of which it reads the statuses again, until there is none to push."""
+
+    def __init__(self, context: Context) -> None:
+        self._status_table = context.status_table
+        self._waited = False
+        self._end = time.monotonic() + context.gateway.timeout
+
+    def push(self, pending: Mapping[bytes, Status], at: int) -> None:
+        """Wait a moment, the first time; then try to push transactions beyond a timestamp."""
+        if not self._waited:
+            self._waited = True
+            time.sleep(random.uniform(*_PUSH_DELAY))
+            return
+        try:
+            self._status_table.change_many({txid: (status, status.pushed(at + 1)) for txid, status in pending.items()})
+        except StorageUnavailableError:
+            # The statuses are read again until the time-out: the pushes may have been made.
+            if time.monotonic() > self._end:
+                raise
 
 
 def _parts(rows: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -1,4 +1,4 @@
-"""`Written`: what a transaction wrote, as its record lists it."""
+"""`Written`: the rows that a transaction wrote, and its places in the gates of feeds, as its record lists them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WrittenRows: TypeAlias = Mapping[bytes, Mapping[bytes, int]]
 """Space to row to the first byte of its intent."""
 
 GatePlaces: TypeAlias = Mapping[bytes, bytes]
-"""By space of a feed, the kind of the rows of its gate in which a transaction put its entries, see `Gate`."""
+"""Space of a feed to the kind of the rows of its gate in which a transaction put its entries, see `Gate`."""
 
 
 class Written(NamedTuple):
@@ -29,7 +29,7 @@ class Written(NamedTuple):
 
 
 def encode_rows(writes: WrittenRows, gates: GatePlaces = MappingProxyType({})) -> bytes:
-    """Return what a transaction wrote as bytes."""
+    """Return the rows and places of a transaction as bytes."""
     parts: list[bytes] = []
     for space, rows in (*writes.items(), *((feed, {place: _GATED}) for feed, place in gates.items())):
         parts.append(space + len(rows).to_bytes(4))
@@ -38,7 +38,7 @@ def encode_rows(writes: WrittenRows, gates: GatePlaces = MappingProxyType({})) -
 
 
 def decode_rows(raw: bytes) -> Written:
-    """Return what was written, of its bytes; `DataCorruptionError` if the bytes are damaged."""
+    """Decode the result of `encode_rows`; `DataCorruptionError` if the bytes are damaged."""
     writes: dict[bytes, dict[bytes, int]] = {}
     gates: dict[bytes, bytes] = {}
     at = 0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from structable.backends.hbase.failpoints import reach
-from structable.backends.hbase.settings import Settings
+from structable.backends.hbase.txn.context import Settings
 from structable.backends.hbase.txn.session import Session
 from structable.spi.errors import StructableError
 

@@ -17,12 +17,12 @@ from structable.backends.ordered.engine import Spaces
 from structable.spi import Finding, FindingLevel
 
 from .janitor import Janitor
-from .report import Report
+from .rounds import Report
 
 __all__ = ["Diagnosis"]
 
 _LONG_LAG = 100_000
-"""In commits: a safe point further behind the clock is reported."""
+"""Commits by which the safe point may be behind the clock without being reported."""
 _SLACK = 5.0
 
 

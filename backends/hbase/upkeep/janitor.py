@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import chain
 
 from structable.backends.hbase.failpoints import failpoints, reach
@@ -41,7 +40,7 @@ from structable.backends.hbase.thrift.requests import (
     get_rows,
     put_then_delete,
 )
-from structable.backends.hbase.txn.bulk_search import bulk_intents, bulk_versions
+from structable.backends.hbase.txn.bulk import bulk_intents, bulk_versions
 from structable.backends.hbase.txn.context import Context
 from structable.backends.hbase.txn.gate import Gate
 from structable.backends.hbase.txn.intent_resolution import IntentResolution
@@ -50,10 +49,10 @@ from structable.backends.hbase.txn.recent_writes import read_lists
 from structable.backends.hbase.txn.session import CLOSED, DEAD, Session, read_clock
 from structable.backends.hbase.txn.sessionless import publish_removed
 from structable.backends.hbase.txn.status import ABORTED, COMMITTED, PENDING, Status, StatusHead
+from structable.backends.hbase.txn.unchecked_writes import safe_point
 from structable.spi.errors import DataCorruptionError, InvalidFieldError
 
-from .last_seen import LastSeen
-from .report import Report
+from .rounds import LastSeen, Report, Work
 
 __all__ = ["Janitor"]
 
@@ -61,19 +60,6 @@ _RECORDS_AT_ONCE = 50
 _CALLS_AT_ONCE = 50
 
 _log = logging.getLogger("structable.hbase")
-
-
-@dataclass(slots=True)
-class _Work:
-    """The work of a round; most records only wait for their time and are not in it."""
-
-    least: int  # the smallest timestamp at which any process may still read or above which it may commit
-    pending: list[bytes] = field(default_factory=list)  # with an expired lease, as `unfinalised`
-    unfinalised: list[tuple[bytes, Status]] = field(default_factory=list)
-    replacing: list[tuple[int, bytes]] = field(default_factory=list)
-    """Commit timestamp and transaction, for those whose replaced versions may be removed."""
-    first: int = 2**64  # the smallest commit timestamp that must wait; all later commits wait for it
-    aborted: list[bytes] = field(default_factory=list)  # of which no write can still arrive
 
 
 class Janitor:
@@ -117,7 +103,7 @@ class Janitor:
             if gate_of_column(column)[0] in gone:
                 self._remove_gate(column, at, report.clock)
         self._repair(work, report)
-        previous = self._published()
+        previous = safe_point(self._gateway, self._layout)
         safe = max(previous, work.least)
         if safe > previous:
             self._publish(previous, safe)
@@ -153,13 +139,13 @@ class Janitor:
             self._gateway.flight(lanes, retry=True)
         self._gateway.call(put_then_delete(self._layout.transactions, {}, {GATES: [column]}, at))
 
-    def _look(self, session: Session, least: int, report: Report, gone: set[bytes]) -> _Work:
-        """Read all records, of which there may be a hundred thousand, and collect the work.
+    def _look(self, session: Session, least: int, report: Report, gone: set[bytes]) -> Work:
+        """Read all records, perhaps a hundred thousand, and collect the work.
 
         The transactions that this process has under way are alive, however long they take. Sessions that have records
         are removed from `gone`.
         """
-        work = _Work(least)
+        work = Work(least)
         removable = max(self._settings.lease, self._settings.late_writes)
         with self._statuses_seen.round():
             for txid, outline in self._status_table.all():
@@ -190,7 +176,7 @@ class Janitor:
             self._low_watermarks(report, set(), change=False)
         for _, outline in self._status_table.all():
             _count(report, outline)
-        report.safe = self._published()
+        report.safe = safe_point(self._gateway, self._layout)
         return report
 
     def _take_lease(self, session: Session) -> bool:
@@ -248,7 +234,7 @@ class Janitor:
         if change and lost:
             self._gateway.flight([delete_row(table, row) for row in lost], retry=True)
 
-    def _repair(self, work: _Work, report: Report) -> None:
+    def _repair(self, work: Work, report: Report) -> None:
         """Abort the pending transactions of dead processes, and finalise the committed ones."""
         for txid in work.pending:
             ended = self._status_table.abort(txid)
@@ -293,15 +279,11 @@ class Janitor:
                 if intents:
                     self._resolution.resolve(txid, status, {space: intents})
 
-    def _published(self) -> int:
-        cells = self._gateway.call(get_row(self._layout.transactions, GC, [STATE]))
-        return int(cells[STATE][0]) if STATE in cells else 0
-
     def _publish(self, previous: int, safe: int) -> None:
         expected = b"%d" % previous if previous else None
         self._gateway.call(compare_and_put(self._layout.transactions, GC, STATE, expected, b"%d" % safe), retry=False)
 
-    def _remove_versions(self, work: _Work, safe: int, report: Report) -> None:
+    def _remove_versions(self, work: Work, safe: int, report: Report) -> None:
         """Remove the versions that commits replaced, in commit order, up to the first commit that must wait.
 
         Out of order, a late write could restore a row that a later transaction has deleted.
@@ -353,7 +335,7 @@ class Janitor:
                     self._gateway.call(call)
 
     def _remove_aborted(self, ready: list[bytes], report: Report) -> None:
-        """Remove the intents and records of aborted transactions of which no write can still arrive."""
+        """Remove the intents and records of aborted transactions whose writes can no longer arrive."""
         for begin in range(0, len(ready), _RECORDS_AT_ONCE):
             part = ready[begin : begin + _RECORDS_AT_ONCE]
             for txid, status in self._status_table.statuses(part).items():

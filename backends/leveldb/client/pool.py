@@ -12,8 +12,7 @@ from typing import NoReturn
 from weakref import ref
 
 from structable.backends.base.traffic import Tallies
-from structable.backends.leveldb.folder import Folder
-from structable.backends.leveldb.pauses import Pauses
+from structable.backends.leveldb.folder import Folder, Pauses
 from structable.backends.leveldb.permissions import check_peer
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import Channel, PeerLostError, TimedOutError
@@ -21,7 +20,7 @@ from structable.backends.leveldb.protocol.error_codec import unpack_error
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
-__all__ = ["Connection", "ConnectionPool", "HeldSnapshot", "refuse"]
+__all__ = ["Connection", "ConnectionPool", "SnapshotRef", "refuse"]
 
 _KEPT = 4
 _IDLE_SECONDS = 1.0
@@ -54,7 +53,7 @@ class Connection:
         self.channel.close()
 
 
-class HeldSnapshot(ref[EngineSnapshot]):
+class SnapshotRef(ref[EngineSnapshot]):
     """The number of a snapshot that the owner holds; it outlives the snapshot if an interruption loses that."""
 
     __slots__ = ("number",)
@@ -81,7 +80,7 @@ class _RefusedError(Exception):
 class ConnectionPool:
     """Connections to one owner, made as they are needed and closed when they have been idle for a while.
 
-    The errors are those of `Client`.
+    Raises the errors of `Client`.
     """
 
     def __init__(self, client: bytes, path: str, folder: Folder, seconds: float, tallies: Tallies) -> None:
@@ -98,7 +97,7 @@ class ConnectionPool:
         self._is_dropped = False  # cheaper to test than the event
         self._dropped = threading.Event()
         self._unreleased: dict[int, None] = {}
-        self.lost: deque[HeldSnapshot] = deque()
+        self.lost: deque[SnapshotRef] = deque()
         """Snapshots that were collected unclosed."""
         self._lock = threading.Lock()
         self._trimmer: threading.Thread | None = None

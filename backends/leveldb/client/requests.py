@@ -20,7 +20,7 @@ _EAGER_SECONDS = 5.0
 
 
 class OwnerRequests:
-    """Sends requests to one owner; the errors are those of `Client`."""
+    """Sends requests to one owner; raises the errors of `Client`."""
 
     def __init__(
         self,

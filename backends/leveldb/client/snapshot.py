@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import PeerLostError, TimedOutError
-from structable.backends.leveldb.route import OWNER_ENDED
-from structable.backends.leveldb.version_stamp import VERSION_KEY, unpack_stamp
+from structable.backends.leveldb.route import OWNER_ENDED, VERSION_KEY, unpack_stamp
 from structable.backends.ordered.engine import EngineSnapshot, Pair
 from structable.spi.errors import StructableError, TransactionClosedError, TransactionConflictError
 
-from .pool import Connection, HeldSnapshot
+from .pool import Connection, SnapshotRef
 from .requests import OwnerRequests
 
 __all__ = ["RemoteSnapshot"]
@@ -46,7 +45,7 @@ class RemoteSnapshot(EngineSnapshot):
         self.base = base
         self.epoch = epoch
         self.flags = flags | messages.BEGIN
-        self._held: HeldSnapshot | None = None
+        self._held: SnapshotRef | None = None
         self._ended = False
 
     def commit_flags(self) -> int:
@@ -70,7 +69,7 @@ class RemoteSnapshot(EngineSnapshot):
     def _reference(self, flags: int = 0) -> bytes:
         self._require_open()
         if self._held is None:
-            self._held = HeldSnapshot(self, self.requests.pool.lost.append)
+            self._held = SnapshotRef(self, self.requests.pool.lost.append)
             self._held.number = self.number
         return messages.REFERENCE.pack(self.number, self.flags | flags, self.epoch, self.base)
 

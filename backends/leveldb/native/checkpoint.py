@@ -9,7 +9,7 @@ from pathlib import Path
 
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
-from .compression import COMPRESSION
+from .database import COMPRESSION
 from .manifest import parsed_manifest
 from .recovery import UNSYNCED
 

@@ -16,27 +16,32 @@ import plyvel
 from structable.backends.ordered.engine import Pair
 from structable.spi.errors import DataCorruptionError, StorageUnavailableError, StructableError
 
-from .compression import recorded_compression
+from .disk import replace_durably
 from .forked import can_compact, note_closed, note_opened
 from .gaps import Gaps
 from .native_guard import native_call, native_upkeep, wait_for_native_calls
 
 __all__ = [
     "CLOSED",
+    "COMPRESSION",
+    "DEFAULT_COMPRESSION",
+    "Changes",
     "Database",
     "DatabaseLockedError",
     "DatabaseOptions",
-    "Gate",
+    "Readers",
     "RawIterator",
     "RawSnapshot",
     "WriteFailedError",
+    "record_compression",
+    "recorded_compression",
     "scan_pairs",
 ]
 
 Changes = Mapping[bytes, bytes | None]
 
 SLOW_SEEK = 20e-6
-"""In seconds: the first row of an interval takes some 3 us, and 25 us more for each thousand deleted rows before it."""
+"""Seconds. The first row of an interval takes some 3 us, and 25 us more for each thousand deleted rows before it."""
 _GAP_PAUSE = 1e-3
 _MOST_SLOW_HEADS = 64
 
@@ -47,9 +52,15 @@ With LevelDB's default of 2 MiB a read of a large table takes a ninth more, and 
 into memory. Larger files gain nothing more, and their compactions take longer.
 """
 
+COMPRESSION = "compression"
+"""The file that records how a database writes its table files; each block of a file says itself how it is written."""
+DEFAULT_COMPRESSION = "none"
+"""The compression of new databases."""
+_COMPRESSION_BEFORE = "snappy"
+
 FIRST_KEY = b"\x00\x00\x00\x00\x00"
 LAST_KEY = b"\xff\xff\xff\xff\xff"
-"""Everything that is scanned lies between these two keys, which exist in every database.
+"""The two keys around everything that is scanned, which exist in every database.
 
 plyvel takes an invalid iterator for one at its end, and does not check whether a damaged block made it so. With keys
 around every interval, an iterator ends at a valid key, where plyvel does check.
@@ -87,8 +98,8 @@ class RawIterator(Protocol):
     def close(self) -> None: ...
 
 
-class Gate:
-    """Whether a database may still be read, and what its readers leave behind."""
+class Readers:
+    """The readers of a database: whether they must leave, and what they leave behind."""
 
     __slots__ = ("parked", "shut", "slow_heads")
 
@@ -97,7 +108,7 @@ class Gate:
         self.parked: list[RawSnapshot] = []
         """The snapshots closed while the database was being closed."""
         self.slow_heads: deque[tuple[bytes, bytes]] = deque(maxlen=_MOST_SLOW_HEADS)
-        """Intervals whose first row took long to find."""
+        """The intervals whose first row took long to find."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +121,20 @@ class DatabaseOptions:
     compression: str | None = None  # of new table files, "none" or "snappy"; None for the database's own choice
 
 
+def recorded_compression(folder: Path) -> str:
+    """Return a database's own choice: Snappy if it has none, as it was made before there was one."""
+    try:
+        is_default = (folder / COMPRESSION).read_bytes() == DEFAULT_COMPRESSION.encode()
+        return DEFAULT_COMPRESSION if is_default else _COMPRESSION_BEFORE
+    except FileNotFoundError:
+        return _COMPRESSION_BEFORE
+
+
+def record_compression(folder: Path, compression: str) -> None:
+    """Record the choice, durably."""
+    replace_durably(folder / COMPRESSION, compression.encode())
+
+
 class Database:
     """An open LevelDB database. Only one thread may write at a time; every thread may read.
 
@@ -118,7 +143,7 @@ class Database:
 
     def __init__(self, path: Path, options: DatabaseOptions, *, create: bool) -> None:
         self.path = path
-        self.gate = Gate()
+        self.readers = Readers()
         self.write_failed = False
         """Whether a write has failed: later writes would be lost with it."""
         self.compression = options.compression or recorded_compression(path)
@@ -141,14 +166,14 @@ class Database:
                 raise _open_error(path, error) from error
             raise
         self.gaps: Gaps | None = None
-        """Intervals without rows in the newest state, if there are any; each write takes away those that it fills."""
+        """Intervals without rows in the newest state, if any; a write takes away the intervals that it fills."""
         self._gap_sought = 0.0
         self.read: Callable[[bytes], bytes | None] = self._database.get
         self.take: Callable[[], RawSnapshot] = self._database.snapshot
 
     @native_call
     def get(self, key: bytes) -> bytes | None:
-        if self.gate.shut:
+        if self.readers.shut:
             raise StorageUnavailableError(CLOSED)
         try:
             return self.read(key)
@@ -191,16 +216,16 @@ class Database:
         Reads must go to the newest state.
         """
         started = perf_counter()
-        if started - self._gap_sought < _GAP_PAUSE or self.gate.shut:
+        if started - self._gap_sought < _GAP_PAUSE or self.readers.shut:
             return
         self._gap_sought = started
-        begin, end = self.gate.slow_heads.pop()
+        begin, end = self.readers.slow_heads.pop()
         gaps = self.gaps or Gaps()
         begin = gaps.skip(begin)
         if begin >= end:
             return
         first = end
-        for _ in range(2):  # the first time may be that of reading a block from its file
+        for _ in range(2):  # the first time may be spent on reading a block from its file
             # A reader's time may have passed while it waited for others, but not a thread's own.
             before = thread_time()
             try:
@@ -215,14 +240,14 @@ class Database:
     @native_call
     def scan(self, begin: bytes, end: bytes, *, reverse: bool = False, fill_cache: bool = True) -> Iterator[Pair]:
         """Yield the pairs of the newest state with begin <= key < end."""
-        if self.gate.shut:
+        if self.readers.shut:
             raise StorageUnavailableError(CLOSED)
-        return scan_pairs(self.gate, self.take(), begin, end, reverse, fill_cache)
+        return scan_pairs(self.readers, self.take(), begin, end, reverse, fill_cache)
 
     @native_call
     def sizes(self, intervals: Sequence[tuple[bytes, bytes]]) -> list[int]:
         """Return the approximate size of each interval in the table files, in bytes."""
-        if self.gate.shut:
+        if self.readers.shut:
             raise StorageUnavailableError(CLOSED)
         try:
             return [int(size) for size in self._database.approximate_sizes(*intervals)]
@@ -235,7 +260,7 @@ class Database:
 
         If LevelDB fails, this still returns, and the next write raises.
         """
-        if self.gate.shut:
+        if self.readers.shut:
             raise StorageUnavailableError(CLOSED)
         try:
             self._database.compact_range(start=first, stop=last)
@@ -247,7 +272,7 @@ class Database:
 
         Returns false if a reader did not leave in time: the database stays open, and unusable.
         """
-        self.gate.shut = True
+        self.readers.shut = True
         if not wait_for_native_calls(seconds):
             return False
         if can_compact():
@@ -255,23 +280,23 @@ class Database:
             note_closed(self.path)
         else:
             self.abandon()
-        self.gate.parked.clear()
+        self.readers.parked.clear()
         return True
 
     def abandon(self) -> None:
         """Leave the database as it is, in a forked process: closing it could wait for threads that do not exist."""
-        self.gate.shut = True
+        self.readers.shut = True
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
 
 
 @native_call
 def scan_pairs(
-    gate: Gate, raw: RawSnapshot, begin: bytes, end: bytes, reverse: bool, fill_cache: bool
+    readers: Readers, raw: RawSnapshot, begin: bytes, end: bytes, reverse: bool, fill_cache: bool
 ) -> Iterator[Pair]:
     """Yield the pairs of a snapshot with begin <= key < end, until the database is closed."""
     if begin >= end:
         return
-    if gate.shut:
+    if readers.shut:
         raise StorageUnavailableError(CLOSED)
     started = perf_counter()
     try:
@@ -279,14 +304,14 @@ def scan_pairs(
         try:
             first = next(iterator, None)
             if not reverse and perf_counter() - started >= SLOW_SEEK:
-                gate.slow_heads.append((begin, end))
+                readers.slow_heads.append((begin, end))
             if first is not None:
                 yield first
-                if gate.shut:
+                if readers.shut:
                     raise StorageUnavailableError(CLOSED)
                 for pair in iterator:
                     yield pair
-                    if gate.shut:
+                    if readers.shut:
                         raise StorageUnavailableError(CLOSED)
             elif reverse:
                 # plyvel 1.5.1 finds nothing backwards where the only key is the first of the interval.

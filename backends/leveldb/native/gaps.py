@@ -1,4 +1,4 @@
-"""`Gaps`: intervals of keys that hold no rows, so that a scan need not step over what was deleted there.
+"""`Gaps`: intervals of keys that hold no rows, so that a scan need not step over the rows that were deleted there.
 
 LevelDB keeps a mark for each deleted row until a compaction drops it, and a scan steps over all marks on its way: the
 head of a queue costs more with each row that was taken from the queue. (Compacting the interval does not help. LevelDB

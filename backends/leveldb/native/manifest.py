@@ -15,7 +15,7 @@ __all__ = ["ManifestState", "TableFile", "manifest_state", "parsed_manifest", "r
 _COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_POINTER = range(1, 6)
 _DELETED_FILE, _NEW_FILE, _PREVIOUS_LOG = 6, 7, 9
 _SEQUENCE_BYTES = 8
-"""At the end of each key: its sequence number and whether it is a deletion."""
+"""The end of each key: its sequence number, and whether it is a deletion."""
 
 
 class TableFile(NamedTuple):
@@ -71,7 +71,7 @@ def manifest_state(manifest: bytes) -> ManifestState:
 
 
 def read_manifest(folder: Path) -> ManifestState:
-    """Read the manifest of a database, which may be open; the errors are `OSError` and those of `parsed_manifest`."""
+    """Read the manifest of a database, which may be open; raises `OSError`, and the errors of `parsed_manifest`."""
     path = folder / (folder / "CURRENT").read_text().strip()
     return parsed_manifest(path, path.read_bytes())
 

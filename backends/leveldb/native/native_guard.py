@@ -35,7 +35,7 @@ _GUARDED: dict[CodeType, bool] = {}
 _WAITING = uninterrupted.__code__
 _WALK = threading.Lock()
 _own_ident = ctypes.PYFUNCTYPE(ctypes.c_ulong)(("PyThread_get_thread_ident", ctypes.pythonapi))
-"""Returns the number of this thread; where gevent replaced it, `threading.get_ident` returns that of a greenlet."""
+"""Returns the number of this thread; where gevent replaced it, `threading.get_ident` returns a greenlet's number."""
 
 
 def native_call(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

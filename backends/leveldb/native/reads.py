@@ -44,7 +44,7 @@ class ReadSwitch:
         database, take = self._wait(), self.take
         if take != self._take_when_open:
             return take()
-        if database.gate.shut:
+        if database.readers.shut:
             raise StorageUnavailableError(CLOSED)
         return database.take()
 

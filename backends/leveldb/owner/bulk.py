@@ -27,7 +27,7 @@ def apply_bulk(handle: DatabaseHandle, history: History, versions: CommitVersion
     epoch = history.epoch
     assert epoch is not None
     raw = database.take()
-    latest = LocalSnapshot(raw, database.gate, history.tail, epoch)
+    latest = LocalSnapshot(raw, database.readers, history.tail, epoch)
     try:
         bulk.check(latest)
         handle.freeze(raw)

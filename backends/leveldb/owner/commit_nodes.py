@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Set
 
-from structable.backends.leveldb.version_stamp import VERSION_KEY
+from structable.backends.leveldb.route import VERSION_KEY
 from structable.backends.ordered.engine import Operand, ReadSet, Step, WriteSet
 from structable.spi.errors import TransactionConflictError
 
@@ -60,7 +60,7 @@ class _WideNode(CommitNode):
         steps = changes.increments
         self.incremented = frozenset(steps)
         self.operands = frozenset([key for key in steps if _are_operands(steps[key])]) if steps else self.incremented
-        """Those of `incremented` that were merged into."""
+        """The keys among `incremented` that were merged into."""
         self.derived = frozenset(changes.derived)
         self.changed_spaces = frozenset(changes.changed_spaces)
 

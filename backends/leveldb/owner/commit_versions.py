@@ -2,7 +2,7 @@
 
 The version of the newest such commit is stored under a key of its own, in the batch of the commit itself: each state of
 the database has its version, for readers in any process. A bulk commit reserves its version with its decision, so
-that all its chunks have one version, also those that are written after a crash; its completion makes it the newest.
+that all its chunks have one version, also chunks that are written after a crash; its completion makes it the newest.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from structable.backends.leveldb.native.database import FIRST_KEY, Database
-from structable.backends.leveldb.version_stamp import VERSION_KEY, pack_stamp, unpack_stamp
+from structable.backends.leveldb.native.database import FIRST_KEY, Changes, Database
+from structable.backends.leveldb.route import VERSION_KEY, pack_stamp, unpack_stamp
 from structable.backends.ordered.engine import BulkChunk, entry_pairs
-
-from .database_handle import Changes
 
 __all__ = ["BulkVersion", "CommitVersions"]
 
@@ -50,7 +48,7 @@ class CommitVersions:
             database.write((self.newest_stamp(),), True)
 
     def newest_stamp(self) -> dict[bytes, bytes | None]:
-        """Return what makes the newest version that of the database."""
+        """Return the change that records the newest version in the database."""
         return {VERSION_KEY: pack_stamp(self._newest, self._time)}
 
     def _take(self) -> tuple[int, int]:
@@ -62,7 +60,7 @@ class CommitVersions:
         return version, now
 
     def stamped(self, appends: Mapping[bytes, Sequence[bytes]]) -> dict[bytes, bytes | None]:
-        """Return what a commit that appends to feeds writes of them."""
+        """Return the entries and the stamp of a commit that appends to feeds."""
         version, now = self._take()
         part: dict[bytes, bytes | None] = {}
         for feed, payloads in appends.items():
@@ -90,7 +88,7 @@ class BulkVersion:
         self, versions: CommitVersions, key: bytes, feed: bytes, version: int, at: int, decision: Changes
     ) -> None:
         self.decision = decision
-        """What is written with the decision."""
+        """The changes that are written with the decision."""
         self._versions = versions
         self._key = key
         self._feed = feed
@@ -98,9 +96,9 @@ class BulkVersion:
         self._time = at
 
     def entries(self, chunk: BulkChunk) -> Changes:
-        """Return what is written with a chunk."""
+        """Return the entries that are written with a chunk."""
         return entry_pairs(self._feed, self._version, self._time, chunk.appends, chunk.first)
 
     def completion(self) -> dict[bytes, bytes | None]:
-        """Return what is written with the completion."""
+        """Return the changes that are written with the completion."""
         return {self._key: None, **self._versions.newest_stamp()}

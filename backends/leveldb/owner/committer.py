@@ -66,7 +66,6 @@ class Committer:
         self._write = write
         self.right = threading.Lock()
         """Held by the thread that may write."""
-        self._take: Callable[[bool], bool] = self.right.acquire
         self.crowd = 1
         """Estimate of the threads that commit at once."""
         self.queue: deque[Pending] = deque()
@@ -104,7 +103,7 @@ class Committer:
         if gathered is not None and self._is_crowded():
             gathered.put(True)
         while not pending.done:
-            if self._take(False):
+            if self.right.acquire(blocking=False):
                 if pending.done:
                     self.release()
                 return
@@ -158,7 +157,7 @@ class Committer:
             except IndexError:
                 self.right.release()
                 # A thread that queued up before the release found the lock taken, and relies on this thread.
-                if not self.queue or not self._take(False):
+                if not self.queue or not self.right.acquire(blocking=False):
                     return
             else:
                 _wake(first, right=True)

@@ -18,7 +18,7 @@ from structable.backends.ordered.scan.lookup import values_of
 from structable.spi.errors import StructableError, TransactionConflictError, UnsupportedOperationError
 
 from .commit_markers import drop_markers, has_committed, marker_key, marker_value
-from .commit_numbers import SnapshotLostError
+from .history import SnapshotLostError
 from .service import ClientSession, Service
 from .snapshot import LocalSnapshot
 

@@ -10,20 +10,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.leveldb.native.compression import record_compression, recorded_compression
-from structable.backends.leveldb.native.database import CLOSED, Database, DatabaseOptions, RawSnapshot, WriteFailedError
+from structable.backends.leveldb.native.database import (
+    CLOSED,
+    Changes,
+    Database,
+    DatabaseOptions,
+    RawSnapshot,
+    WriteFailedError,
+    record_compression,
+    recorded_compression,
+)
 from structable.backends.leveldb.native.disk import probe_disk
 from structable.backends.leveldb.native.format import prepare
-from structable.backends.leveldb.native.log import log_files, sync_logs
+from structable.backends.leveldb.native.log import log_files, roll_back, sync_logs
 from structable.backends.leveldb.native.reads import READERS_LEAVE, ReadSwitch
 from structable.backends.leveldb.native.recovery import all_synced, note_unsynced, repair_after_crash
-from structable.backends.leveldb.native.rollback import roll_back
 from structable.spi.errors import (
     CommitOutcomeUnknownError,
     DataCorruptionError,
@@ -33,12 +40,10 @@ from structable.spi.errors import (
 
 from .committer import Committer
 
-__all__ = ["Changes", "DatabaseHandle"]
+__all__ = ["DatabaseHandle"]
 
 _HEAL_PAUSE = 0.2
 _log = logging.getLogger("structable.leveldb")
-
-Changes = Mapping[bytes, bytes | None]
 
 
 class DatabaseHandle:
@@ -234,7 +239,7 @@ class DatabaseHandle:
                     f"{self.ailing or 'the database is closed'}; reopening it failed: {error}"
                 ) from error
 
-    def write_tables(self, compression: str) -> bool:
+    def _write_tables(self, compression: str) -> bool:
         """Record a compression, and write table files with it from now on. The calling thread holds the right to write.
 
         Returns whether they were written otherwise; the database was reopened then, which ends its snapshots.
@@ -251,6 +256,25 @@ class DatabaseHandle:
         self.ailing = StorageUnavailableError("the database must be reopened for another compression")
         self.heal()
         return True
+
+    def compact(self, compression: str | None, keys: Sequence[bytes]) -> bool:
+        """Rewrite table files, as `Route.compact` does; never in the main thread.
+
+        LevelDB leaves the files of the deepest level alone that nothing above overlaps. So each key is written again,
+        with the value that it has: on its way down it is merged with every file that it lies in.
+        """
+        with self._committer.exclusive():
+            changed = compression is not None and self._write_tables(compression)
+            database = self.healthy_database()
+            if self.unsynced:
+                self.sync_earlier()
+            same = {key: database.get(key) for key in keys}
+            try:
+                database.write((same,), True)
+            except WriteFailedError as failure:
+                raise self.failed(failure, (same,)) from failure
+        database.compact(keys[0], keys[-1])
+        return changed
 
     def is_ailing(self) -> bool:
         """Return whether a write has failed, even if an interruption kept its caller from recording that."""

@@ -1,11 +1,18 @@
-"""`History`: the newest commit and the schema epoch, from which snapshots begin."""
+"""`History`: the newest commit, from which snapshots begin, the numbers of the newest commits, and the schema epoch."""
 
 from __future__ import annotations
 
-from .commit_nodes import CommitNode
-from .commit_numbers import CommitNumbers, SnapshotLostError
+import time
+from collections.abc import Callable
 
-__all__ = ["History"]
+from structable.spi.errors import TransactionConflictError
+
+from .commit_nodes import CommitNode
+
+__all__ = ["CommitNumbers", "History", "SnapshotLostError"]
+
+_MOST_NUMBERED = 1 << 16
+"""Limit of numbered commits and their keys together: some 15 MB."""
 
 
 class History:
@@ -31,6 +38,7 @@ class History:
 
     def append(self, first: CommitNode | None, last: CommitNode, epoch: int | None) -> None:
         """Add commits that were written, the last of which leaves an epoch; for the thread that commits."""
+        # The epoch before the numbers: a client that notes the number of the commit also sees its epoch.
         if epoch is not None and epoch != self.epoch:
             self._shared[0] = epoch
         self.tail.next = first
@@ -67,3 +75,39 @@ class History:
         if node is None:
             raise SnapshotLostError("the transaction began too many commits ago, or under an owner that has ended")
         return node
+
+
+class SnapshotLostError(TransactionConflictError):
+    """A client's snapshot can no longer be pinned; a snapshot taken as the transaction began could have been read."""
+
+
+class CommitNumbers:
+    """The newest commits by number, so that a client's transaction notes its start without a request.
+
+    The newest number is in shared memory, where clients note it.
+
+    Numbers start at the clock's nanoseconds, or above the number in shared memory, and rise by one: an owner never
+    reuses a number of an earlier owner. The newest commits are kept, up to 65,536 commits and keys together.
+    """
+
+    def __init__(self, shared: memoryview[int], tail: CommitNode) -> None:
+        self._shared = shared
+        self._oldest = self._newest = max(shared[1] + 1, time.time_ns())
+        self._nodes = {self._newest: tail}
+        self._size = tail.size
+        self.find: Callable[[int], CommitNode | None] = self._nodes.get
+        """Returns the commit of a number, or None if the number is not among the kept ones."""
+        shared[1] = self._newest
+
+    def append(self, node: CommitNode) -> None:
+        """Add the newest commit, in the history but not acknowledged yet; for the thread that commits."""
+        # An interruption between any two lines leaves a state that the next commit can continue from.
+        number = self._newest + 1
+        self._nodes[number] = node
+        self._size += node.size
+        self._newest = number
+        while self._size > _MOST_NUMBERED and self._oldest < number:
+            oldest = self._nodes.pop(self._oldest, None)
+            self._oldest += 1
+            self._size -= oldest.size if oldest is not None else 0
+        self._shared[1] = number

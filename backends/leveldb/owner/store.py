@@ -10,6 +10,7 @@ from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.leveldb.native.checkpoint import copy_checkpoint
 from structable.backends.leveldb.native.database import (
     PLYVEL_ERRORS,
+    Changes,
     Database,
     DatabaseOptions,
     WriteFailedError,
@@ -32,11 +33,9 @@ from .bulk import apply_bulk
 from .commit_nodes import CommitNode, check_conflicts, node_of
 from .commit_versions import CommitVersions
 from .committer import Committer, Pending
-from .compaction import compact_keys
-from .database_handle import Changes, DatabaseHandle
+from .database_handle import DatabaseHandle
 from .history import History
-from .pinned_snapshot import PinnedSnapshot
-from .snapshot import LocalSnapshot
+from .snapshot import LocalSnapshot, PinnedSnapshot
 from .turns import Turns
 
 __all__ = ["LocalStore"]
@@ -99,7 +98,7 @@ class LocalStore:
 
     def compact(self, compression: str | None, keys: Sequence[bytes]) -> bool:
         """Rewrite table files, as `Route.compact` does; reads and commits go on."""
-        return uninterrupted(partial(compact_keys, self._handle, self.committer, compression, keys))
+        return uninterrupted(partial(self._handle.compact, compression, keys))
 
     @property
     def epoch(self) -> int:
@@ -141,7 +140,7 @@ class LocalStore:
             return uninterrupted(partial(self._begin_alone, read_only))
         # A row in the snapshot that fills a gap has taken it away before it was written.
         known = gaps if database.gaps is gaps else None
-        return LocalSnapshot(raw, database.gate, None if read_only else node, epoch, known)
+        return LocalSnapshot(raw, database.readers, None if read_only else node, epoch, known)
 
     def _begin_alone(self, read_only: bool) -> LocalSnapshot:
         with self.committer.exclusive():
@@ -225,6 +224,7 @@ class LocalStore:
         tail, writes, derived = history.tail, changes.writes, changes.derived
         if node is not None and node is not tail:
             check_conflicts(node.next, changes)
+        # Before the write, which an interruption may follow: the next synced commit has to sync this one, too.
         if not sync:
             handle.unsynced = True
         elif handle.unsynced:
@@ -239,6 +239,7 @@ class LocalStore:
         if appends:
             parts = (*parts, self._versions.stamped(appends))
         step = node_of(changes) if derived or changes.increments else CommitNode(frozenset(writes))
+        # Before the write, too: if an interruption follows it, the next commit settles this one.
         history.unsettled = step
         try:
             if len(parts) == 1 and len(writes) < 2:
@@ -251,13 +252,14 @@ class LocalStore:
                 database.write(parts, sync)
         except WriteFailedError as failure:
             raise self._write_failed(failure, parts) from failure
+        # In this order: the list is linked before its tail moves, and `settle` leaves out a step that is the tail.
         tail.next = history.tail = step
         if history.numbers is not None:
             history.numbers.append(step)
         history.unsettled = None
         if changes.signals:
             self._signal(changes.signals)
-        if database.gate.slow_heads:
+        if database.readers.slow_heads:
             database.find_gap()
 
     def _write_failed(self, failure: WriteFailedError, parts: Iterable[Changes]) -> StructableError:
@@ -329,7 +331,7 @@ class LocalStore:
                 return
         if epoch != before:
             history.epoch = None  # `begin` waits: it must not pair the old epoch with the new state
-        history.unsettled = first
+        history.unsettled = first  # before the write, as in `_write_alone`
         try:
             database.write(parts, sync)
         except WriteFailedError as failure:
@@ -341,7 +343,7 @@ class LocalStore:
         history.append(first, last, epoch)
         history.unsettled = None
         self._signal(signals)
-        if database.gate.slow_heads and not handle.frozen:
+        if database.readers.slow_heads and not handle.frozen:
             database.find_gap()
 
     def _merged(

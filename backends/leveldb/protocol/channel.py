@@ -35,7 +35,7 @@ _POLLED = 50e-6
 _OVERDUE = 1e-3
 _MOST_UNPOLLED = 256
 polled_until = array("d", [0.0])
-"""The end of the current polling in this process. No lock, which an interruption might leave taken."""
+"""The end of the current polling in this process. It has no lock, which an interruption might leave taken."""
 
 
 class PeerLostError(Exception):

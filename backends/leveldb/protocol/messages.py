@@ -46,8 +46,8 @@ BEGIN, READ_ONLY, SYNC, UNCHECKED, REVERSE, PINNED = 1, 2, 4, 8, 16, 32
 
 REFERENCE = struct.Struct("<IBQQ")
 LIMITS = struct.Struct("<qq")
-"""Of a scan, after the reference: the pairs of all intervals together, and of each; negative for all. Their bounds
-follow."""
+"""The limits of a scan, after the reference: pairs of all intervals together, and of each; negative for all pairs. The
+bounds of the intervals follow."""
 COMMIT_HEAD = struct.Struct("<IBQQQ")
 HELLO_BODY = struct.Struct("<H16sI")
 LOOK_UP_BODY = struct.Struct("<16sIQ")
@@ -78,7 +78,7 @@ def unpack_texts(body: bytes, offset: int) -> tuple[list[bytes | None], int]:
 
 
 def unpack_present(body: bytes, offset: int) -> tuple[list[bytes], int]:
-    """Return the list of texts at an offset of a body, none of which may be missing, and the offset after it."""
+    """Return the list of texts at an offset of a body, where no text may be missing, and the offset after it."""
     texts, offset = unpack_texts(body, offset)
     present = [text for text in texts if text is not None]
     if len(present) != len(texts):

@@ -3,8 +3,8 @@
 Each run of pages is one row of the result, with all values of a column concatenated, in the form that is cheapest for
 the server; once that form is ambiguous, all later runs use a fuller one. The server skips nulls: if there are fewer
 values than rows, it must also return which rows have one. Texts are separated by a rare character: if a text contains
-it, their lengths are needed. A second query must return the rows in the same order, that of the pages, which `ORDERLY`
-ensures.
+it, their lengths are needed. A second query must return the rows in the same order, the order of the pages, which
+`ORDERLY` ensures.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ORDERLY_SETTINGS = {
     "synchronize_seqscans": "off",
 }
 ORDERLY = "select " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _ORDERLY_SETTINGS.items())
-"""Makes a transaction read rows in their physical order, so that pages return them in the same order again."""
+"""The query that makes a transaction read rows in their physical order, so that pages return the same order again."""
 _FIRST_PAGES = 64
 """Pages of the first query, and the most with texts or bytes: compressed, these may hold some tens of MB."""
 _MOST_PAGES = 1_024
@@ -51,8 +51,8 @@ _MOST_ROWS = 226
 _BATCH_BYTES = 512 << 10
 """Approximate size of a batch."""
 WARM_UP = "select octet_length(repeat(repeat('x', 1024), 4096))"
-"""Makes the server allocate and free 4 MiB, more than a batch needs. From then on glibc keeps freed memory; otherwise
-it would return memory to the kernel after every batch, which takes a third of the server's time."""
+"""The query that makes the server allocate and free 4 MiB, more than a batch needs. From then on glibc keeps freed
+memory; otherwise it would return memory to the kernel after every batch, which takes a third of the server's time."""
 _LENGTH = np.dtype(">i4")
 _SEPARATOR = "\x1f"
 
@@ -169,7 +169,7 @@ class Column(ABC):
 
     @abstractmethod
     def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
-        """Return the array of that many rows, some of which have a value; all, without `valid`."""
+        """Return the array of that many rows; `valid` says which rows have a value, without it all have."""
 
 
 class _Numbers(Column):

@@ -1,4 +1,7 @@
-"""`CopyEncoder`: Arrow record batches to COPY's binary format, a column at a time instead of a row at a time."""
+"""`CopyEncoder`: Arrow record batches to COPY's binary format, a column at a time instead of a row at a time.
+
+Staged rows have *marks*: columns beside their fields, of the row kind, the hidden key, and the effect of a patch.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from structable.backends.base.arrow_checks import over_limits, read_numbers, refuse_first, valid_portions
+from structable.backends.base.patches import PatchMarks
+from structable.backends.postgresql.sql.names import HIDDEN_KEY
 from structable.backends.postgresql.sql.types import stored_type
-from structable.spi import Field, FieldType, TableSpecification
+from structable.spi import Field, FieldType, RowKind, TableSpecification, WriteMode
+from structable.spi.rules.keyless import new_ids
 
-__all__ = ["CopyEncoder"]
+from .staging import ARMS, KIND_FIELD
+
+__all__ = ["CopyEncoder", "marked", "marks_of", "patch_marked"]
 
 _PORTION_BYTES = 64 << 20
+
+_KEY_FIELD = Field.bytes(HIDDEN_KEY)
+_PATCH_FIELDS = (Field.short("_arm"), Field.boolean("_required"), Field.bytes("_named"))
+"""The last one has a bit for each column of fields, the lowest first; null is all of them."""
+_PLACES = {kind: place for place, kind in enumerate(RowKind)}
 
 Array = Any
 """A pyarrow.Array."""
@@ -147,3 +160,37 @@ def _content(array: Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]
     _, offsets, data = cast("list[Any]", array.buffers())
     places = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
     return places, np.zeros(0, np.uint8) if data is None or not data.size else np.frombuffer(data, np.uint8)
+
+
+def marks_of(spec: TableSpecification, mode: WriteMode) -> tuple[Field, ...]:
+    """Return the additional columns of the rows of a job."""
+    if mode is WriteMode.PATCH:
+        return _PATCH_FIELDS
+    return (*((KIND_FIELD,) if mode is WriteMode.CHANGES else ()), *((_KEY_FIELD,) if spec.keyless else ()))
+
+
+def marked(spec: TableSpecification, batch: pa.RecordBatch, kinds: Sequence[RowKind] | None) -> pa.RecordBatch:
+    """Return a batch with its marks."""
+    if kinds is not None:
+        places: pa.Array[pa.Int16Scalar] = pa.array([_PLACES[kind] for kind in kinds], pa.int16())
+        batch = batch.append_column(KIND_FIELD.name, places)
+    if spec.keyless:
+        append_only = spec.table_options.append_only
+        fields = batch.select([name for name in batch.schema.names if name in spec])
+        rows = [{}] * batch.num_rows if append_only else fields.to_pylist()
+        batch = batch.append_column(HIDDEN_KEY, pa.array(new_ids(spec, rows), pa.binary()))
+    return batch
+
+
+def patch_marked(batch: pa.RecordBatch, marks: PatchMarks) -> pa.RecordBatch:
+    """Return a batch of a patch with its marks."""
+    every = (1 << batch.num_columns) - 1
+    width = batch.num_columns // 8 + 1
+    values: tuple[tuple[list[object], pa.DataType], ...] = (
+        ([ARMS.index(one.arm) for one in marks.distinct], pa.int16()),
+        ([one.required for one in marks.distinct], pa.bool_()),
+        ([None if one.named == every else one.named.to_bytes(width, "little") for one in marks.distinct], pa.binary()),
+    )
+    for field, (of_marks, kind) in zip(_PATCH_FIELDS, values, strict=True):
+        batch = batch.append_column(field.name, marks.of_rows(of_marks, kind))
+    return batch

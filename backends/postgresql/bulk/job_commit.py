@@ -13,14 +13,6 @@ from structable.backends.base.job_rules import overwritten_feed, require_undecid
 from structable.backends.postgresql.driver.commit_outcome import log_outcome, termination
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import (
-    STALE,
-    BrokenConnectionError,
-    PostgreSQLError,
-    StatementRefusedError,
-    translated,
-)
-from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.sqlstates import (
     CARDINALITY_VIOLATION,
     DEADLOCK_DETECTED,
     FOREIGN_KEY_VIOLATION,
@@ -28,10 +20,15 @@ from structable.backends.postgresql.driver.sqlstates import (
     NUMERIC_VALUE_OUT_OF_RANGE,
     OUT_OF_MEMORY,
     SERIALIZATION_FAILURE,
+    STALE,
     UNIQUE_VIOLATION,
+    BrokenConnectionError,
+    PostgreSQLError,
+    StatementRefusedError,
+    translated,
 )
-from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import TEXT
+from structable.backends.postgresql.driver.pool import ServerPool
+from structable.backends.postgresql.driver.statement import LOCK_LIMIT, TEXT, Call, Statement, command
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.row_limit import refusal, require_size
@@ -382,7 +379,7 @@ class JobCommit:
 
     def _found(self, connection: ServerConnection, number: str, process: int) -> str:
         """End the lost transaction, and return the state of the job."""
-        begin = (command("begin"), command("set local lock_timeout = 1000"), termination(process, int(number)))
+        begin = (command("begin"), LOCK_LIMIT, termination(process, int(number)))
         found = connection.pipeline((*begin, self._records.lock(self._job, self._table_id)))[-1]
         record = self._locked(connection.rows(found))
         if record is None or record.state != "committed":

@@ -8,10 +8,8 @@ from typing import NamedTuple, TypeVar
 
 from structable.backends.base.job_rules import job_of_another
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.sqlstates import UNDEFINED_COLUMN
-from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import BIGINT, TEXT
+from structable.backends.postgresql.driver.errors import UNDEFINED_COLUMN, StatementRefusedError
+from structable.backends.postgresql.driver.statement import BIGINT, TEXT, Call, Statement, command
 from structable.backends.postgresql.sql.names import CATALOG, JOBS, qualified
 from structable.spi import TransactionConflictError, WriteJob
 
@@ -82,7 +80,7 @@ class JobRecords:
         )
 
     def begin(self, connection: ServerConnection, job: WriteJob, table_id: int) -> bool:
-        """Record a job, unless it is recorded already, and tell whether it is committed.
+        """Record a job, unless it is recorded already, and return whether it is committed.
 
         Renews the record of an open job that is older than a day.
 

@@ -104,8 +104,7 @@ class WriteJobs:
             connection.roll_back()
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: StagedData) -> StagedWrite:
-        from .copy_encoder import CopyEncoder
-        from .marks import marks_of
+        from .copy_encoder import CopyEncoder, marks_of
 
         if job.committed:
             return StagedWrite(job.job_id, partition, attempt, 0)
@@ -212,7 +211,7 @@ def _marked_batches(
     job: WriteJob, spec: TableSpecification, batches: StagedData, found: set[str], named: set[int]
 ) -> Iterator[RecordBatch]:
     """Yield the batches with their marks; adds the kinds or arms of rows to `found`, what updates name to `named`."""
-    from .marks import marked, patch_marked
+    from .copy_encoder import marked, patch_marked
 
     if job.mode is WriteMode.PATCH:
         for batch, marks in patched_batches(job, spec, batches):

@@ -7,8 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.sqlstates import SERIALIZATION_FAILURE
+from structable.backends.postgresql.driver.errors import SERIALIZATION_FAILURE, StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, Values, command
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import column, qualified
@@ -31,7 +30,7 @@ _KINDS = tuple(RowKind)
 
 
 class RankedRows:
-    """The rows of a staging table with `r`, a row's number among those of its key, and `n`, their number.
+    """The rows of a staging table with `r`, a row's number among the rows of its key, and `n`, how many these are.
 
     It leaves out rows of other `kinds`, as the staging table has them. Made in the transaction of the commit, which
     drops it.

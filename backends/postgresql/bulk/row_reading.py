@@ -28,7 +28,7 @@ from .split_state import SplitState
 __all__ = ["UNSYNCHRONISED", "arrow_numbers", "copied_arrays", "read_groups", "read_rows"]
 
 UNSYNCHRONISED = "set local synchronize_seqscans = off"
-"""Makes a scan begin at its first page instead of joining another scan: parallel splits gain nothing from that."""
+"""The command that makes a scan begin at its first page instead of joining another: splits gain nothing by it."""
 _BATCH_BYTES = 1 << 20
 """Approximate size of a batch."""
 _MOST_ROWS = 20_000
@@ -156,7 +156,7 @@ def _texts(
 
 
 def arrow_numbers(field: Field, sent: Numbers) -> Numbers:
-    """Return Arrow's numbers for numbers from the server; rejects those that would turn into other values."""
+    """Return Arrow's numbers for numbers from the server; rejects numbers that would turn into other values."""
     kind, stored = field.type, stored_type(field)
     if stored.bounds is not None and len(sent):
         (least, greatest), low, high = stored.bounds, int(sent.min()), int(sent.max())

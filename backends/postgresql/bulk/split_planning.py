@@ -16,8 +16,7 @@ from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.snapshot_text import Snapshot, without_limits
-from structable.backends.postgresql.driver.statement import BEGIN_READING, Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import TEXT
+from structable.backends.postgresql.driver.statement import BEGIN_READING, TEXT, Call, Statement, command
 from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.feeds.layout import FEEDS, GATE
 from structable.backends.postgresql.schema.catalog import Catalog
@@ -195,7 +194,7 @@ def feed_token(binding: TableBinding) -> Call:
 def _begun(
     connection: ServerConnection, gate: VersionGate, binding: TableBinding, *, for_feeds: bool
 ) -> tuple[PlanSnapshot, tuple[int, ...], FeedPosition | None]:
-    """Begin a transaction at whose snapshot a table is as it is now; return the table's sizes and position as well."""
+    """Begin a transaction whose snapshot has a table as it is now; return the table's sizes and position as well."""
     # Before the snapshot: the table stays as the snapshot sees it until the plan is closed.
     before = (*without_limits(connection), command(f"lock table {binding.qualified} in access share mode"))
     after = [

@@ -28,7 +28,7 @@ __all__ = ["MOST_COLUMNS", "SplitReader", "read_one_split"]
 _MOST_READERS = 1_000
 _MOST_IDLE = 4
 MOST_COLUMNS = 500
-"""The server returns at most 1,664 columns, and a column of values that it concatenates may take three of them."""
+"""Columns read at once. The server returns at most 1,664, and a column of values that it joins may take three."""
 
 
 class SplitReader:

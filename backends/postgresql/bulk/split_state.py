@@ -6,12 +6,14 @@ import re
 from typing import NamedTuple
 
 from structable.backends.base.ruled_batches import ComputedScan
-from structable.backends.postgresql.driver.errors import STALE, StatementRefusedError, translated
-from structable.backends.postgresql.driver.sqlstates import (
+from structable.backends.postgresql.driver.errors import (
     INVALID_PARAMETER_VALUE,
     NUMERIC_VALUE_OUT_OF_RANGE,
     OBJECT_NOT_IN_PREREQUISITE_STATE,
+    STALE,
     UNDEFINED_OBJECT,
+    StatementRefusedError,
+    translated,
 )
 from structable.spi import (
     Aggregation,

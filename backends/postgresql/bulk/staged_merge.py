@@ -1,17 +1,16 @@
-"""The statements that publish staged rows, by the mode of their job, and those that record them in a feed."""
+"""The statements that publish staged rows, by the mode of their job, and the statements that record them in a feed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from structable.backends.postgresql.driver.errors import StatementRefusedError
+from structable.backends.postgresql.driver.errors import SERIALIZATION_FAILURE, StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, command
 from structable.backends.postgresql.feeds.record_statements import GIVEN, record_staged
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.keyless import taken
 from structable.backends.postgresql.sql.names import HIDDEN_KEY, column, qualified
 from structable.backends.postgresql.sql.row_limit import Judge, judge, row_size, size_of
-from structable.backends.postgresql.sql.write_statements import Source, WriteShape, same_key, write_sql
+from structable.backends.postgresql.sql.write_statements import Source, WriteShape, same_key, taken, write_sql
 from structable.spi import RowKind, WriteMode
 from structable.spi.operations import Effect, When
 from structable.spi.rules.keyless import DIGEST_BYTES
@@ -160,7 +159,7 @@ def returned_rows() -> StatementRefusedError:
 
     At READ COMMITTED the statement sees neither.
     """
-    return StatementRefusedError("40001", "rows were deleted and inserted by another writer meanwhile")
+    return StatementRefusedError(SERIALIZATION_FAILURE, "rows were deleted and inserted by another writer meanwhile")
 
 
 # Tables without a key
@@ -169,8 +168,8 @@ def returned_rows() -> StatementRefusedError:
 def bag_statements(binding: TableBinding, staged: StagedTable) -> list[str]:
     """Return the statements that put the rows of a staging table and, in mode changes, take rows away.
 
-    Of the changes of equal rows, in their order, those that take away more than was put before take rows of the table.
-    What was put, and is not taken away again, is inserted.
+    A change that takes a row away takes an equal row that was put before it, or else a row of the table. Rows that are
+    put and not taken away again are inserted.
     """
     rows = qualified(binding.schema, staged.name)
     width = len(staged.columns)

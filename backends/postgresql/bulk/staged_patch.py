@@ -13,9 +13,8 @@ from structable.backends.postgresql.sql.names import column, qualified
 from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import PatchArm, RecordChangedError, RecordExistsError, RecordNotFoundError, RowKind, WriteMode
 
-from .marks import ARMS
 from .staged_merge import StagedMerge, returned_rows
-from .staging import StagedTable, staged_columns
+from .staging import ARMS, StagedTable, staged_columns
 
 __all__ = ["StagedPatch"]
 
@@ -146,7 +145,7 @@ class StagedPatch:
                 raise RecordChangedError(self._binding.spec.name, self._first(changed), count)
 
     def _lock_expected(self) -> bool:
-        """Lock the rows that are expected, and tell whether all are there: others may come, which are not locked."""
+        """Lock the rows that are expected, and return whether all are there. Rows that come later are not locked."""
         locked = f"with locked as ({self._rows_of_keys('1', 'k.expected')}) select count(*)"
         return bool(self._ask(f"{locked} = (select count(*) from {self._keys} where expected) from locked")[0][0])
 
@@ -181,7 +180,7 @@ class StagedPatch:
         )
 
     def _find_rows(self) -> None:
-        """Change the rows of arms `present`, lock those of other keys, and keep the keys of both; waits for writers."""
+        """Change the rows of arms `present`, lock the rows of other keys, keep the keys of both; waits for writers."""
         names = [column(name) for name in self._binding.spec.primary_key]
         values = ", ".join(f"t.{name} as {one}" for name, one in zip(names, self._key, strict=True))
         key = ", ".join(self._key)
@@ -280,7 +279,7 @@ class StagedPatch:
 
 
 def _columns(staged: StagedTable) -> tuple[dict[str, str], list[str]]:
-    """Return the columns of fields in a staging table, and those of the marks."""
+    """Return the columns of fields in a staging table, and the columns of the marks."""
     width = len(staged.columns)
     names = staged_columns(width + 3)
     return dict(zip(staged.columns, names, strict=False)), names[width:]

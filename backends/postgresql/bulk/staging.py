@@ -16,18 +16,22 @@ from typing import Any
 
 from structable.backends.base.job_rules import require_same_rules, staged_for_dropped
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE, LOCK_NOT_AVAILABLE, UNDEFINED_TABLE
-from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import TEXT, TEXT_ARRAY
+from structable.backends.postgresql.driver.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    LOCK_NOT_AVAILABLE,
+    UNDEFINED_TABLE,
+    StatementRefusedError,
+)
+from structable.backends.postgresql.driver.statement import LOCK_LIMIT, TEXT, TEXT_ARRAY, Call, Statement, command
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import JOBS, STREAMS, literal, qualified, quoted
 from structable.backends.postgresql.sql.types import array, stored_type
-from structable.spi import DataCorruptionError, Field, WriteJob
+from structable.spi import DataCorruptionError, Field, PatchArm, WriteJob
 from structable.spi.field_rules import rules_digest
 from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
 
 __all__ = [
+    "ARMS",
     "KIND_FIELD",
     "StagedTable",
     "create_staging",
@@ -42,15 +46,17 @@ _log = logging.getLogger("structable.postgresql")
 
 KIND_FIELD = Field.short("_kind")
 """The column of row kinds, as numbers in the order of `RowKind`."""
+ARMS = tuple(PatchArm)
+"""The arms of a patch, by their numbers in staged rows."""
 
 _PREFIX = "_stage_"
 _NAME = re.compile(r"_stage_(?P<job>[0-9a-f]{16})_(?P<time>[0-9a-f]{8,12})_[0-9a-f]{20}\Z")
-# No name that the sweep of an older structable takes for that of a job without a record.
+# The sweep of an older structable must not take it for the name of a job without a record.
 _BATCH_NAME = re.compile(
     r"_stage_s(?P<stream>[0-9a-f]{16})_(?P<batch>[0-9a-f]{1,16})_(?P<time>[0-9a-f]{8,9})_[0-9a-f]{10}\Z"
 )
 _LEFT_OUT: list[Any] = [(), "", False, (), ""]
-"""What stands for the last parts of a `StagedTable` where an older structable staged without them."""
+"""The last parts of a `StagedTable` that an older structable staged without them."""
 _GRACE_SECONDS = 60
 _NOW = command("select extract(epoch from clock_timestamp())::bigint")
 _TABLES = Statement(
@@ -204,7 +210,7 @@ def drop_staging(connection: ServerConnection, schema: str, names: Iterable[str]
             connection.pipeline(
                 (
                     command("begin"),
-                    command("set local lock_timeout = 1000"),
+                    LOCK_LIMIT,
                     command(f"drop table if exists {qualified(schema, name)}"),
                     command("commit"),
                 )

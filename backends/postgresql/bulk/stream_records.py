@@ -9,15 +9,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.sqlstates import (
+from structable.backends.postgresql.driver.errors import (
     FOREIGN_KEY_VIOLATION,
     INSUFFICIENT_PRIVILEGE,
     UNDEFINED_COLUMN,
     UNDEFINED_TABLE,
+    StatementRefusedError,
 )
-from structable.backends.postgresql.driver.statement import Call, Statement
-from structable.backends.postgresql.driver.type_oids import BIGINT, TEXT
+from structable.backends.postgresql.driver.statement import BIGINT, TEXT, Call, Statement
 from structable.backends.postgresql.schema.catalog import make_late
 from structable.backends.postgresql.sql.names import CATALOG, STREAMS, qualified
 from structable.spi import StorageUnavailableError, WriteJob

@@ -1,5 +1,5 @@
 """Change feeds, read: `feed` is what users get, over `feed_view` (positions, marks, expiry) and `change_reading`.
 
-`entry_queries` are the queries of entries, `commit_windows` divide a range into pages and splits, `change_splits` reads
-splits as Arrow.
+`entry_queries` are the queries of entries, `commit_windows` divide a range into pages and splits, `change_splits` plans
+splits and reads them as Arrow.
 """

@@ -11,12 +11,11 @@ from structable.backends.postgresql.driver.statement import Values, command
 from structable.spi import Change, Row, RowKind
 from structable.spi.rows import RowShape
 
-from .change_parts import whole_parts
+from .change_parts import RecordNumbers, whole_parts
 from .commit_windows import Page
 from .entry_queries import RECORD_KINDS, FeedEntries, TicketPart
 from .entry_walk import FIRST_ENTRIES, MOST_ENTRIES
 from .feed_source import SourceReader
-from .numbered_entries import RecordNumbers
 
 __all__ = ["read_changes"]
 
@@ -152,7 +151,7 @@ def _numbering(entries: FeedEntries, request: FeedRequest) -> Callable[[int], in
 
 
 def _picked(request: FeedRequest, places: Mapping[str, int]) -> Callable[[Values], Values]:
-    """Return the function from the values of an entry to those of the request's columns; records have no images."""
+    """Return the function from an entry's values to the values of the request's columns; records have no images."""
     if not set(request.columns) <= set(places):
         return tuple
     chosen = [places[name] for name in request.columns]

@@ -124,7 +124,7 @@ def has_long_values(reader: SourceReader, entries: FeedEntries) -> bool:
 
 
 def netted(reader: SourceReader, entries: FeedEntries, commits: list[CommitSize]) -> frozenset[int]:
-    """Return the versions of those commits whose entries have to be netted."""
+    """Return the versions of the commits whose entries must be netted."""
     if not entries.nets:
         return frozenset()
     several = [one.version for one in commits if one.has_statements]

@@ -1,7 +1,7 @@
 """The queries of a feed's entries: as they are, net within each commit, and net between two versions.
 
-All have the columns of `EntryShape`: those of images are one row for each key that changed, with the row before and
-after; those of records one row for each change.
+All have the columns of `EntryShape`. Queries of images return one row for each key that changed, with the row before
+and after; queries of records return one row for each change.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from structable.spi.table_options import ChangelogProducer
 __all__ = ["RECORD_KINDS", "RECORD_LETTERS", "EntryShape", "FeedEntries", "HashPart", "TicketPart"]
 
 RECORD_KINDS = (RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE)
-"""The kinds of records, by the number that queries have for them."""
+"""The kinds of records, in the order of their numbers in queries."""
 RECORD_LETTERS = "IBUD"
-"""Those kinds as entries have them."""
+"""The letters of these kinds in entries."""
 _MOST = (1 << 31) - 1
 _LONG_TYPES = (FieldType.STRING, FieldType.BYTES)
 _LONG = 2_000
@@ -60,7 +60,7 @@ class EntryShape(NamedTuple):
     before: tuple[Field, ...]
     """The row before, in images; nothing in records."""
     after: tuple[Field, ...]
-    """The row after, or that of the record."""
+    """The row after, or the record's row."""
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -107,7 +107,7 @@ class FeedEntries:
         ]
 
     def names(self) -> tuple[dict[str, Field], dict[str, Field], dict[str, Field]]:
-        """Return the columns of portions for the fields wanted: those of the key, and before and after."""
+        """Return the columns of portions for the fields wanted: of the key, before and after."""
         parts = (self._key, self._before, self._after)
         key, before, after = ({one.name: one.field for one in many if one.name in self._wanted} for many in parts)
         return key, before, after
@@ -180,7 +180,7 @@ class FeedEntries:
     def first_of_versions(self, since: int, until: int, most: int) -> str:
         """Return the query of the first entries of the versions (since, until], in their order.
 
-        `again` is above 0 wherever a commit has several statements. `is_long` tells of values that are too long for a
+        `again` is above 0 wherever a commit has several statements. `is_long` marks values that are too long for a
         portion, and left out.
         """
         commits = (
@@ -307,7 +307,7 @@ class FeedEntries:
         repeated : sequence of int
             The versions in them whose commits may have several entries of a key.
         stamps : sequence of Mark
-            A change has version and time of the first that is not before it; without any, those of its last commit.
+            A change has version and time of the first mark that is not before it; without marks, of its last commit.
         part : HashPart, optional
             The keys wanted; all by default.
         """
@@ -355,7 +355,7 @@ class FeedEntries:
     # Facts
 
     def repeated(self, versions: Sequence[int]) -> str:
-        """Return the query of those of some versions whose commits have several entries of one key."""
+        """Return the query of the versions, among some, whose commits have several entries of one key."""
         listed = ", ".join(map(str, versions))
         key = ", ".join(one.there for one in self._key)
         return (

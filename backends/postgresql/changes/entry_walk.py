@@ -1,7 +1,7 @@
 """The entries of a range, a portion at a time, in their order.
 
-A portion ends with a commit, or is a part of a large one. Commits whose entries must be netted, which only those of
-several statements may have to be, are left to a query of their own.
+A portion ends with a commit, or is a part of a large one. Commits whose entries must be netted are left to a query of
+their own; only commits of several statements may need that.
 """
 
 from __future__ import annotations

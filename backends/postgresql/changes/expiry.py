@@ -20,7 +20,7 @@ _MOST_COMMITS = 1_000
 
 
 def delete_expired(connection: ServerConnection, source: FeedSource, version: int, stopped: Callable[[], bool]) -> int:
-    """Raise the floor of a feed to a version unless it is higher, delete what is not above it, and return it.
+    """Raise the floor of a feed to a version unless it is higher, delete the entries up to it, and return it.
 
     Every step is a READ COMMITTED transaction of its own; processes that delete take turns. Once `stopped`, the rest is
     left to the next one. LostEntriesError if the feed has ended.
@@ -41,7 +41,7 @@ def delete_expired(connection: ServerConnection, source: FeedSource, version: in
         if not found:
             raise LostEntriesError(None)
         reached = int(str(found[0][0]))
-        # The newest version of the store stays, whatever its feed: positions are not to be beyond it.
+        # The newest version of the store stays, whatever its feed: positions must not be beyond it.
         old = f"{of_feed} and version <= {reached} and version < (select max(version) from {commits})"
         while not stopped():
             some = f"select ctid, ticket from {commits} where {old} order by feed, version limit {_MOST_COMMITS}"

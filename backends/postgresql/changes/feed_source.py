@@ -9,8 +9,13 @@ from typing import NamedTuple
 from psycopg import pq
 
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
-from structable.backends.postgresql.driver.sqlstates import NUMERIC_VALUE_OUT_OF_RANGE
+from structable.backends.postgresql.driver.errors import (
+    NUMERIC_VALUE_OUT_OF_RANGE,
+    STALE,
+    PostgreSQLError,
+    StatementRefusedError,
+    translated,
+)
 from structable.backends.postgresql.driver.statement import BEGIN_READING, Call, Statement, Values, command
 from structable.backends.postgresql.feeds.layout import FEEDS
 from structable.backends.postgresql.schema.catalog import Catalog
@@ -29,7 +34,7 @@ Lend = Callable[[], AbstractContextManager[ServerConnection]]
 
 _COMMIT = command("commit")
 _ALONE = command("set local max_parallel_workers_per_gather = 0")
-"""Keeps the order in which an index and a loop find entries."""
+"""The command that keeps the order in which an index and a loop find entries."""
 
 
 class FeedSource(NamedTuple):
@@ -139,7 +144,7 @@ class SourceReader:
 
     @contextmanager
     def _explained(self, since: int) -> Iterator[None]:
-        """Turn errors into those of the contract."""
+        """Turn errors into the contract's."""
         source = self.source
         position = FeedPosition(source.token, since)
         try:

@@ -11,8 +11,7 @@ from functools import cached_property
 from structable.backends.base.change_feed import FeedRequest, FeedView
 from structable.backends.base.feed_marks import Mark, Segment
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE
+from structable.backends.postgresql.driver.errors import INSUFFICIENT_PRIVILEGE, StatementRefusedError
 from structable.backends.postgresql.driver.statement import BEGIN_WRITING, command
 from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.feeds.layout import FEEDS, MARKS, TICKETS
@@ -20,7 +19,7 @@ from structable.backends.postgresql.feeds.shared_objects import TOUCH
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import TableSpecification
 
-from .change_planning import plan_splits
+from .change_splits import plan_splits
 from .commit_windows import netted, windows
 from .entry_queries import FeedEntries
 from .expiry import delete_expired

@@ -1,6 +1,6 @@
 """Portions of entries as columns that the server joins.
 
-Of the two sides of images only those that the portion before had are asked for: most feeds have long runs of one kind.
+A query asks for a side of images only if the portion before had it: most feeds have long runs of one kind.
 The server works on the next portion while the caller uses one: a thread receives it, so that a slow reader holds no
 statement open.
 """
@@ -131,7 +131,7 @@ class JoinedPortion(Generic[Content]):
 
 
 def _ascend(versions: Numbers, key: Sequence[Array]) -> bool:
-    """Return whether each key of a version is above the one before it, as those of bulk loads are."""
+    """Return whether each key of a version is above the key before it, as after a bulk load."""
     same = versions[1:] == versions[:-1]
     above = ~same
     for array in key:

@@ -10,11 +10,9 @@ from typing import Literal
 from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError, StructableError
 
 from .connection import ServerConnection
-from .errors import BrokenConnectionError, StatementRefusedError
+from .errors import INVALID_PARAMETER_VALUE, BrokenConnectionError, StatementRefusedError
 from .pool import ServerPool
-from .sqlstates import INVALID_PARAMETER_VALUE
-from .statement import Call, Statement
-from .type_oids import INTEGER, TEXT
+from .statement import INTEGER, TEXT, Call, Statement
 
 __all__ = ["ask_until_known", "error_of_lost_commit", "log_outcome", "termination", "was_committed"]
 
@@ -79,7 +77,7 @@ def ask_until_known(
     question: Callable[[ServerConnection], bool | Literal["open"] | None],
     failed: Callable[[], None] = lambda: None,
 ) -> bool | None:
-    """Ask whether a commit happened whose answer was lost, until it has ended; None if that stays unknown.
+    """Ask whether a commit happened whose answer was lost, until its transaction has ended; None if that stays unknown.
 
     `failed` is called when the server could not be reached.
     """

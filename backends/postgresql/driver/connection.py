@@ -19,6 +19,7 @@ from structable.spi import DataCorruptionError
 from .copying import Copying
 from .errors import (
     FAILED,
+    UNDEFINED_OBJECT,
     BrokenConnectionError,
     ForeignSessionError,
     PostgreSQLError,
@@ -26,7 +27,6 @@ from .errors import (
     server_error,
 )
 from .session_claim import SessionClaim
-from .sqlstates import UNDEFINED_OBJECT
 from .statement import Call, Statement, Values, command, require_sendable
 from .tally import ServerTally
 
@@ -46,8 +46,8 @@ class ServerConnection(PooledConnection):
 
     A process forked from the creator can neither use nor close it.
 
-    A failure of the connection, or an interruption of a call, closes it: a pending answer could be taken for that of
-    another statement. Calls raise `BrokenConnectionError` for the one, and `StatementRefusedError` for a statement that
+    A failure of the connection, or an interruption of a call, closes it: a pending answer could be taken for another
+    statement's. Calls raise `BrokenConnectionError` for the one, and `StatementRefusedError` for a statement that
     the server rejects.
 
     What is sent while no transaction is open runs in a session of the server that `claim` says is this connection's: it
@@ -74,7 +74,7 @@ class ServerConnection(PooledConnection):
         self.started = started
         self.token = claim.token
         self.commits = 0
-        """How many commits of it were sent whose outcome can be looked up."""
+        """The number of commits sent whose outcome can be looked up."""
         self.is_altered = False
         """Whether the session has locks or settings that must not reach another user: the pool closes it then."""
         self.tally: ServerTally = ServerTally()

@@ -21,7 +21,7 @@ from .connection import ServerConnection
 from .errors import sessions_not_pooled
 from .planning import BY_INDEX, CURRENT, plan_freely
 from .session_claim import SessionClaim
-from .type_oids import NUMERIC, TIMESTAMPTZ
+from .statement import NUMERIC, TIMESTAMPTZ
 
 __all__ = ["ConnectionFactory"]
 

@@ -11,8 +11,7 @@ from psycopg.waiting import Wait
 
 from structable.backends.base.traffic import Tally
 
-from .errors import FAILED, BrokenConnectionError, StatementRefusedError
-from .sqlstates import QUERY_CANCELED
+from .errors import FAILED, QUERY_CANCELED, BrokenConnectionError, StatementRefusedError
 
 __all__ = ["Copying"]
 

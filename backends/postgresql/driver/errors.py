@@ -12,43 +12,83 @@ from structable.spi import (
     UnsupportedOperationError,
 )
 
-from .sqlstates import (
-    DEADLOCK_DETECTED,
-    DUPLICATE_PREPARED_STATEMENT,
-    INSUFFICIENT_PRIVILEGE,
-    INVALID_SCHEMA_NAME,
-    INVALID_SQL_STATEMENT_NAME,
-    READ_ONLY_SQL_TRANSACTION,
-    SERIALIZATION_FAILURE,
-    TRANSACTION_ROLLBACK,
-    UNDEFINED_COLUMN,
-    UNDEFINED_FUNCTION,
-    UNDEFINED_OBJECT,
-    UNDEFINED_TABLE,
-    UNIQUE_VIOLATION,
-)
 from .statement import Call
 
 __all__ = [
+    "CARDINALITY_VIOLATION",
+    "DEADLOCK_DETECTED",
+    "DUPLICATE_OBJECT",
+    "DUPLICATE_PREPARED_STATEMENT",
+    "DUPLICATE_TABLE",
     "FAILED",
+    "FEATURE_NOT_SUPPORTED",
+    "FOREIGN_KEY_VIOLATION",
+    "INSUFFICIENT_PRIVILEGE",
+    "INTERNAL_ERROR",
+    "INVALID_PARAMETER_VALUE",
+    "INVALID_SCHEMA_NAME",
+    "INVALID_SQL_STATEMENT_NAME",
+    "LOCK_NOT_AVAILABLE",
+    "NUMERIC_VALUE_OUT_OF_RANGE",
+    "OBJECT_NOT_IN_PREREQUISITE_STATE",
+    "OUT_OF_MEMORY",
+    "QUERY_CANCELED",
+    "READ_ONLY_SQL_TRANSACTION",
+    "SERIALIZATION_FAILURE",
     "STALE",
+    "TOO_MANY_COLUMNS",
+    "TRANSACTION_ROLLBACK",
+    "UNDEFINED_COLUMN",
+    "UNDEFINED_FUNCTION",
+    "UNDEFINED_OBJECT",
+    "UNDEFINED_TABLE",
+    "UNIQUE_VIOLATION",
     "BrokenConnectionError",
     "ForeignSessionError",
     "PostgreSQLError",
     "StatementRefusedError",
+    "require_commit",
     "server_error",
     "sessions_not_pooled",
     "translated",
 ]
 
+# The SQLSTATEs that structable tells apart, by the server's own names for them.
+FEATURE_NOT_SUPPORTED = "0A000"
+CARDINALITY_VIOLATION = "21000"
+NUMERIC_VALUE_OUT_OF_RANGE = "22003"
+INVALID_PARAMETER_VALUE = "22023"
+FOREIGN_KEY_VIOLATION = "23503"
+UNIQUE_VIOLATION = "23505"
+READ_ONLY_SQL_TRANSACTION = "25006"
+INVALID_SQL_STATEMENT_NAME = "26000"
+INVALID_SCHEMA_NAME = "3F000"
+TRANSACTION_ROLLBACK = "40000"
+SERIALIZATION_FAILURE = "40001"
+DEADLOCK_DETECTED = "40P01"
+INSUFFICIENT_PRIVILEGE = "42501"
+UNDEFINED_COLUMN = "42703"
+UNDEFINED_OBJECT = "42704"
+DUPLICATE_OBJECT = "42710"
+UNDEFINED_FUNCTION = "42883"
+UNDEFINED_TABLE = "42P01"
+DUPLICATE_PREPARED_STATEMENT = "42P05"
+DUPLICATE_TABLE = "42P07"
+OUT_OF_MEMORY = "53200"
+TOO_MANY_COLUMNS = "54011"
+OBJECT_NOT_IN_PREREQUISITE_STATE = "55000"
+LOCK_NOT_AVAILABLE = "55P03"
+QUERY_CANCELED = "57014"
+INTERNAL_ERROR = "XX000"
+
 STALE = frozenset({UNDEFINED_TABLE, UNDEFINED_FUNCTION, UNDEFINED_COLUMN, UNDEFINED_OBJECT, INVALID_SCHEMA_NAME})
-"""A table, function, column or schema was dropped, or has changed since the statement was made."""
+"""The errors if a table, function, column or schema was dropped, or has changed since the statement was made."""
 FAILED = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 """The results of a statement that the server rejected."""
 _GONE = ("cache lookup failed for ", "could not open relation with OID ")
 """Unlocalised messages about an object that was dropped between the parsing and the run of a statement."""
 _FATAL = frozenset({"FATAL", "PANIC"})
-"""The server, or a pooler, ends the connection: at a shutdown, by command, or by a time limit, for instance."""
+"""The severities with which the server, or a pooler, ends the connection, as at a shutdown or by a time limit."""
 _FOREIGN_STATES = frozenset({INVALID_SQL_STATEMENT_NAME, DUPLICATE_PREPARED_STATEMENT})
 _FOREIGN_MESSAGES = frozenset(
     {
@@ -57,8 +97,8 @@ _FOREIGN_MESSAGES = frozenset(
         "transaction blocks not allowed in statement pooling mode",
     }
 )
-"""PgBouncer's, whose SQLSTATE is that of all its errors; it ends the connection, and in the server the transaction."""
-_UNSUPPORTED = {"RevalidateCachedQuery": b"42883", "call_bool_check_hook": b"25006"}
+"""Messages of PgBouncer, whose errors share one SQLSTATE; it ends the connection, and the transaction in the server."""
+_UNSUPPORTED = {"RevalidateCachedQuery": UNDEFINED_FUNCTION, "call_bool_check_hook": READ_ONLY_SQL_TRANSACTION}
 """The meaning of "not supported" by the server's function that reports it, since messages are localised: the table of a
 prepared statement has other columns now; a standby was asked to begin a transaction that may write."""
 _CONFLICTS = frozenset({TRANSACTION_ROLLBACK, SERIALIZATION_FAILURE, DEADLOCK_DETECTED, UNIQUE_VIOLATION})
@@ -101,24 +141,31 @@ class BrokenConnectionError(PostgreSQLError):
 
 def server_error(result: pq.abc.PGresult) -> Exception:
     """Return the error of a failed result."""
-    state = result.error_field(pq.DiagnosticField.SQLSTATE)
-    if state is None:
+    sqlstate = result.error_field(pq.DiagnosticField.SQLSTATE)
+    if sqlstate is None:
         return BrokenConnectionError(result.error_message.decode(errors="replace").strip())
+    state = sqlstate.decode()
 
     def text(field: pq.DiagnosticField) -> str:
         return (result.error_field(field) or b"").decode(errors="replace")
 
     message = text(pq.DiagnosticField.MESSAGE_PRIMARY)
-    if state.decode() in _FOREIGN_STATES or message in _FOREIGN_MESSAGES:
+    if state in _FOREIGN_STATES or message in _FOREIGN_MESSAGES:
         return ForeignSessionError(message)
     # PgBouncer sends no severity but the one that the server would localise.
     if (text(pq.DiagnosticField.SEVERITY_NONLOCALIZED) or text(pq.DiagnosticField.SEVERITY)) in _FATAL:
         return BrokenConnectionError(message)
-    if state == b"XX000" and message.startswith(_GONE):
-        state = b"42883"
-    if state == b"0A000":
+    if state == INTERNAL_ERROR and message.startswith(_GONE):
+        state = UNDEFINED_FUNCTION
+    if state == FEATURE_NOT_SUPPORTED:
         state = _UNSUPPORTED.get(text(pq.DiagnosticField.SOURCE_FUNCTION), state)
-    return StatementRefusedError(state.decode(), message, text(pq.DiagnosticField.MESSAGE_DETAIL))
+    return StatementRefusedError(state, message, text(pq.DiagnosticField.MESSAGE_DETAIL))
+
+
+def require_commit(result: pq.abc.PGresult) -> None:
+    """Raise `StatementRefusedError` for a COMMIT that the server answered with a rollback."""
+    if result.command_status != b"COMMIT":
+        raise StatementRefusedError(TRANSACTION_ROLLBACK, "the server rolled the transaction back")
 
 
 def sessions_not_pooled(what: str, reason: str) -> StorageUnavailableError:
@@ -143,7 +190,7 @@ def translated(error: Exception, what: str) -> StructableError:
         return TransactionConflictError(f"{what}: another transaction won: {error}")
     if error.state in STALE:
         return DataCorruptionError(f"{what}: the table was altered outside structable: {error}")
-    if error.state.startswith(_TOO_LARGE) or error.state == "0A000":
+    if error.state.startswith(_TOO_LARGE) or error.state == FEATURE_NOT_SUPPORTED:
         return UnsupportedOperationError(f"{what}: PostgreSQL does not support this: {error}")
     if error.state == READ_ONLY_SQL_TRANSACTION:
         return StorageUnavailableError(

@@ -21,7 +21,7 @@ _log = logging.getLogger("structable.postgresql")
 _LOOK = 0.5
 """Seconds after which the thread looks whether it has to end."""
 _TRY = 20
-"""How many looks without news it takes until the connection is tried, and channels without listeners are left."""
+"""Looks without news after which the connection is tried, and channels without listeners are left."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _PATIENCE = 1.0
 """Seconds that closing waits for a connection that is being opened."""
@@ -39,7 +39,7 @@ class Notifications:
     wanted : callable
         Returns the names to listen to; called from any thread.
     heard : callable
-        Called in the thread, or in that of `refresh`, with the name and the payload of each notification.
+        Called in the thread, or in the caller's of `refresh`, with the name and the payload of each notification.
     restarted : callable
         Called once the connection was opened again, as notifications may be lost.
     """

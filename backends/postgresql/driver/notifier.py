@@ -36,16 +36,16 @@ def notify(pool: ServerPool, names: Iterable[str], payload: str) -> None:
         If listeners may not have been notified.
     """
     listed = ", ".join(f"'{name}'" for name in names)
-    # Its commit need not wait for the disk: what it announces has been committed.
+    # Its commit need not wait for the disk: the changes that it announces are committed.
     calls = f"set_config('synchronous_commit', 'off', true), pg_notify(channel, '{payload}')"
     with pool.connection() as connection:
         connection.pipeline((command(f"select {calls} from unnest(array[{listed}]) as channel"),))
 
 
 class Notifier:
-    """Sends the first notification of a name at once, and those of the next 20 ms as one. Thread-safe.
+    """Sends the first notification of a name at once, and further ones of the next 20 ms as one. Thread-safe.
 
-    Its errors are logged, for what they announce was committed.
+    Its errors are only logged: the changes that it announces are committed.
     """
 
     def __init__(self, pool: ServerPool, payload: str) -> None:
@@ -104,7 +104,7 @@ class Notifier:
             _log.warning("a commit woke no other process: %s", error)
 
     def close(self) -> None:
-        """Send what is due, if the server takes it soon, and end the thread; idempotent."""
+        """Send the notifications that are due, if the server takes them soon, and end the thread; idempotent."""
         thread = self._thread
         if thread is not None and os.getpid() == self._process:
             self._asked.put(None)

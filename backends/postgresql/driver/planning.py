@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from .connection import ServerConnection
 from .statement import Call, Statement
 
-__all__ = ["BY_INDEX", "CURRENT", "PLAN_BY_INDEX", "plan_freely"]
+__all__ = ["BY_INDEX", "CURRENT", "plan_freely", "with_plans"]
 
 _BY_INDEX = {
     "enable_seqscan": "off",
@@ -34,10 +35,18 @@ CURRENT = f"array[{', '.join(f'current_setting({name!r})' for name in _BY_INDEX)
 """The settings of a session, as an SQL expression."""
 BY_INDEX = f"select {_settings(_BY_INDEX.values(), local=False)}"
 """The SQL that lets a session use only indexes."""
-PLAN_BY_INDEX = Call(Statement(f"select {_settings(_BY_INDEX.values(), local=True)}"))
+_PLAN_BY_INDEX = Call(Statement(f"select {_settings(_BY_INDEX.values(), local=True)}"))
 """The same in a transaction, after `plan_freely`."""
 
 
 def plan_freely(values: Sequence[str]) -> Call:
     """Return the call that gives a transaction the settings of its session as they were at first."""
     return Call(Statement(f"select {_settings(values, local=True)}"))
+
+
+def with_plans(connection: ServerConnection, calls: Iterable[Call]) -> list[Call]:
+    """Return calls with the settings around each call that the server plans freely."""
+    found: list[Call] = []
+    for call in calls:
+        found += (connection.plan_freely, call, _PLAN_BY_INDEX) if call.statement.is_planned_freely else (call,)
+    return found

@@ -20,8 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from .statement import Call, Statement
-from .type_oids import TEXT
+from .statement import TEXT, Call, Statement
 
 __all__ = ["SessionClaim"]
 

@@ -94,14 +94,14 @@ class ServerSignals:
         return listener
 
     def send(self, channels: Iterable[str]) -> None:
-        """Wake the listeners of channels, those of this storage at once; never fails."""
+        """Wake the listeners of channels, this storage's at once; never fails."""
         names = list(channels)
         if names:
             self._local.send(names)
             self._notifier.send(map(self._name, names))
 
     def close(self) -> None:
-        """End all listeners, and send what is due; idempotent."""
+        """End all listeners, and send the notifications that are due; idempotent."""
         uninterrupted(self._close)
 
     def _close(self) -> None:

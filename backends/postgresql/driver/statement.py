@@ -1,4 +1,4 @@
-"""`Statement` and `Call`: SQL with parameters in binary."""
+"""`Statement` and `Call`: SQL with parameters in binary. The types of parameters, and the commands of transactions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,51 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from structable.spi import UnsupportedOperationError
+from structable.spi import Isolation, UnsupportedOperationError
 
-__all__ = ["BEGIN_READING", "BEGIN_WRITING", "Ask", "Call", "Statement", "Values", "command", "require_sendable"]
+__all__ = [
+    "BEGIN",
+    "BEGIN_READING",
+    "BEGIN_WAITING",
+    "BEGIN_WRITING",
+    "BIGINT",
+    "BIGINT_ARRAY",
+    "BYTEA",
+    "BYTEA_ARRAY",
+    "CHAR",
+    "CHAR_ARRAY",
+    "COMMIT",
+    "IDENTIFY",
+    "INTEGER",
+    "LOCK_LIMIT",
+    "NUMERIC",
+    "TEXT",
+    "TEXT_ARRAY",
+    "TID",
+    "TID_ARRAY",
+    "TIMESTAMPTZ",
+    "Ask",
+    "Call",
+    "Statement",
+    "Values",
+    "command",
+    "require_sendable",
+]
+
+# The server's own types, whose numbers are the same on every server, for parameters that are no fields.
+BYTEA = 17
+CHAR = 18
+BIGINT = 20
+INTEGER = 23
+TEXT = 25
+TID = 27
+BYTEA_ARRAY = 1001
+CHAR_ARRAY = 1002
+TEXT_ARRAY = 1009
+TID_ARRAY = 1010
+BIGINT_ARRAY = 1016
+TIMESTAMPTZ = 1184
+NUMERIC = 1700
 
 _MOST_BYTES = 512 << 20
 """Half of the largest message: an array of short texts takes nearly twice the sent bytes in the server."""
@@ -97,3 +139,22 @@ def command(text: str) -> Call:
 
 BEGIN_READING = command("begin isolation level repeatable read read only")
 BEGIN_WRITING = command("begin isolation level read committed read write")
+LOCK_LIMIT = command("set local lock_timeout = 1000")
+"""The command that lets the statements of a transaction wait a second for each lock."""
+
+# Prepared once on each connection: transactions of users take them.
+BEGIN = {
+    (isolation, read_only): Call(
+        Statement(f"begin isolation level {level} {'read only' if read_only else 'read write'}")
+    )
+    for isolation, level in ((Isolation.SNAPSHOT, "repeatable read"), (Isolation.SERIALIZABLE, "serializable"))
+    for read_only in (False, True)
+}
+BEGIN_WAITING = Call(Statement("begin isolation level read committed read write"))
+IDENTIFY = {
+    True: Call(Statement("select null, pg_current_snapshot()::text")),
+    # The outcome is looked up by the transaction's number if the connection breaks during the commit.
+    False: Call(Statement("select pg_current_xact_id()::text, pg_current_snapshot()::text")),
+}
+"""The calls that return number and snapshot of a transaction, by whether it only reads."""
+COMMIT = Call(Statement("commit"))

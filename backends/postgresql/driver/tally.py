@@ -1,4 +1,4 @@
-"""`ServerTally`: what a connection to the server has exchanged; its bytes as the system's TCP counts them."""
+"""`ServerTally`: the round trips of a connection to the server, and its bytes as the system's TCP counts them."""
 
 from __future__ import annotations
 

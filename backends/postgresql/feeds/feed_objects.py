@@ -100,7 +100,7 @@ def feed_without(schema: str, after: TableSpecification, number: int, field: Fie
 
 
 def feed_end(schema: str, spec: TableSpecification, number: int, *, keeps_table: bool) -> list[str]:
-    """Return the commands that end a feed, whose writers are locked out; what it has is left to `sweep_feeds`."""
+    """Return the commands that end a feed, whose writers are locked out; its entries are left to `sweep_feeds`."""
     table = qualified(schema, spec.name)
     # Not dropped: that would lock out readers, too.
     kept = _VERBS if keeps_table else ()
@@ -109,7 +109,7 @@ def feed_end(schema: str, spec: TableSpecification, number: int, *, keeps_table:
 
 
 def feed_removal(schema: str, number: int) -> list[str]:
-    """Return the commands that drop what a feed has, after it ended."""
+    """Return the commands that drop the objects of a feed, after it ended."""
     functions = [
         f"drop function if exists {qualified(schema, feed_trigger(number, verb))}() cascade"
         for verb in (*_VERBS, "before", "after")
@@ -240,9 +240,9 @@ def _each(rows: str, names: Sequence[str]) -> list[str]:
 
 
 def _recording(schema: str, number: int, rows: str, queries: _Queries, first: int) -> str:
-    """Return a function that records what a statement did, under a ticket; nothing if it did nothing.
+    """Return a function that records the changes of a statement, if any, under a ticket.
 
-    `rows` are the rows that tell how many it changed: INSERT ON CONFLICT ends with the triggers of both verbs.
+    The number of `rows` is the number that it changed: INSERT ON CONFLICT ends with the triggers of both verbs.
     `first` is the number of the statement if no other of the ticket precedes it. Without the setting there is no
     ticket, which is asked before the call as well: a commit of one row would pay 3 % of its time for the call.
     """

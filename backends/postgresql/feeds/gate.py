@@ -22,10 +22,12 @@ from typing import NamedTuple
 from psycopg import pq
 
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE, LOCK_NOT_AVAILABLE
-from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import BIGINT
+from structable.backends.postgresql.driver.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    LOCK_NOT_AVAILABLE,
+    StatementRefusedError,
+)
+from structable.backends.postgresql.driver.statement import BIGINT, Call, Statement, command
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import StorageUnavailableError, UnsupportedOperationError
 
@@ -281,7 +283,7 @@ def _names(result: pq.abc.PGresult) -> set[bytes | None]:
 
 
 class StoreFeeds(NamedTuple):
-    """The change feeds of a store: their versions, and what is called with a table whose feed was used."""
+    """The change feeds of a store: the gate of their versions; `used` is called with each table whose feed was used."""
 
     gate: VersionGate
     used: Callable[[str], None]

@@ -1,4 +1,4 @@
-"""What gives the records of a feed of the producer `input` their places, and what a log does with SQL by hand.
+"""Triggers that give the records of a feed of the producer `input` their places, and a log's triggers for SQL by hand.
 
 The writer of records has the right to insert them alone. The triggers on their table give them the ticket of their
 transaction, and the number of the statement in it. Records of a log are numbered through the whole ticket: the setting
@@ -26,7 +26,7 @@ def _count(number: int) -> str:
 
 
 def input_rules(schema: str, number: int, *, is_log: bool) -> list[str]:
-    """Return the commands that give records their ticket, which is that of the writer's transaction, and statement."""
+    """Return the commands that give records the ticket of the writer's transaction, and the number of the statement."""
     entries = qualified(schema, feed_table(number))
     ticket = f"{qualified(schema, TICKET)}({number})"
     if is_log:

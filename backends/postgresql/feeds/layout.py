@@ -1,4 +1,4 @@
-"""The tables of change feeds: what a schema has once, from its first feed on, and what each feed has.
+"""The tables of change feeds: the tables that a schema has from its first feed on, and the tables of each feed.
 
 Once:
 
@@ -8,7 +8,7 @@ Once:
     feed, and `floor_at` that commit's time.
 `_structable_commits(feed bigint, version bigint, ticket bigint, at timestamptz, primary key (feed, version, ticket))`
     One row for each ticket. The entries of a ticket were committed with this version, by a transaction that has one
-    version in all feeds; it may have several tickets in one feed, whose order is that of its calls. A commit need not
+    version in all feeds; it may have several tickets in one feed, in the order of its calls. A commit need not
     have an entry: nothing changed, or a feed began. There is an index on `version`, and a BRIN index on `at`.
 `_structable_marks(feed bigint, version bigint, at timestamptz, primary key (feed, version))`
     The marks of feeds with full-compaction, without the first, which is the floor.
@@ -20,20 +20,20 @@ Once:
 
 The newest version is the highest of `_structable_commits` and of all floors, as commits expire.
 
-Of each feed a table `_feed_N`, N in hexadecimal, with an index on (ticket, again, n). `again` is the number of the
-statement in the ticket, `n` that of the entry in the statement, both from 0. What else it holds depends on the table:
+Each feed has a table `_feed_N`, N in hexadecimal, with an index on (ticket, again, n). `again` is the number of the
+statement in the ticket, `n` the number of the entry in the statement, both from 0. The rest depends on the table:
 
 images (`keeps_images`: lookup and full-compaction, of a table with a key)
     `ticket bigint, again integer, n integer, kind "char", k_KEY..., b_FIELD..., a_FIELD...`: kind I, U or D, the key,
     and the other fields before and after. A ticket whose entries all have `again` 0 has each key once. Otherwise the
-    entries of one key are in no order: what a commit did to a row are the images that are left when befores are taken
-    from afters, an absent row being an image too.
+    entries of one key are in no order: the change of a row by a commit is the images that are left when befores are
+    taken from afters, an absent row being an image too.
 records (input, and any producer of a table without a key)
     `ticket bigint, again integer, n integer, kind "char", a_FIELD...`: kind I, B (-U), U (+U) or D, and one row, with
-    its key. The order of calls is that of (ticket, again, n). Under lookup, where kinds are I and D, also
+    its key. Calls are in the order of (ticket, again, n). Under lookup, where kinds are I and D, also
     `k__id bytea`, which begins with the digest of the row; a reader cancels the equal rows of a commit unless `again`
     is 0 in all its entries, which then have rows of one kind.
-    In a log `again` is 0, and `n` is that of the record in the ticket.
+    In a log `again` is 0, and `n` is the number of the record in the ticket.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from structable.backends.postgresql.driver.statement import Call, Statement
-from structable.backends.postgresql.driver.type_oids import CHAR_ARRAY
+from structable.backends.postgresql.driver.statement import CHAR_ARRAY, Call, Statement
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import column, qualified, quoted
 from structable.backends.postgresql.sql.types import stored_type
@@ -15,9 +14,9 @@ from .layout import after_column, feed_table, record_kind
 __all__ = ["GIVEN", "RECORDED", "record_given", "record_rows_of_keys", "record_staged"]
 
 GIVEN = Call(Statement("select set_config('structable.input', 'given', true)"))
-"""From now on in this transaction the triggers record nothing, as the store gives the records."""
+"""The call after which the triggers record nothing in this transaction, as the store gives the records."""
 RECORDED = Call(Statement("select set_config('structable.input', '', true)"))
-"""From now on the triggers record again."""
+"""The call after which the triggers record again."""
 
 
 def _fields(binding: TableBinding) -> list[Field]:

@@ -14,11 +14,16 @@ from structable.backends.base.admin_rules import (
     require_same_case,
     require_specification,
 )
-from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError, translated
+from structable.backends.postgresql.driver.errors import (
+    DUPLICATE_OBJECT,
+    DUPLICATE_TABLE,
+    TOO_MANY_COLUMNS,
+    PostgreSQLError,
+    StatementRefusedError,
+    translated,
+)
 from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.sqlstates import DUPLICATE_OBJECT, DUPLICATE_TABLE, TOO_MANY_COLUMNS
-from structable.backends.postgresql.driver.statement import Ask, Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import TEXT
+from structable.backends.postgresql.driver.statement import TEXT, Ask, Call, Statement, command
 from structable.backends.postgresql.feeds.feed_objects import feed_end
 from structable.backends.postgresql.sql.binding import TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, qualified, token_name
@@ -248,7 +253,7 @@ def _planned(found: TableVersion, spec: TableSpecification, revision: int | None
 
 
 def _taking(table: TableVersion, what: str, revision: int | None) -> TableVersion:
-    """Return a table that remembers what a revision took away."""
+    """Return a table whose record lists a thing that a revision took away."""
     return table if revision is None else replace(table, taken={**table.taken, what: revision})
 
 

@@ -14,8 +14,7 @@ import logging
 from dataclasses import replace
 
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
-from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import TEXT
+from structable.backends.postgresql.driver.statement import TEXT, Call, Statement, command
 from structable.backends.postgresql.feeds.feed_objects import feed_without
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, column_name, index_name, qualified, quoted, token_name

@@ -8,8 +8,7 @@ from typing import TypeGuard
 
 from structable.backends.base.admin_rules import require_unretired
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.statement import Ask, Call, Statement, Values, command
-from structable.backends.postgresql.driver.type_oids import TEXT
+from structable.backends.postgresql.driver.statement import TEXT, Ask, Call, Statement, Values, command
 from structable.backends.postgresql.feeds.layout import has_feed
 from structable.backends.postgresql.sql.binding import TableBinding, TableVersion
 from structable.backends.postgresql.sql.names import CATALOG, FORMAT, JOBS, literal, qualified, quoted
@@ -217,7 +216,7 @@ def _create(connection: ServerConnection, schema: str) -> None:
 def make_late(connection: ServerConnection, schema: str, statement: str, what: str) -> None:
     """Run a statement that makes a table or a column of structable's own; several processes may do so at once.
 
-    The connection is in no transaction. Raises `StatementRefusedError` if the server refuses, e.g. for want of rights.
+    The connection is in no transaction. Raises `StatementRefusedError` if the server refuses, such as without rights.
     """
     lock = f"select pg_advisory_xact_lock(hashtextextended({literal('structable ' + schema)}, 0))"
     try:

@@ -17,15 +17,15 @@ from typing import NamedTuple, TypeVar
 from structable.backends.postgresql.driver.commit_outcome import was_committed
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import (
+    DEADLOCK_DETECTED,
+    LOCK_NOT_AVAILABLE,
     BrokenConnectionError,
     PostgreSQLError,
     StatementRefusedError,
     translated,
 )
 from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.sqlstates import DEADLOCK_DETECTED, LOCK_NOT_AVAILABLE
-from structable.backends.postgresql.driver.statement import BEGIN_WRITING, Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import BIGINT
+from structable.backends.postgresql.driver.statement import BEGIN_WRITING, BIGINT, COMMIT, Call, Statement, command
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError
 
@@ -44,7 +44,6 @@ _TRY = Statement("select pg_try_advisory_lock($1)", (BIGINT,))
 _UNLOCK = Statement("select pg_advisory_unlock($1)", (BIGINT,))
 _BEGIN = (BEGIN_WRITING, command("set local statement_timeout = 0"))
 _NUMBER = Call(Statement("select pg_current_xact_id()::text"))
-_COMMIT = Call(Statement("commit"))
 # Transactions of this database that have a snapshot. Processes without a role are the server's own, which ends them
 # if they are in the way; other builds of indexes do not wait for each other.
 _OPEN = Statement(
@@ -134,7 +133,7 @@ class AdminWork:
         result = body()
         sent = time.monotonic()
         try:
-            self.connection.pipeline((_COMMIT,))
+            self.connection.pipeline((COMMIT,))
         except BrokenConnectionError as error:
             self._pool.release(self.connection)  # it may be the pool's only one
             committed = was_committed(self._pool, int(number.get_value(0, 0) or b""), self.connection, sent)

@@ -6,8 +6,7 @@ import secrets
 from dataclasses import replace
 
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import TEXT
+from structable.backends.postgresql.driver.statement import TEXT, Call, Statement, command
 from structable.backends.postgresql.feeds.feed_objects import feed_changes, feed_definitions, feed_end
 from structable.backends.postgresql.feeds.layout import FEEDS, has_feed
 from structable.backends.postgresql.feeds.shared_objects import shared_definitions
@@ -21,7 +20,7 @@ __all__ = ["change_feed", "changes_producer", "define_feed", "new_feed", "with_f
 
 
 def new_feed(connection: ServerConnection, schema: str, spec: TableSpecification) -> int | None:
-    """Return the number of the feed that a table is to have from this transaction on, if any."""
+    """Return the number of the feed that a table has from this transaction on, if any."""
     if not has_feed(spec):
         return None
     feeds = qualified(schema, FEEDS)

@@ -7,15 +7,16 @@ import re
 
 from structable.backends.base.background import NotifiedThread
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
-from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.sqlstates import (
+from structable.backends.postgresql.driver.errors import (
     DEADLOCK_DETECTED,
     INTERNAL_ERROR,
     LOCK_NOT_AVAILABLE,
     UNDEFINED_FUNCTION,
     UNDEFINED_TABLE,
+    PostgreSQLError,
+    StatementRefusedError,
 )
+from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.feeds.feed_objects import feed_removal
 from structable.backends.postgresql.feeds.layout import COMMITS, FEEDS, MARKS
@@ -77,7 +78,7 @@ class FeedSweeper:
             return whole
 
     def _ended(self, connection: ServerConnection) -> list[int]:
-        # The tables first: that of a feed that begins is seen with its row.
+        # The tables first: if a feed that begins has its table by now, its row is seen below.
         where = f"relnamespace = {literal(quoted(self._schema))}::regnamespace and relkind = 'r'"
         tables = connection.ask(command(f"select relname::text from pg_class where {where} and relname ~ '^_feed_'"))
         found = [int(match[1], 16) for (name,) in tables if (match := _TABLE.match(str(name)))]

@@ -1,8 +1,11 @@
-"""The columns and indexes that a table has in the database, and how they differ from its record in the catalog."""
+"""The columns and indexes that a table has in the database, and how they differ from its record in the catalog.
+
+`diagnose` finds columns that run out, and sessions that hold tables for long.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from structable.backends.postgresql.driver.statement import Ask, command
@@ -10,11 +13,15 @@ from structable.backends.postgresql.feeds.feed_objects import feed_triggers
 from structable.backends.postgresql.sql.binding import TableVersion
 from structable.backends.postgresql.sql.names import column_name, index_name, literal, qualified, token_name
 from structable.backends.postgresql.sql.types import stored_type
-from structable.spi import DataCorruptionError, Field, FieldType
+from structable.spi import DataCorruptionError, Field, FieldType, Finding, FindingLevel
 
-__all__ = ["FoundColumn", "FoundTable", "differences", "inspect", "require_intact"]
+__all__ = ["FoundColumn", "FoundTable", "diagnose", "differences", "inspect", "require_intact"]
 
 _C_COLLATION = 950
+_MOST_COLUMNS = 1_600
+_MANY_COLUMNS = 1_200
+_LONG_HELD = 10
+"""Seconds for which a session may hold tables without being reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +120,34 @@ def require_intact(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
             f"{'; '.join(found_wrong)}"
         )
     return found
+
+
+def diagnose(ask: Ask, schema: str) -> Iterator[Finding]:
+    """Yield tables that have nearly all columns that the server allows, and sessions that block changes of tables."""
+    tables = (
+        "from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        f"and n.nspname = {literal(schema)} and c.relkind in ('r', 'p') and left(c.relname, 11) <> '_structable' "
+    )
+    for name, count, dropped in ask(
+        command(
+            "select c.relname::text, count(*), count(*) filter (where a.attisdropped) "
+            f"{tables} join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 "
+            f"group by 1 having count(*) > {_MANY_COLUMNS} order by 1"
+        )
+    ):
+        text = (
+            f"{count} of the {_MOST_COLUMNS:,} columns that a table may ever have, {dropped} of them dropped; before "
+            "they run out, copy the table to a new one"
+        )
+        yield Finding(FindingLevel.NOTE, f"table {name}", text)
+    for pid, application, state, seconds, held in ask(
+        command(
+            "select s.pid::bigint, coalesce(s.application_name, ''), coalesce(s.state, ''), "
+            "extract(epoch from now() - s.xact_start)::bigint, string_agg(distinct c.relname::text, ', ') "
+            f"{tables} join pg_locks l on l.relation = c.oid and l.granted "
+            "join pg_stat_activity s on s.pid = l.pid and s.pid <> pg_backend_pid() "
+            f"where now() - s.xact_start >= interval '{_LONG_HELD} seconds' group by 1, 2, 3, 4 order by 1"
+        )
+    ):
+        text = f"{state}, has held {held} for {seconds} s; changes of these tables wait for it"
+        yield Finding(FindingLevel.NOTE, f"session {pid} {application}".rstrip(), text)

@@ -17,7 +17,7 @@ from structable.spi import Field, TableSpecification
 __all__ = ["table_definition"]
 
 _DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]  # SQLAlchemy has no types for it
-"""Its style of parameters leaves a % in a name unchanged."""
+"""A dialect whose style of parameters leaves a % in a name unchanged."""
 
 
 class _Stored(sa.types.UserDefinedType[Any]):

@@ -58,7 +58,7 @@ def _number(spec: TableSpecification, expression: Expression) -> str:
 
 
 def _exact(spec: TableSpecification, expression: Expression) -> str:
-    """Return an expression as a number of any digits; it is refused beyond those of the contract."""
+    """Return an expression as a number of any digits; the server refuses more digits than the contract has."""
     match expression:
         case FieldValue(name):
             value = f"t.{column(name)}"

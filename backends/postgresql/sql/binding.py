@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from structable.backends.base.bounded import Bounded
-from structable.backends.postgresql.driver.type_oids import BYTEA, BYTEA_ARRAY
+from structable.backends.postgresql.driver.statement import BYTEA, BYTEA_ARRAY
 from structable.spi import Range, TableSpecification, Value
 from structable.spi.row_rules import RowRules
 from structable.spi.rows import RowShape
@@ -50,7 +50,7 @@ class TableVersion:
     taken : mapping of str to int
         What revisions of migrations took away, see `SchemaChange.taken`.
     signals : bool
-        Whether somebody has listened to the feed: commits signal it from then on.
+        Whether the feed has had a listener: commits signal it from then on.
     """
 
     id: int
@@ -113,7 +113,7 @@ class TableBinding:
         self._copies_to_skip = 0
 
     def has_verbs_of(self, other: TableBinding) -> bool:
-        """Return whether the verbs of the table do the same as those of another version, or of one of its name."""
+        """Return whether the table's verbs do the same as another version's, or as another table's of its name."""
         same = self.version.id == other.version.id
         alike = (self.spec.keyless, self.spec.table_options) == (other.spec.keyless, other.spec.table_options)
         return (same or alike) and self.takes_input is other.takes_input

@@ -106,7 +106,7 @@ class Conditions:
         return all_of(union(self.ranges(template)), self.where(template), self._binding.token)
 
     def where(self, template: Template) -> str:
-        """Return the condition of a template's filter, after those of the ranges."""
+        """Return the condition of a template's filter, after the conditions of the ranges."""
         return "" if template.where is None else self._filter(template.where)
 
     # Ranges
@@ -169,7 +169,7 @@ class Conditions:
         raise UnboundFilterError(where)
 
     def _single_value(self, old: str, value: str) -> str:
-        """Return the condition of the index's value, which does not tell the planner that the key alone orders rows."""
+        """Return the condition of the index's value, which hides from the planner that the key alone orders rows."""
         if self._has_bounds:
             return f"{old} = any(array[{value}])"
         return f"({old} >= {value} and {old} <= {value})"

@@ -145,7 +145,7 @@ class MergeSql:
     # The row
 
     def condition(self, new: Name) -> str:
-        """Return the condition that the operand changes an existing row; that of a delete has the change itself."""
+        """Return the condition that the operand changes an existing row."""
         if self._options.sequence:
             older = self._older(self._options.sequence, new)
             if self._effect is MergeEffect.DELETE:
@@ -155,7 +155,7 @@ class MergeSql:
         return "true"
 
     def assignments(self, new: Name) -> dict[str, str]:
-        """Return the new values of an existing row's fields, the first of which fails if the row gets too large."""
+        """Return the new values of an existing row's fields; the first value fails if the row gets too large."""
         found = self._assigned(new)
         if not all(field.type.width for field in self._spec.value_fields):
             found = guarded(self._spec, found, self._list_checks(found))
@@ -203,7 +203,7 @@ class MergeSql:
         return new(name) if name in self._named or name == self._options.soft_delete else "null"
 
     def _older(self, names: Sequence[str], new: Name) -> str:
-        """Return the condition that sequence fields are lower than those of the row, null lowest."""
+        """Return the condition that given sequence fields are lower than the row's, null lowest."""
         cases = []
         for name in names:
             given, stored = self._value(name, new), f"t.{column(name)}"
@@ -213,7 +213,7 @@ class MergeSql:
         return f"(case {' '.join(cases)} else false end)"
 
     def _combined(self, name: str, new: Name) -> str:
-        """Return what a field's function makes of its value and the operand's."""
+        """Return the result of a field's function for its value and the operand's."""
         one, field = self._options.functions[name], self._spec.field(name)
         old, given = f"t.{column(name)}", new(name)
         match one.function:
@@ -261,7 +261,7 @@ def fitting(field: Field, result: str) -> str:
 
 
 def _parts(given: str, one: Aggregate, known: str | None = None) -> str:
-    """Return the distinct parts of a list, in the order met, without those of a known one; null if there are none."""
+    """Return the distinct parts of a list that a known list lacks, in the order met; null if there are none."""
     delimiter = literal(one.delimiter)
     new = "" if known is None else f" and part <> all(string_to_array(coalesce({known}, ''), {delimiter}))"
     parts = f"unnest(string_to_array({given}, {delimiter})) with ordinality as parts(part, place)"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 
-from structable.backends.postgresql.driver.statement import Call, Statement
-from structable.backends.postgresql.driver.type_oids import BIGINT
+from structable.backends.postgresql.driver.statement import BIGINT, Call, Statement
 from structable.spi.filters import And, Comparison, Operator
 from structable.spi.rules.scans import ScanRequest
 
@@ -84,9 +83,9 @@ def query_of(
     make: MakeOf,
     given: Sequence[bytes | None] = (),
 ) -> tuple[Query, list[bytes | None]]:
-    """Return the query of an operation on a request's rows, and its values: those of its template, then those given.
+    """Return the query of an operation on a request's rows, and its values: the template's, then the given ones.
 
-    `kind` is all that `make` depends on, beside the template.
+    `kind` is all that `make` depends on besides the template.
     """
     template, pieces = templated(binding, request)
     pieces += given
@@ -203,7 +202,7 @@ class _Order:
         return f" order by {', '.join(terms)}" if self._names else ""
 
     def select(self, where: str, names: Sequence[str] = (), *, most: str = "") -> str:
-        """Return the query of some columns of the table's rows, by default those of the scan."""
+        """Return the query of some columns of the table's rows, by default the scan's."""
         wanted = columns_of(names or self.columns)
         return f"select {wanted} from {self.binding.qualified} as t where {where}{self.of('t')}{_limit(most)}"
 
@@ -219,7 +218,7 @@ def _limit(most: str) -> str:
 
 
 def _of_prefixes(order: _Order, prefixes: GivenPrefixes, where: str, limit: str, per_range: str) -> str:
-    """Return the query of the rows of some prefixes, each of which an index finds."""
+    """Return the query of the rows of some prefixes; an index finds each prefix."""
     most = per_range or limit
     inside = all_of(prefixes.matches, where)
     if not most or prefixes.are_keys:

@@ -1,8 +1,8 @@
-"""The limit of 8 MiB for a row: who judges it, and how a statement fails whose row is over it.
+"""The limit of 8 MiB for a row: who judges it, and how a statement fails if its row is over it.
 
-A row that surely fits is written as it is. Of any other one, the server judges a small change when it runs, at the
-commit or before a read that sees it; the call itself looks at the row for a large one. `refusal` turns
-the server's failure into our error, as it does for numbers that are out of range.
+A row that surely fits is written as it is. Otherwise the server judges a small change when it runs, at the commit or
+before a read that sees it; for a large change the call itself looks at the row. `refusal` turns the server's failure
+into our error, as it does for numbers that are out of range.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.sqlstates import NUMERIC_VALUE_OUT_OF_RANGE
+from structable.backends.postgresql.driver.errors import NUMERIC_VALUE_OUT_OF_RANGE, StatementRefusedError
 from structable.spi import (
     Field,
     FieldSizeLimitError,
@@ -43,13 +42,13 @@ __all__ = [
 ]
 
 ABSENT = -1
-"""Stands for the size of a row that does not exist."""
+"""The size of a row that does not exist."""
 
 CHECKED_SIZE = 64 << 10
 """The maximum size of a change that the server judges."""
 
 TOO_LARGE = "structable row of "
-"""Begins the text that a statement casts to an integer, to fail, if a row would be too large; the size follows."""
+"""Prefix of the text that a statement casts to an integer, to fail, if a row would be too large; its size follows."""
 
 TOO_LARGE_VALUE = "structable value of "
 """The same if an indexed value would be too large; the name of its field and the size follow."""

@@ -67,7 +67,7 @@ class EncodedPrefixes(tuple[Range, ...]):
 
 
 class Template(NamedTuple):
-    """The ranges, of which one without rows is None, and the filter, with None for each value."""
+    """The ranges, None for a range without rows, and the filter, with None for each value."""
 
     ranges: Prefixes | tuple[Bounds | None, ...]
     where: Filter | None

@@ -17,15 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from structable.backends.postgresql.driver.statement import Statement
-from structable.backends.postgresql.driver.type_oids import TID_ARRAY
+from structable.backends.postgresql.driver.statement import BIGINT_ARRAY, BYTEA_ARRAY, TID_ARRAY, Statement
 from structable.spi import TableSpecification
 from structable.spi.operations import Effect, When
+from structable.spi.rules.keyless import DIGEST_BYTES
 from structable.spi.values import MAX_ROW_SIZE
 
 from .binding import TableBinding
 from .merging import MergeEffect, MergeSql, Name, fitting, written
-from .names import column
+from .names import HIDDEN_KEY, column, quoted
 from .row_limit import TOO_LARGE, failing, guarded, row_size
 
 __all__ = [
@@ -39,6 +39,8 @@ __all__ = [
     "found_row",
     "parameters",
     "same_key",
+    "take_rows",
+    "taken",
     "update_at_places",
     "values_of",
     "write_sql",
@@ -46,7 +48,11 @@ __all__ = [
 ]
 
 PLACE = "_place"
-"""Where a row is stored; no field's column has the name."""
+"""The column of the places where rows are stored; no field's column has the name."""
+_KEY = quoted(HIDDEN_KEY)
+"""The column of the key of tables without one, which begins with a digest of the row."""
+_ABOVE = "'\\x" + "ff" * (DIGEST_BYTES + 1) + "'::bytea"
+"""The bytes that follow a digest in a bound above all keys that begin with it."""
 
 
 class WriteShape(NamedTuple):
@@ -57,7 +63,7 @@ class WriteShape(NamedTuple):
     effect : Effect
         PUT, CHANGE, STEP, REMOVE or MERGE.
     names : tuple of str
-        The fields of its rows, the key first; amounts are those of the fields of a STEP.
+        The fields of its rows, the key first; a STEP gives amounts of fields.
     when : When
         ANY, ABSENT, where the key refuses existing rows, or PRESENT, which leaves out the others.
     checked : bool
@@ -90,11 +96,11 @@ class Source(NamedTuple):
     rows : str
         The item of FROM; none for parameters.
     same : str, optional
-        The condition that `t` is the row of a given one, if it is not that of their keys.
+        The condition that `t` is the row of a given one, unless it is that their keys are equal.
     test : str
         The condition that a row is given.
     locates : bool
-        Whether rows are to be found by their keys first, and then by their places.
+        Whether the statement finds rows by their keys first, and then by their places.
     """
 
     value: Name
@@ -105,13 +111,13 @@ class Source(NamedTuple):
 
 
 def parameters(names: Sequence[str]) -> Source:
-    """Return the source of one row, each of whose fields is a parameter."""
+    """Return the source of one row, with a parameter for each field."""
     places = {name: f"${place + 1}" for place, name in enumerate(names)}
     return Source(places.__getitem__)
 
 
 def arrays(names: Sequence[str]) -> Source:
-    """Return the source of rows with distinct keys, each of whose fields is an array."""
+    """Return the source of rows with distinct keys, with an array for each field."""
     given = ", ".join(f"${place + 1}" for place in range(len(names)))
     return Source(values_of("g"), f"unnest({given}) as g({columns_of(names)})", locates=True)
 
@@ -131,7 +137,7 @@ def write_statement(binding: TableBinding, shape: WriteShape, *, many: bool) -> 
 def update_at_places(binding: TableBinding, names: tuple[str, ...], *, checked: bool) -> Statement:
     """Return the statement that changes rows at known places: arrays of the places, and of each field but the key.
 
-    A place is that of a row's version in the snapshot: it holds until the transaction writes the row, and another
+    A place belongs to a row's version in the snapshot: it holds until the transaction writes the row, and another
     transaction's write of the row makes the change a conflict, as it does for a change by key.
     """
 
@@ -293,6 +299,27 @@ def delete_where(binding: TableBinding, source: Source, condition: str = "true")
     rows = f" using {source.rows}" if source.rows else ""
     where = all_of(_same(binding, source), condition, source.test, binding.token)
     return f"delete from {binding.qualified} as t{rows} where {where}"
+
+
+def taken(binding: TableBinding, digests: str) -> str:
+    """Return the statement that deletes some rows: of each `digest` in a source, the first `number`."""
+    rows = (
+        f"select t.{_KEY} from {binding.qualified} as t where t.{_KEY} >= g.digest and t.{_KEY} < g.digest || {_ABOVE} "
+        f"order by t.{_KEY} limit g.number"
+    )
+    doomed = f"(select _rows.{_KEY} from {digests} as g, lateral ({rows}) as _rows) as _doomed"
+    return delete_where(binding, Source(lambda _: "", doomed, f"t.{_KEY} = _doomed.{_KEY}"))
+
+
+def take_rows(binding: TableBinding) -> Statement:
+    """Return the statement that deletes rows of some digests, of each at most a number; both are arrays."""
+
+    def make() -> Statement:
+        text = taken(binding, "(select * from unnest($1, $2) as u(digest, number))")
+        return Statement(text, (BYTEA_ARRAY, BIGINT_ARRAY), is_small=False)
+
+    found: Statement = binding.kept("take_rows", make)
+    return found
 
 
 def _insert(binding: TableBinding, changes: _Changes, shape: WriteShape, source: Source) -> str:

@@ -43,7 +43,7 @@ def rebind(pool: ServerPool, catalog: Catalog, tables: Mapping[str, BoundTable],
     Raises
     ------
     StructableError
-        If the statements, or what was returned for them, do not fit the tables any more.
+        If the statements, or their results, no longer fit the tables.
     """
     try:
         for name, table in tables.items():

@@ -46,7 +46,7 @@ class ScanRows(RowIterator):
         self._done = request.limit == 0 or request.limit_per_range == 0 or not request.ranges
         self._rows: Iterator[Row] = iter(())
         if self._done:
-            transaction.flush()  # the snapshot must be that of this call
+            transaction.flush()  # the snapshot must be this call's
         elif not self._read_few(request, known):
             self._open_cursor(request)
 

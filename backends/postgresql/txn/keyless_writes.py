@@ -5,13 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 
-from structable.backends.postgresql.driver.statement import Call
-from structable.backends.postgresql.driver.type_oids import BIGINT, BYTEA
-from structable.backends.postgresql.sql.keyless import take_rows
+from structable.backends.postgresql.driver.statement import BIGINT, BYTEA, Call
 from structable.backends.postgresql.sql.names import HIDDEN_KEY
 from structable.backends.postgresql.sql.row_codec import SLACK, at_most
 from structable.backends.postgresql.sql.types import array
-from structable.backends.postgresql.sql.write_statements import WriteShape
+from structable.backends.postgresql.sql.write_statements import WriteShape, take_rows
 from structable.spi import RowKind
 from structable.spi.operations import Effect, When
 from structable.spi.rules.keyless import new_ids, row_digest
@@ -53,8 +51,8 @@ def insert_keyless(
 def apply_to_bag(tx: ServerTransaction, table: BoundTable, changes: Iterable[tuple[RowKind, Given]]) -> None:
     """Put rows and take equal ones away, in the order of the changes.
 
-    Of the changes of equal rows, those that take away more than was put before them take rows of the table; what was
-    put and is not taken away again is inserted.
+    A change that takes a row away takes an equal row that was put before it, or else a row of the table. Rows that are
+    put and not taken away again are inserted.
     """
     put: dict[bytes, list[Given]] = {}
     taken: dict[bytes, int] = {}

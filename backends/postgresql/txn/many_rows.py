@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError
-from structable.backends.postgresql.driver.sqlstates import UNIQUE_VIOLATION
+from structable.backends.postgresql.driver.errors import UNIQUE_VIOLATION, StatementRefusedError
 from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.key_lookups import current, lookup_many_call
@@ -51,7 +50,7 @@ _ROLLBACK = Call(Statement("rollback to structable_copy"))
 def upsert_batch(
     tx: ServerTransaction, table: BoundTable, rows: Sequence[Given], *, copies: bool = True, beside: int = 0
 ) -> None:
-    """Put rows; all are checked before anything is written. It never `copies` rows of which some exist.
+    """Put rows; all are checked before anything is written. With `copies`, COPY may write many rows that are new.
 
     `beside` are the bytes that the call writes after this.
     """

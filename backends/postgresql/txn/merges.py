@@ -28,7 +28,7 @@ _MOST_ROUNDS = 8
 
 
 class SnapshotNeededError(Exception):
-    """A call depends on what it found in rows before it wrote them, which needs a snapshot."""
+    """A call depends on rows as they were before it wrote them, which needs a snapshot."""
 
 
 def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tuple[RowKind, Given]]) -> None:
@@ -81,7 +81,7 @@ def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tu
 
 
 def _negatable(spec: TableSpecification, effect: MergeEffect, row: Given) -> list[Given]:
-    """Return the changes that together do what a retract does: the negative of the lowest integer does not fit."""
+    """Return the changes that together are a retract: the negative of the lowest integer does not fit."""
     options = spec.table_options
     if effect is not MergeEffect.RETRACT:
         return [row]

@@ -17,7 +17,7 @@ from structable.backends.postgresql.driver.errors import (
     StatementRefusedError,
     translated,
 )
-from structable.backends.postgresql.driver.statement import Call, Statement
+from structable.backends.postgresql.driver.statement import BEGIN, BEGIN_WAITING, Call, Statement
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.merging import MergeEffect
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
@@ -30,7 +30,6 @@ from structable.spi.rules.changes import check_increment
 from structable.spi.rules.rows import check_row, check_row_size
 from structable.spi.values import MAX_ROW_SIZE
 
-from .boundaries import BEGIN, BEGIN_WAITING
 from .row_statements import EncodedRow, Given, RowStatement, encoded_row
 from .store_parts import StoreParts
 
@@ -48,7 +47,7 @@ _SHAPES = {
     "merge": WriteShape(Effect.MERGE, ()),
     "merge waiting": WriteShape(Effect.MERGE, (), waits=True),
 }
-"""What a statement of one row does, by a name that is found faster than the shape."""
+"""The effect of a statement of one row, by a name that is found faster than the shape."""
 _UNCHECKED, _CHECKED = ("put", "change"), ("put checked", "change checked")
 """Upserts of a row that may be absent, and of one that is there."""
 
@@ -102,9 +101,9 @@ class OneRow(NamedTuple):
         return tuple(checked[name] for name in self.binding.spec.primary_key)
 
     def put(self, seen: int | None = None, *, whole: bool = False) -> Plan | None:
-        """Return the plan of an upsert or a replacement; None if its size is to be looked at.
+        """Return the plan of an upsert or a replacement; None if the call must look at the row's size.
 
-        `seen` is what is known of the size of the row before.
+        `seen` is the maximum size of the row before, if it is known, or `ABSENT`.
         """
         size = self.encoded.size
         most, judged_by = judge(self.binding.width_without(self.names), size, seen)
@@ -122,7 +121,7 @@ class OneRow(NamedTuple):
         return self._plan("insert", self.encoded.size)
 
     def update(self) -> Plan | None:
-        """Return the plan of a change of an existing row; None if its size is to be looked at."""
+        """Return the plan of a change of an existing row; None if the call must look at the row's size."""
         if self.encoded.size > CHECKED_SIZE:
             return None
         return self._plan("change checked", None)
@@ -177,7 +176,7 @@ def require_flag(binding: TableBinding, one: EncodedRow) -> None:
 
 
 def after_merge(binding: TableBinding, seen: int | None, merge: MergeEffect, size: int) -> int | None:
-    """Return what is known of a row after a merge: a later write of the transaction need not ask for the row then."""
+    """Return the maximum size of a row after a merge, so that a later write of the transaction need not ask for it."""
     options = binding.spec.table_options
     if merge is MergeEffect.DELETE:
         return None if options.sequence else ABSENT
@@ -208,7 +207,7 @@ PLANS: dict[str, Callable[[TableBinding, Any], Plan | None]] = {
     "increment": _plan_increment,
     "delete": lambda binding, key: OneRow.keyed(binding, key).delete(),
 }
-"""The plan of a verb of one row, by its name, from what it was given; None if it needs a transaction.
+"""The plan of a verb of one row, by its name, for its argument; None if it needs a transaction.
 
 Each raises the errors of its argument.
 """

@@ -19,30 +19,42 @@ from psycopg import pq
 
 from structable.backends.postgresql.driver.commit_outcome import ask_until_known
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import StatementRefusedError, translated
+from structable.backends.postgresql.driver.errors import (
+    INSUFFICIENT_PRIVILEGE,
+    UNDEFINED_COLUMN,
+    UNDEFINED_TABLE,
+    StatementRefusedError,
+    require_commit,
+    translated,
+)
 from structable.backends.postgresql.driver.pool import ServerPool
-from structable.backends.postgresql.driver.sqlstates import INSUFFICIENT_PRIVILEGE, UNDEFINED_COLUMN, UNDEFINED_TABLE
-from structable.backends.postgresql.driver.statement import Call, Statement, command
-from structable.backends.postgresql.driver.type_oids import BIGINT, INTEGER, TEXT
+from structable.backends.postgresql.driver.statement import (
+    BEGIN_WAITING,
+    BIGINT,
+    COMMIT,
+    INTEGER,
+    LOCK_LIMIT,
+    TEXT,
+    Call,
+    Statement,
+    command,
+)
 from structable.backends.postgresql.schema.catalog import make_late
 from structable.backends.postgresql.sql.names import RECEIPTS, literal, qualified
 from structable.spi import StorageUnavailableError, TransactionConflictError
-
-from .boundaries import BEGIN_WAITING, COMMIT, require_commit
 
 __all__ = ["Receipt", "Receipts"]
 
 _log = logging.getLogger("structable.postgresql")
 
 _KEPT = 20
-"""How many receipts of a connection gather before the older ones are deleted."""
+"""The number of receipts of a connection that gather before the older ones are deleted."""
 _KEPT_FOR = "7 days"
 _KNOWN_FOR = 86_400.0
 """Seconds after which a receipt that is not there is taken for one that was deleted."""
 _NOT_THERE = frozenset({UNDEFINED_TABLE, UNDEFINED_COLUMN, INSUFFICIENT_PRIVILEGE})
-"""The table of the receipts, or one of its columns, was dropped, or the right to use it was revoked."""
+"""The errors if the table of the receipts or a column was dropped, or the right to use it was revoked."""
 _WITH = "with "
-_LIMIT = command("set local lock_timeout = 1000")
 _TERMINATE = Statement(
     "select pg_terminate_backend(pid) from pg_stat_activity "
     "where pid = $1 and extract(epoch from backend_start)::text = $2 and state in ('active', 'disabled') "
@@ -68,9 +80,9 @@ class Receipt:
     ) -> pq.abc.PGresult | None:
         """Begin, run statements and commit, in one round trip; return the result of the first.
 
-        None if that failed for want of the receipt.
+        None if that failed because the receipt cannot be written.
 
-        If it is for one `if_changed`, that is an UPDATE, and there is a receipt if it changes a row.
+        With `if_changed` there is one call, an UPDATE, which has a receipt only if it changes a row.
 
         A prepared statement `of_one_row` can be a transaction of its own, which spares the server two commands. Its
         level is then READ COMMITTED, where it takes effect on the newest version of the row, as if it had begun after
@@ -96,7 +108,7 @@ class Receipt:
         return results[1]
 
     def _calls(self, calls: Sequence[Call], if_changed: bool) -> list[Call]:
-        """Return the calls with that of the receipt, which is part of a single prepared statement."""
+        """Return the calls with the receipt's insertion, which becomes part of a single prepared statement."""
         first, *others = calls
         if others or not first.statement.name:
             found = [Call(self._receipts.insert, self._given), *calls]
@@ -108,13 +120,14 @@ class Receipt:
         return found
 
     def is_there(self, pool: ServerPool) -> bool | None:
-        """Return whether the transaction was committed, whose answer was lost; None if that cannot be known.
+        """Return whether the transaction was committed; None if that cannot be known.
 
         It cannot be committed any more after the answer False.
         """
         lost, receipts = self._connection, self._receipts
         terminate = Call(_TERMINATE, (lost.process.to_bytes(4, "big"), lost.started.encode()))
-        look = (BEGIN_WAITING, _LIMIT, Call(receipts.refuse, self._given), Call(receipts.refused, self._given), COMMIT)
+        mark, find = Call(receipts.refuse, self._given), Call(receipts.refused, self._given)
+        look = (BEGIN_WAITING, LOCK_LIMIT, mark, find, COMMIT)
 
         def question(connection: ServerConnection) -> bool | Literal["open"] | None:
             if max(time.monotonic() - self._sent[0], time.time() - self._sent[1]) > _KNOWN_FOR:
@@ -181,7 +194,7 @@ class Receipts:
         self._table = None
 
     def lack(self, error: StatementRefusedError) -> bool:
-        """Return whether a commit may have failed for want of its receipt; the next one looks whether there are any."""
+        """Return whether a commit may have failed because of its receipt; the next one looks whether there are any."""
         if error.call is None or error.state not in _NOT_THERE or error.call.statement not in self._own:
             return False
         self.renew()

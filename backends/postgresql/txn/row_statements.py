@@ -48,7 +48,7 @@ _PORTION = 8 << 20
 
 
 class EncodedRow(NamedTuple):
-    """A row in one version of its table, and a copy of what was given: the caller may change that."""
+    """A row in one version of its table, and a copy of the given row, which the caller may change."""
 
     row: Given
     pieces: Pieces

@@ -1,4 +1,4 @@
-"""`SeenRows`: what a transaction knows of rows that it has read or written, so that it need not ask again."""
+"""`SeenRows`: the sizes of rows that a transaction has read or written, so that it need not ask again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST = 4_096
 
 
 class SeenRows:
-    """By binary key the maximum size of a row, which exists, or `ABSENT`.
+    """The maximum sizes of rows, or `ABSENT` for rows that do not exist, by their binary keys.
 
     A row that is known to exist is changed by a plain UPDATE, which may wait for the commit, as it may if its size is
     known. Another transaction's change of the row is a conflict, so that the knowledge lasts.
@@ -29,11 +29,11 @@ class SeenRows:
         self._sizes: dict[Pieces, int] = {}
 
     def get(self, key: Pieces) -> int | None:
-        """Return what is known of a row."""
+        """Return the size of a row; None if it is unknown."""
         return self._sizes.get(key)
 
     def known(self, keys: Iterable[Pieces]) -> dict[Pieces, int]:
-        """Return what is known of some rows."""
+        """Return the known sizes among some rows."""
         sizes = self._sizes
         return {key: sizes[key] for key in keys if key in sizes} if sizes else {}
 
@@ -79,7 +79,7 @@ class SeenRows:
             self.put(key, MAX_ROW_SIZE)
 
     def note(self, result: pq.abc.PGresult, binding: TableBinding, columns: tuple[str, ...] | None) -> None:
-        """Record rows read with some columns, those of the key first; None is all columns."""
+        """Record rows read with some columns, the key's first; None is all columns."""
         count = result.ntuples
         if count > _MOST:
             return

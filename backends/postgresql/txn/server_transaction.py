@@ -21,10 +21,12 @@ from structable.backends.postgresql.driver.errors import (
     BrokenConnectionError,
     PostgreSQLError,
     StatementRefusedError,
+    require_commit,
     translated,
 )
+from structable.backends.postgresql.driver.planning import with_plans
 from structable.backends.postgresql.driver.snapshot_text import Snapshot
-from structable.backends.postgresql.driver.statement import Ask, Call, Values
+from structable.backends.postgresql.driver.statement import BEGIN, BEGIN_WAITING, COMMIT, IDENTIFY, Ask, Call, Values
 from structable.backends.postgresql.feeds.gate import Exact, require_primary
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.key_lookups import current
@@ -33,7 +35,6 @@ from structable.spi import Isolation, StorageUnavailableError, StructableError
 from structable.spi.rules.transaction_size import check_transaction_size
 
 from .bound_table import BoundTable, Refusal, TableCall
-from .boundaries import BEGIN, BEGIN_WAITING, COMMIT, NUMBER_AND_SNAPSHOT, SNAPSHOT, require_commit, with_plans
 from .changed_tables import NewerTableError, changed_since, explained, rebind
 from .deferred_writes import DeferredWrites
 from .receipts import Receipt
@@ -68,7 +69,7 @@ class ServerTransaction(TransactionLifecycle):
     ) -> None:
         self._pool, self._catalog, _, self._receipts, _ = store
         self._begin = BEGIN_WAITING if waits else BEGIN[isolation, read_only]
-        self._identify = SNAPSHOT if read_only else NUMBER_AND_SNAPSHOT
+        self._identify = IDENTIFY[read_only]
         self.waits = waits
         self.read_only = read_only
         self.has_one_call = has_one_call
@@ -370,7 +371,7 @@ class ServerTransaction(TransactionLifecycle):
         return self._number is not None and was_committed(self._pool, self._number, lost, sent)
 
     def _settle(self, what: str, look_up: Callable[[], bool | None], loss: BrokenConnectionError) -> None:
-        """End a transaction whose connection broke in the commit; fail unless `look_up` says that it happened."""
+        """End a transaction whose connection broke in the commit; fail unless `look_up` finds it committed."""
         self._release()
         try:
             error = error_of_lost_commit(look_up(), what, loss)

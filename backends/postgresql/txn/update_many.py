@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from structable.backends.postgresql.driver.statement import Call
-from structable.backends.postgresql.driver.type_oids import TID
+from structable.backends.postgresql.driver.statement import TID, Call
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.key_lookups import places_of, read_places
 from structable.backends.postgresql.sql.row_codec import SLACK, Pieces, at_most
@@ -28,7 +27,7 @@ from .server_transaction import ServerTransaction
 __all__ = ["Update", "checked_updates", "rounds_of", "update_batch"]
 
 _ONE_PORTION = 4_000
-"""Keys that one statement has, however large they are."""
+"""The number of keys that one statement has, however large they are."""
 _FEW_BYTES = 8 << 20
 
 
@@ -193,7 +192,7 @@ def update_batch(
 
 
 def _places(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> dict[Pieces, bytes]:
-    """Return where the rows of some keys are, and note of which there is none; in their order they are found faster."""
+    """Return the places of the rows of some keys, found faster in the keys' order; note the keys without a row."""
     found: dict[Pieces, bytes] = {}
     for portion in portions(keys, at_most) if len(keys) > _ONE_PORTION else [keys] if keys else []:
 

@@ -10,7 +10,7 @@ from structable.backends.hbase.engine import HBaseEngine
 from structable.backends.hbase.failpoints import failpoints
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.txn.finaliser import Finaliser
-from structable.backends.hbase.upkeep.report import Report
+from structable.backends.hbase.upkeep.rounds import Report
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Storage
 

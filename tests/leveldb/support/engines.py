@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from structable.backends.leveldb.engine import LevelDBEngine
-from structable.backends.leveldb.routed_engine import RoutedEngine
-from structable.backends.leveldb.settings import Settings
+from structable.backends.leveldb.routed_engine import RoutedEngine, Settings
 from structable.backends.ordered.engine import BulkChunk, BulkCommit, EngineSnapshot, Increment, Step, Upcalls, WriteSet
 
 Routed = TypeVar("Routed", bound=RoutedEngine)
