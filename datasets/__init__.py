@@ -35,7 +35,8 @@ from .errors import (
 from .identifiers import DatasetRef, ProgramRef, RunRef, new_run_id
 from .jobs import Worker
 from .messaging.consumer import Batch, Consumer
-from .messaging.topics import DeadLetter, GroupStatus, Topics, TopicStatus
+from .messaging.status import GroupStatus, TopicStatus
+from .messaging.topics import DeadLetter, Topics
 from .records import (
     Byte,
     Digits,

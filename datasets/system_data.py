@@ -15,8 +15,8 @@ from .coordination.fences import FENCES, Fences
 from .coordination.leases import Leases
 from .coordination.permits import Permits
 from .coordination.watch import Watch
-from .messaging.consumer import Consumer
-from .messaging.joining import consumer_of, document_of
+from .messaging.consumer import Consumer, consumer_of
+from .messaging.reading import document_of
 from .messaging.topics import Topics
 from .schema import check_schema, create_tables
 from .session import Session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -26,6 +27,8 @@ Handler = Callable[[Session, Job], object]
 _log = logging.getLogger("structable.datasets")
 
 _RESCUE_SECONDS = 5.0
+_LEAST_SECONDS = 0.05
+"""The least pause before the next claim, if the last one found nothing."""
 _BUSY_SECONDS = 0.5
 """How often a worker whose threads are all busy looks whether it has to stop."""
 
@@ -76,7 +79,7 @@ class Worker:
         StorageUnavailableError
             If the storage is closed.
         """
-        polling, free = Polling(), threading.Semaphore(self._threads)
+        polling, free = Polling(self._system.storage), threading.Semaphore(self._threads)
         with (
             Waiting(self._system, self._queue.name, stop) as waiting,
             Heartbeats(self._system) as heartbeats,
@@ -93,7 +96,7 @@ class Worker:
                 if jobs:
                     polling.found()
                 elif count:
-                    polling.wait(waiting)
+                    polling.wait(waiting, self._until_due())
 
     def _claimed(self, count: int) -> list[Job]:
         """Rescue jobs from time to time, and return at most `count` of the queue."""
@@ -108,6 +111,16 @@ class Worker:
                 raise
             _log.warning("the queue %r could not be read; trying again", self._queue.name, exc_info=True)
             return []
+
+    def _until_due(self) -> float:
+        """Return for how many seconds no job of the queue will be due, unless a signal comes."""
+        if not self._system.storage.wakes:
+            return math.inf  # it looks each second
+        try:
+            seconds = self._queue.until_due()
+        except (StorageUnavailableError, TransactionError):
+            return math.inf  # the next claim says so
+        return math.inf if seconds is None else max(_LEAST_SECONDS, seconds)
 
     def _work(self, job: Job, heartbeats: Heartbeats, free: threading.Semaphore) -> None:
         try:
