@@ -12,7 +12,7 @@ from structable.spi import Range, Storage, Transaction
 
 from . import fences
 from .held import Held
-from .watch import Watch, check_ttl
+from .beats import Watch, check_ttl
 
 __all__ = ["Permit", "Permits"]
 

@@ -8,8 +8,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from structable.datasets.coordination.beating import Beating, member_name
-from structable.datasets.coordination.watch import Watch
+from structable.datasets.coordination.beats import Beating, Watch, member_name
 from structable.datasets.errors import LeaseLostError, NotFoundError
 from structable.datasets.system.context import Context
 from structable.datasets.system.job_moves import error_text

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from structable.datasets.coordination import fences
-from structable.datasets.coordination.watch import Watch
+from structable.datasets.coordination.beats import Watch
 from structable.datasets.errors import SecretError
 from structable.datasets.records import Record, Records, RecordTable
 from structable.datasets.tables.namespaces import NAMESPACES

@@ -178,6 +178,8 @@ class Topic(Source[Body]):
     type: builtins.type[Body]
     retention: dt.timedelta = field(default=_WEEK, kw_only=True)
     _document: Document | None = field(init=False, repr=False, compare=False, default=None)
+    _tables: dict[str, str] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """Names of the table by prefix."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.match(self.name) or len(self.name) > _LONGEST_NAME:
@@ -194,10 +196,13 @@ class Topic(Source[Body]):
         return self.name
 
     def table(self, prefix: str) -> str:
+        if (found := self._tables.get(prefix)) is not None:
+            return found
         most = _LONGEST_NAME - max(0, len(prefix) - _USUAL_PREFIX)
         if len(self.name) > most:
             raise ValueError(f"topic {self.name!r}: with the prefix {prefix!r}, a name has at most {most} characters")
-        return f"{prefix}{TOPIC_TABLES}{self.name.replace('-', '_')}"
+        name = self._tables[prefix] = f"{prefix}{TOPIC_TABLES}{self.name.replace('-', '_')}"
+        return name
 
     def specification(self, prefix: str) -> TableSpecification:
         """Return the specification of the topic's table."""

@@ -210,6 +210,15 @@ class TestHandling:
             publish(events, "d")
             assert handled(consumer) == ["d"]
 
+    def test_batch_is_filled_with_what_was_published_since_the_last_look(self, events: SystemData) -> None:
+        publish(events, *"abc")
+        with joined(events) as consumer:
+            assert handled(consumer, 2) == ["a", "b"]
+            publish(events, *"de")
+            assert handled(consumer, 2) == ["c", "d"]
+            publish(events, "f")
+            assert handled(consumer) == ["e", "f"]
+
     def test_each_group_has_every_message_from_its_start_on(self, events: SystemData) -> None:
         publish(events, "a")
         with joined(events, "first") as first, joined(events, "end", start="end") as end:
