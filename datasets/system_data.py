@@ -11,10 +11,10 @@ from weakref import WeakSet
 
 from structable.spi import Isolation, Storage, TableNotFoundError, TableSpecification, Transaction, connect
 
+from .coordination.beats import Watch
 from .coordination.fences import FENCES, Fences
 from .coordination.leases import Leases
 from .coordination.permits import Permits
-from .coordination.beats import Watch
 from .errors import SchemaMissingError
 from .messaging.consumer import Consumer, consumer_of
 from .messaging.reading import document_of

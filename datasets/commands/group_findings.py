@@ -62,8 +62,8 @@ def _of_prefix(system: SystemData, table: str) -> Iterator[Finding]:
             yield Finding(FindingLevel.NOTE, subject, f"{_waiting(state)}, and no member is there: start one")
         else:
             text = (
-                f"{_waiting(state)}, and its member {state.owner!r} did not beat for {WATCHED_SECONDS:.0f} s: unless its "
-                f"ttl is over {WATCHED_SECONDS * BEATS:.0f} s, it has stopped, and another one takes over after the ttl"
+                f"{_waiting(state)}, and its member {state.owner!r} did not beat for {WATCHED_SECONDS:.0f} s: unless "
+                f"its ttl is over {WATCHED_SECONDS * BEATS:.0f} s, it has stopped; another one takes over after the ttl"
             )
             yield Finding(FindingLevel.NOTE, subject, text)
 

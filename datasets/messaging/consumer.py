@@ -11,8 +11,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Generic, Self, TypeVar
 
-from structable.datasets.coordination.polling import Polling
 from structable.datasets.coordination.beats import Watch, check_ttl
+from structable.datasets.coordination.polling import Polling
 from structable.datasets.errors import LeaseLostError, NotFoundError
 from structable.datasets.identifiers import check_name
 from structable.datasets.session import Session

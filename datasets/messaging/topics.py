@@ -43,7 +43,7 @@ class DeadLetter:
     Parameters
     ----------
     id, key, body, headers
-        Those of the message; the bytes of a body that does not fit the topic's type, and None of a body that is not kept.
+        Those of the message; of a body that does not fit the topic's type the bytes, and None if it is not kept.
     attempts : int
         How often it had failed.
     error : str or None
@@ -295,4 +295,3 @@ def _chunks(keys: list[tuple[object, ...]]) -> Iterator[list[tuple[object, ...]]
     rest = iter(keys)
     while chunk := list(islice(rest, _CHUNK)):
         yield chunk
-

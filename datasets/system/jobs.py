@@ -23,7 +23,7 @@ PRIORITIES = 4
 _KEPT = dt.timedelta(days=1)
 _CHUNK = 1_000
 _ROOM = 4 * MOST_ERROR + 1_000
-"""Bytes for what later calls write to the row: they must not be refused for its size. UTF-8 has at most 4 a character."""
+"""Bytes for what later calls write to the row, which must not be refused for its size: 4 a character at most."""
 _JITTER = 0.1
 _MOST = 2**31 - 1
 _LONGEST_DELAY = 2**31

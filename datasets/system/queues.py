@@ -79,7 +79,7 @@ class Queue:
         return self._run(take)
 
     def until_due(self) -> float | None:
-        """Return the seconds until the first READY job of the queue is due, below 0 if it was; None if there is none."""
+        """Return the seconds until the first READY job is due, below 0 if it was; None if the queue has none."""
 
         def read(context: Context) -> float | None:
             begins = [

@@ -62,7 +62,7 @@ class Notifier:
         """Let a thread send notifications of some names."""
         asked, due = tuple(names), self._due
         if self._thread is not None:
-            if not all([name in due for name in asked]):  # to wake the thread for each commit would cost a busy writer
+            if not all(name in due for name in asked):  # to wake the thread for each commit would cost a busy writer
                 self._asked.put(asked)
             return
         self._asked.put(asked)

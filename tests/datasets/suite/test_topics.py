@@ -554,7 +554,12 @@ class TestFailure:
     def test_rows_that_were_inserted_by_hand(self, events: SystemData, shared_store: Storage, clock: Clock) -> None:
         log = shared_store.table("sys_topic_events")
         body = b'{"what": "a"}'
-        for row in ({"key": "k"}, {"body": body, "headers": "["}, {"body": body, "headers": '{"a": 1}'}, {"body": body}):
+        for row in (
+            {"key": "k"},
+            {"body": body, "headers": "["},
+            {"body": body, "headers": '{"a": 1}'},
+            {"body": body},
+        ):
             log.insert(row)
         with joined(events, max_attempts=1) as consumer:
             for field in ("body", "headers", "headers"):
@@ -818,8 +823,8 @@ class TestFeeds:
 
     def test_change_too_large_for_a_dead_letter(self, events: SystemData, shared_store: Storage, table: str) -> None:
         """Of its row the small values are kept, and so is the key."""
-        row = {"id": 1, "state": "s" * (MAX_ROW_SIZE - 100), "cost": Decimal("1.50")}
-        shared_store.table("feed_of").upsert(row)
+        rows = shared_store.table("feed_of")
+        rows.upsert({"id": 1, "state": "s" * (MAX_ROW_SIZE - 100), "cost": Decimal("1.50")})
         shared_store.changes("feed_of").latest()  # a mark, under full-compaction
         with events.consumer(Feed("feed_of"), group="g", max_attempts=1, ttl=TTL) as consumer:
             (message,) = consumer.poll(wait=0).messages

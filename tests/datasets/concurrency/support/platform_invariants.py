@@ -21,8 +21,8 @@ from structable.datasets.tables.lineage import (
     USAGE_BY_DATASET,
     USAGE_BY_PROGRAM,
 )
-from structable.datasets.tables.platform import CAPABILITY_OPERATIONS, EXTERNAL_POSITIONS, OPERATIONS, PEERS
 from structable.datasets.tables.namespaces import PREFERENCES
+from structable.datasets.tables.platform import CAPABILITY_OPERATIONS, EXTERNAL_POSITIONS, OPERATIONS, PEERS
 from structable.datasets.tables.runs import PROVISIONING_TASKS, WORKFLOW_NODES, WORKFLOW_STATISTICS
 from structable.datasets.tables.secrets import (
     CREDENTIAL_IDENTITIES,
