@@ -32,10 +32,11 @@ from .errors import (
     StaleGenerationError,
     StaleParentError,
 )
-from .identifiers import DatasetRef, ProgramRef, RunRef, new_run_id
+from .identifiers import DatasetRef, ProgramRef, RunRef, new_run_id, version_order
 from .jobs import Worker
 from .messaging.consumer import Batch, Consumer
-from .messaging.topics import DeadLetter, GroupStatus, Topics, TopicStatus
+from .messaging.status import GroupStatus, TopicStatus
+from .messaging.topics import DeadLetter, Topics
 from .records import (
     Byte,
     Digits,
@@ -76,15 +77,19 @@ from .tables.catalog import DatasetInstance, DatasetKind, DatasetModule, Metadat
 from .tables.field_lineage import Direction, EndpointField, FieldLineage, FieldOperation
 from .tables.jobs import Job, JobState
 from .tables.lineage import Access, DatasetAccess
-from .tables.namespaces import Namespace
+from .tables.namespaces import Config, Namespace, Profile, ProfileStatus
 from .tables.platform import Capability, LogFile, Operation, OperationStatus, Peer, PeerState, Side, SyncState
-from .tables.preferences import Config
-from .tables.profiles import Profile, ProfileStatus
-from .tables.runs import ClusterStatus, ProvisioningTask, RemoteRuntime, Run, RunStatus
+from .tables.runs import (
+    ClusterStatus,
+    ProvisioningTask,
+    RemoteRuntime,
+    Run,
+    RunStatus,
+    WorkflowNode,
+    WorkflowRun,
+)
 from .tables.schedules import Schedule, ScheduleJobState, ScheduleStatus
 from .tables.secrets import CredentialIdentity, CredentialProfile, Owner, Secret
-from .tables.workflows import WorkflowNode, WorkflowRun
-from .version_order import version_order
 
 __all__ = [
     # Typed records

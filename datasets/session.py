@@ -8,36 +8,30 @@ from typing import TypeVar
 
 from structable.spi import Transaction
 
-from .system.application_state import ApplicationStates
-from .system.applications import Applications
+from .system.applications import Applications, ApplicationStates
 from .system.artifacts import Artifacts
 from .system.capabilities import Capabilities
-from .system.configs import Configs
 from .system.context import Context, SessionFences
 from .system.credentials import Credentials
 from .system.dataset_catalog import DatasetCatalog
-from .system.external_positions import ExternalPositions
 from .system.field_lineage import FieldLineages
-from .system.heartbeats import Heartbeats
 from .system.jobs import Jobs
-from .system.lineage import Lineage
-from .system.log_files import LogFiles
+from .system.lineage import Lineage, Usages
 from .system.messages import Topic, publish
 from .system.metadata import MetadataSets
 from .system.namespaces import Namespaces
 from .system.operations import Operations
 from .system.owners import Owners
 from .system.peers import Peers
-from .system.preferences import PreferenceSets
+from .system.preferences import Configs, PreferenceSets
 from .system.profiles import Profiles
-from .system.provisioning import Provisioning
-from .system.remote_runtimes import RemoteRuntimes
+from .system.progress import ExternalPositions, LogFiles
+from .system.provisioning import Heartbeats, Provisioning, RemoteRuntimes
 from .system.runs import Runs
 from .system.schedule_jobs import ScheduleJobs
 from .system.schedules import Schedules
 from .system.secrets import Secrets
 from .system.source_control import SourceControl
-from .system.usage import Usages
 from .system.workflow_statistics import WorkflowStatistics
 from .system.workflows import Workflows
 

@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 from weakref import WeakSet
 
-from structable.spi import Isolation, Storage, TableSpecification, Transaction, connect
+from structable.spi import Isolation, Storage, TableNotFoundError, TableSpecification, Transaction, connect
 
+from .coordination.beats import Watch
 from .coordination.fences import FENCES, Fences
 from .coordination.leases import Leases
 from .coordination.permits import Permits
-from .coordination.watch import Watch
-from .messaging.consumer import Consumer
-from .messaging.joining import consumer_of, document_of
+from .errors import SchemaMissingError
+from .messaging.consumer import Consumer, consumer_of
+from .messaging.reading import document_of
 from .messaging.topics import Topics
-from .schema import check_schema, create_tables
 from .session import Session
 from .system.context import Context, PrefixedTables
 from .system.messages import Message, Source
@@ -125,7 +125,7 @@ class SystemData:
         owned = isinstance(place, str)
         try:
             self = cls(storage, prefix=prefix, clock=clock, keys=keys, monotonic=monotonic, owned=owned)
-            check_schema(storage, self._tables)
+            _check_schema(storage, self._tables)
         except BaseException:
             if owned:
                 storage.close()
@@ -142,7 +142,7 @@ class SystemData:
             If a table of the same name has other fields.
         """
         self = cls(storage, prefix=prefix, clock=clock)
-        create_tables(storage, self._tables)
+        _create_tables(storage, self._tables)
 
         def make_namespaces(s: Session) -> None:
             for name in ("default", "system"):
@@ -303,3 +303,31 @@ class SystemData:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+
+def _create_tables(storage: Storage, tables: PrefixedTables) -> None:
+    """Make or extend every table; idempotent."""
+    for table in ALL_TABLES:
+        storage.admin.create_or_update(tables[table].specification)
+
+
+def _check_schema(storage: Storage, tables: PrefixedTables) -> None:
+    """Check that the store has every table with its fields and indexes; more of them are accepted.
+
+    Raises
+    ------
+    SchemaMissingError
+        If it has not.
+    """
+    missing: list[str] = []
+    differing: list[str] = []
+    for table in ALL_TABLES:
+        wanted = tables[table]
+        try:
+            found = storage.admin.get_specification(wanted.name)
+        except TableNotFoundError:
+            missing.append(wanted.name)
+        else:
+            differing += wanted.differences(found)
+    if missing or differing:
+        raise SchemaMissingError(missing, differing)

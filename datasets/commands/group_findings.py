@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from structable.datasets import Feed, GroupStatus, NotFoundError, SystemData, Topic
+from structable.datasets.messaging.groups import BEATS
 from structable.datasets.system.messages import Source
 from structable.datasets.tables.messaging import GROUP_BEATS, SUBSCRIPTIONS, TABLES
 from structable.spi import Finding, FindingLevel, Storage, StructableError
@@ -17,19 +18,22 @@ __all__ = ["findings"]
 _Key = tuple[str, str]
 
 WATCHED_SECONDS = 6.0
-"""A member beats every third of its ttl: every 5 seconds, if it has the usual one."""
+"""A member beats several times in its ttl: every 5 seconds, if it has the usual one."""
 _LOOK_SECONDS = 0.2
 
 
 def findings(storage: Storage) -> Iterator[Finding]:
     """Yield a finding for each group of each prefix in the store; it takes some seconds where members do not beat."""
     names = set(storage.admin.list())
-    for name in sorted(names):
+    for name in sorted(one for one in names if one.endswith(SUBSCRIPTIONS.name)):
         prefix = name.removesuffix(SUBSCRIPTIONS.name)
-        tables = [table.named(prefix + table.name) for table in TABLES]
-        if prefix == name or not names.issuperset(table.name for table in tables):
+        there = [table.named(prefix + table.name) for table in TABLES if prefix + table.name in names]
+        if any(table.differences(storage.admin.get_specification(table.name)) for table in there):
             continue
-        if any(table.differences(storage.admin.get_specification(table.name)) for table in tables):
+        missing = [prefix + table.name for table in TABLES if prefix + table.name not in names]
+        if missing:
+            text = f"{', '.join(missing)} missing, as after a creation that was killed: run `structable system init`"
+            yield Finding(FindingLevel.NOTE, f"groups in {name}", text)
             continue
         yield from _of_prefix(SystemData(storage, prefix=prefix), name)
 
@@ -58,8 +62,8 @@ def _of_prefix(system: SystemData, table: str) -> Iterator[Finding]:
             yield Finding(FindingLevel.NOTE, subject, f"{_waiting(state)}, and no member is there: start one")
         else:
             text = (
-                f"{_waiting(state)}, and its member {state.owner!r} did not beat for {WATCHED_SECONDS:.0f} s: another "
-                "one takes over after the ttl"
+                f"{_waiting(state)}, and its member {state.owner!r} did not beat for {WATCHED_SECONDS:.0f} s: unless "
+                f"its ttl is over {WATCHED_SECONDS * BEATS:.0f} s, it has stopped; another one takes over after the ttl"
             )
             yield Finding(FindingLevel.NOTE, subject, text)
 

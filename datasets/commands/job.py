@@ -1,4 +1,4 @@
-"""`structable job`: count, list, show, retry and cancel the jobs of queues."""
+"""`structable job`: count, list, show, retry, cancel and run the jobs of queues."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import typer
 from structable.datasets import InvalidCursorError, Job, JobState, NotFoundError
 
 from .arguments import Form, Format, Place, Prefix, opened, placed
+from .work import work
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Count, list, show, retry and cancel the jobs of queues.", no_args_is_help=True)
+app = typer.Typer(help="Count, list, show, retry, cancel and run the jobs of queues.", no_args_is_help=True)
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", show_default=False)]
 Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.", show_default=False)]
@@ -22,7 +23,7 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="The job's id.", show_defa
 
 @app.callback()
 def job() -> None:
-    """Count, list, show, retry and cancel the jobs of queues."""
+    """Count, list, show, retry, cancel and run the jobs of queues."""
 
 
 @app.command()
@@ -110,6 +111,9 @@ def cancel(url: Place, id: Id = "", prefix: Prefix = "sys_", form: Form = Format
         typer.echo(f"{id} is CANCELLED" if cancelled else f"{id} had ended before")
     if not cancelled:
         raise typer.Exit(1)
+
+
+app.command()(work)  # it is `structable work`, too
 
 
 def _document(job: Job) -> dict[str, object]:

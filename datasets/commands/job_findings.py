@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 
 from structable.datasets import JobState, SystemData
-from structable.datasets.tables.jobs import TABLES
+from structable.datasets.tables.jobs import JOBS, TABLES
 from structable.spi import Finding, FindingLevel, Range, Storage, col
 
 __all__ = ["findings"]
@@ -15,11 +15,11 @@ __all__ = ["findings"]
 def findings(storage: Storage) -> Iterator[Finding]:
     """Yield a finding for each queue of each prefix in the store: its jobs past `until`."""
     names = set(storage.admin.list())
-    for name in sorted(names):
-        prefix = name.removesuffix("jobs")
-        tables = [table.named(prefix + table.name) for table in TABLES]
-        if prefix == name or not names.issuperset(table.name for table in tables):
+    for name in sorted(one for one in names if one.endswith(JOBS.name)):
+        prefix = name.removesuffix(JOBS.name)
+        if not names.issuperset(prefix + table.name for table in TABLES):
             continue
+        tables = [table.named(prefix + table.name) for table in TABLES]
         if any(table.differences(storage.admin.get_specification(table.name)) for table in tables):
             continue
         with SystemData(storage, prefix=prefix).transaction(read_only=True) as s:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import typer
 
 from structable.datasets import SchemaMissingError, SystemData
-from structable.datasets.upgrade import system_migrator
-from structable.spi import mask_url
+from structable.datasets.system_data import DEFAULT_PREFIX
+from structable.migrations import Folder, Migrator, Revision
+from structable.migrations.operations import CreateTable, Operation, Operations, Run
+from structable.spi import Storage, mask_url
 
 from .arguments import Form, Format, Prefix, Url, connected, opened
 
-__all__ = ["app"]
+__all__ = ["app", "system_migrator"]
 
 app = typer.Typer(help="Make, check and count the system datasets of a store.", no_args_is_help=True)
+
+REVISIONS = Path(__file__).parents[1] / "revisions"
+"""The history of the tables: revisions that take a store of an earlier release to this one."""
 
 
 @app.callback()
@@ -84,3 +91,33 @@ def counts(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     width = max(map(len, found))
     for name, count in found.items():
         typer.echo(f"{name:<{width}}  {count:>12,}")
+
+
+class _PrefixedFolder(Folder):
+    """The revisions, of tables whose names begin with another prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(REVISIONS)
+        self._prefix = prefix
+
+    def revisions(self) -> list[Revision]:
+        return [replace(one, operations=self._renamed(one.operations)) for one in super().revisions()]
+
+    def _renamed(self, operations: Operations) -> Operations:
+        up, contract, down = (
+            tuple(map(self._of_prefix, part)) for part in (operations.up, operations.contract, operations.down)
+        )
+        return Operations(up, contract, down, operations.reversible)
+
+    def _of_prefix(self, operation: Operation) -> Operation:
+        if isinstance(operation, Run):
+            return operation
+        name = self._prefix + operation.table.removeprefix(DEFAULT_PREFIX)
+        if isinstance(operation, CreateTable):
+            return CreateTable(operation.specification.evolve(name=name))
+        return replace(operation, table=name)
+
+
+def system_migrator(storage: Storage, prefix: str = DEFAULT_PREFIX) -> Migrator:
+    """Return the migrator of the system datasets; its state has its own tables, apart from other folders' state."""
+    return Migrator(storage, _PrefixedFolder(prefix), prefix=f"structable_{prefix}")

@@ -13,8 +13,8 @@ import msgspec
 import typer
 
 from structable.datasets import Feed, Topic, TopicStatus
-from structable.datasets.messaging.joining import body_document, document_of
-from structable.datasets.messaging.tailing import tail as tail_of
+from structable.datasets.messaging.reading import body_document, document_of
+from structable.datasets.messaging.reading import tail as tail_of
 from structable.datasets.system.messages import TOPIC_TABLES, Source, parse_id
 from structable.spi.plain_values import is_aware
 

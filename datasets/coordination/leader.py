@@ -10,9 +10,8 @@ from typing import TypeVar
 from structable.datasets.system_data import SystemData
 from structable.spi import Storage, StorageUnavailableError, TransactionError
 
-from .beating import member_name
+from .beats import check_ttl, member_name
 from .leases import Lease
-from .watch import check_ttl
 
 __all__ = ["Leader"]
 

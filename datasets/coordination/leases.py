@@ -11,9 +11,8 @@ from structable.datasets.tables.coordination import LEASES, LeaseRow
 from structable.spi import Storage, Transaction
 
 from . import fences
-from .beating import Beating
+from .beats import Beating, Watch, check_ttl
 from .held import Held
-from .watch import Watch, check_ttl
 
 __all__ = ["Lease", "Leases"]
 

@@ -11,8 +11,8 @@ from structable.datasets.tables.coordination import PERMITS, PermitRow
 from structable.spi import Range, Storage, Transaction
 
 from . import fences
+from .beats import Watch, check_ttl
 from .held import Held
-from .watch import Watch, check_ttl
 
 __all__ = ["Permit", "Permits"]
 

@@ -7,9 +7,11 @@ from typing import Protocol
 
 from structable.spi import Storage
 
-__all__ = ["Polling", "Woken"]
+__all__ = ["LONGEST", "Polling", "Woken"]
 
-_SHORTEST, _LONGEST, _LONGEST_WHERE_WOKEN = 0.05, 1.0, 5.0
+LONGEST = 5.0
+"""The longest wait, in seconds, where signals of other processes arrive."""
+_SHORTEST, _LONGEST_WHERE_NOT_WOKEN = 0.05, 1.0
 
 
 class Woken(Protocol):
@@ -20,17 +22,17 @@ class Woken(Protocol):
 
 
 class Polling:
-    """Waits of 50 ms, doubling to 1 s while nothing is found.
+    """Waits of 50 ms, doubling while nothing is found: to 5 s where signals of other processes arrive, else to 1 s.
 
     Parameters
     ----------
-    storage : Storage, optional
-        The store, for waits on a listener of it: they double to 5 s where signals of other processes arrive.
+    storage : Storage
+        The store, whose signals end the waits.
     """
 
-    def __init__(self, storage: Storage | None = None) -> None:
+    def __init__(self, storage: Storage) -> None:
         self._pause = _SHORTEST
-        self._longest = _LONGEST_WHERE_WOKEN if storage is not None and storage.wakes else _LONGEST
+        self._longest = LONGEST if storage.wakes else _LONGEST_WHERE_NOT_WOKEN
 
     def found(self) -> None:
         """Begin again with the shortest wait."""

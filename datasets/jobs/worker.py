@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Self
 
-from structable.datasets.coordination.beating import member_name
+from structable.datasets.coordination.beats import member_name
 from structable.datasets.coordination.polling import Polling
 from structable.datasets.errors import LeaseLostError
 from structable.datasets.session import Session
+from structable.datasets.system.job_moves import queue_channel
 from structable.datasets.system_data import SystemData
 from structable.datasets.tables.jobs import Job
-from structable.spi import StorageUnavailableError, TransactionError
-
-from .heartbeats import Heartbeats
-from .waiting import Waiting
+from structable.spi import Listener, StorageUnavailableError, TransactionError
+from structable.spi.signals import wait_for_any
 
 __all__ = ["Handler", "Worker"]
 
@@ -26,6 +27,8 @@ Handler = Callable[[Session, Job], object]
 _log = logging.getLogger("structable.datasets")
 
 _RESCUE_SECONDS = 5.0
+_LEAST_SECONDS = 0.05
+"""The least pause before the next claim, if the last one found nothing."""
 _BUSY_SECONDS = 0.5
 """How often a worker whose threads are all busy looks whether it has to stop."""
 
@@ -76,10 +79,10 @@ class Worker:
         StorageUnavailableError
             If the storage is closed.
         """
-        polling, free = Polling(), threading.Semaphore(self._threads)
+        polling, free = Polling(self._system.storage), threading.Semaphore(self._threads)
         with (
-            Waiting(self._system, self._queue.name, stop) as waiting,
-            Heartbeats(self._system) as heartbeats,
+            _Waiting(self._system, self._queue.name, stop) as waiting,
+            _Heartbeats(self._system) as heartbeats,
             ThreadPoolExecutor(self._threads, "job") as pool,
         ):
             while not stop.is_set():
@@ -93,7 +96,7 @@ class Worker:
                 if jobs:
                     polling.found()
                 elif count:
-                    polling.wait(waiting)
+                    polling.wait(waiting, self._until_due())
 
     def _claimed(self, count: int) -> list[Job]:
         """Rescue jobs from time to time, and return at most `count` of the queue."""
@@ -109,7 +112,17 @@ class Worker:
             _log.warning("the queue %r could not be read; trying again", self._queue.name, exc_info=True)
             return []
 
-    def _work(self, job: Job, heartbeats: Heartbeats, free: threading.Semaphore) -> None:
+    def _until_due(self) -> float:
+        """Return for how many seconds no job of the queue will be due, unless a signal comes."""
+        if not self._system.storage.wakes:
+            return math.inf  # it looks each second
+        try:
+            seconds = self._queue.until_due()
+        except (StorageUnavailableError, TransactionError):
+            return math.inf  # the next claim says so
+        return math.inf if seconds is None else max(_LEAST_SECONDS, seconds)
+
+    def _work(self, job: Job, heartbeats: _Heartbeats, free: threading.Semaphore) -> None:
         try:
             self._handle(job)
         except Exception:
@@ -144,6 +157,98 @@ class Worker:
         except LeaseLostError:
             # It was taken from this worker, or a commit whose outcome was unknown had completed it.
             _log.warning("the job %s of queue %r had ended, or was taken from this worker", job.id, job.queue)
+
+
+class _Waiting:
+    """Waits for a signal of a queue, or for an event. A context manager, for one thread.
+
+    What becomes due later, by the clock alone, signals nothing.
+    """
+
+    def __init__(self, system: SystemData, queue: str, stop: threading.Event) -> None:
+        self._storage = system.storage
+        self._channel = queue_channel(system.prefix, queue)
+        self._stop = stop
+        self._listener: Listener | None = None
+
+    def wait(self, timeout: float, /) -> bool:
+        """Return whether there was a signal or the event is set, as soon as it is so, and otherwise after a time."""
+        if self._listener is None:
+            try:
+                self._listener = self._storage.listen([self._channel])
+            except StorageUnavailableError:
+                if self._storage.closed:
+                    raise
+                _log.warning("signals of %r cannot be had; trying again", self._channel, exc_info=True)
+                return self._stop.wait(timeout)
+            return True  # what was committed before wakes nobody: look again
+        return wait_for_any([self._listener], self._stop, timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._listener is not None:
+            self._listener.close()
+
+
+class _Heartbeats:
+    """Extends each job three times in its timeout. A context manager, whose end ends the thread."""
+
+    def __init__(self, system: SystemData) -> None:
+        self._system = system
+        self._next: dict[str, tuple[float, Job]] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._beat, name="heartbeats of jobs", daemon=True)
+
+    def add(self, job: Job) -> None:
+        """Begin to extend a job."""
+        with self._changed:
+            self._next[job.id] = (time.monotonic() + job.timeout / 3, job)
+            self._changed.notify()
+
+    def remove(self, job: Job) -> None:
+        """Extend it no more."""
+        with self._changed:
+            if job.id in self._next and self._next[job.id][1].claims == job.claims:
+                del self._next[job.id]
+
+    def _beat(self) -> None:
+        while (job := self._wait()) is not None:
+            try:
+                self._extend(job)
+            except LeaseLostError:
+                _log.warning("the job %s of queue %r was rescued or cancelled while it ran", job.id, job.queue)
+                self.remove(job)
+            except Exception:
+                # The next beat may succeed; if none does, the job is rescued, and its completion fails.
+                _log.warning("the job %s of queue %r could not be extended", job.id, job.queue, exc_info=True)
+
+    def _extend(self, job: Job) -> None:
+        self._system.run(lambda s: s.jobs.extend(job))
+
+    def _wait(self) -> Job | None:
+        """Return a job whose beat is due, once it is; None at the end."""
+        with self._changed:
+            while not self._closed:
+                now = time.monotonic()
+                first, job = min(self._next.values(), key=lambda one: one[0], default=(now + 3600, None))
+                if job is not None and first <= now:
+                    self._next[job.id] = (now + job.timeout / 3, job)
+                    return job
+                self._changed.wait(first - now)
+            return None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
 
 
 def _acquired(free: threading.Semaphore, most: int) -> int:

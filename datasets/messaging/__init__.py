@@ -10,7 +10,8 @@ from structable.datasets.errors import MessagesLostError
 from structable.datasets.system.messages import Feed, Message, Topic
 
 from .consumer import Batch, Consumer
-from .topics import DeadLetter, GroupStatus, Topics, TopicStatus
+from .status import GroupStatus, TopicStatus
+from .topics import DeadLetter, Topics
 
 __all__ = [
     "Batch",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import math
 import threading
@@ -10,15 +11,18 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Generic, Self, TypeVar
 
+from structable.datasets.coordination.beats import Watch, check_ttl
 from structable.datasets.coordination.polling import Polling
 from structable.datasets.errors import LeaseLostError, NotFoundError
+from structable.datasets.identifiers import check_name
 from structable.datasets.session import Session
 from structable.datasets.system.context import Context
-from structable.datasets.system.messages import Message
+from structable.datasets.system.messages import Message, Source
 from structable.datasets.tables.messaging import Subscription
 from structable.spi import (
     CommitOutcomeUnknownError,
     Listener,
+    Storage,
     StorageUnavailableError,
     TableNotFoundError,
     Transaction,
@@ -30,12 +34,14 @@ from .fetching import Fetched, Fetcher
 from .groups import Group, MovedError
 from .reading import OpenFeed
 
-__all__ = ["Batch", "Consumer"]
+__all__ = ["Batch", "Consumer", "consumer_of"]
 
 _log = logging.getLogger("structable.datasets")
 
 Body = TypeVar("Body")
 Handler = Callable[[Session, Sequence[Message[Body]]], object]
+
+_MOST_ATTEMPTS = 2**31 - 1
 
 
 class Batch(Generic[Body]):
@@ -252,6 +258,34 @@ class Consumer(Generic[Body]):
             else:
                 self._polling.wait(self._listener, left)
         return None
+
+
+def consumer_of(
+    storage: Storage,
+    contexts: Callable[[Transaction], Context],
+    topic: Source[Body],
+    group: str,
+    *,
+    prefix: str,
+    start: str,
+    max_attempts: int,
+    on_lost: str,
+    ttl: int,
+    watch: Watch,
+    now: Callable[[], dt.datetime],
+) -> Consumer[Body]:
+    """Implement `SystemData.consumer`."""
+    check_name(group, "group")
+    check_ttl(ttl)
+    if isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or not 1 <= max_attempts <= _MOST_ATTEMPTS:
+        raise ValueError(f"max_attempts is {max_attempts!r}; it must be an integer of 1 to {_MOST_ATTEMPTS:,}")
+    for name, value, allowed in (("start", start, ("first", "end")), ("on_lost", on_lost, ("raise", "skip"))):
+        if value not in allowed:
+            raise ValueError(f"{name} is {value!r}; it must be {allowed[0]!r} or {allowed[1]!r}")
+    feed = OpenFeed.of(storage, topic, prefix)
+    member = Group(storage, contexts, topic, group, max_attempts=max_attempts, ttl=ttl, watch=watch, now=now)
+    member.ensure(start, feed.changes.earliest if start == "first" else feed.changes.latest)
+    return Consumer(feed, member, skips_lost=on_lost == "skip")
 
 
 def _deadline(limit: int, wait: float) -> float:

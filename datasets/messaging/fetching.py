@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -126,8 +127,7 @@ class Fetcher(Generic[Body]):
         """
         at, group, isolated = Place.of(row), self._group, row.isolate is not None
         try:
-            reading = self._reading_at(at)
-            items = reading.take(1 if isolated else limit)
+            items, end = self._taken(at, 1 if isolated else limit)
             if not items:
                 group.took_over = False  # the member that died had nothing out
                 self._move_idle(at)
@@ -141,9 +141,9 @@ class Fetcher(Generic[Body]):
             raise MovedError
         group.took_over = False
         if isolated and row.attempts >= row.max_attempts:
-            group.give_up(at, reading.at, items)
+            group.give_up(at, end, items)
             raise MovedError
-        items, messages, end = self._decoded(at, items, reading.at)
+        items, messages, end = self._decoded(at, items, end)
         if not items:
             group.pass_over(at, end)
             raise MovedError
@@ -152,6 +152,20 @@ class Fetcher(Generic[Body]):
         self._moved_at = group.now()
         alone = items[0].version == items[-1].version if self._feed.whole_commits else len(items) == 1
         return Fetched(at, end, items, messages, alone)
+
+    def _taken(self, at: Place, limit: int) -> tuple[list[Numbered], Place]:
+        """Return the next changes, and the place behind them."""
+        known = self._reading
+        reading = self._reading_at(at)
+        items = reading.take(limit)
+        if reading is known and 0 < len(items) < limit and not self._feed.whole_commits:
+            # It ends with what was there when it began; more may have been committed since.
+            with suppress(ChangesLostError):
+                later = self._feed.reading(reading.at)
+                items += later.take(limit - len(items))
+                reading.close()
+                reading = self._reading = later
+        return items, reading.at
 
     def _reading_at(self, at: Place) -> Reading:
         if self._reading is None or self._reading.at != at:

@@ -8,8 +8,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from structable.datasets.coordination.beating import Beating, member_name
-from structable.datasets.coordination.watch import Watch
+from structable.datasets.coordination.beats import Beating, Watch, member_name
 from structable.datasets.errors import LeaseLostError, NotFoundError
 from structable.datasets.system.context import Context
 from structable.datasets.system.job_moves import error_text
@@ -22,15 +21,17 @@ from structable.datasets.tables.messaging import (
     GroupBeat,
     Subscription,
 )
-from structable.spi import FeedPosition, Storage, Transaction
+from structable.spi import FeedPosition, FieldSizeLimitError, Storage, Transaction
 
 from .reading import Numbered, Place
 
-__all__ = ["Group", "MovedError", "moved"]
+__all__ = ["BEATS", "Group", "MovedError", "moved"]
 
 Body = TypeVar("Body")
 Result = TypeVar("Result")
 
+BEATS = 3
+"""How often a member beats in its ttl."""
 _LONGEST_DELAY = 300
 _MOST_DOUBLINGS = 9
 """After which the delay is the longest: a power of many attempts passes every number."""
@@ -153,7 +154,7 @@ class Group(Generic[Body]):
         self._watch.forget(self._key)
         row, self.took_over = taken
         self.epoch = row.epoch
-        self._beating = Beating(self.lease, self._beat, self._ttl / 3)
+        self._beating = Beating(self.lease, self._beat, self._ttl / BEATS)
         return row
 
     def _beat(self) -> None:
@@ -281,24 +282,31 @@ class Group(Generic[Body]):
         self._change(at, give_up)
 
     def _bury(self, context: Context, items: Sequence[Numbered], attempts: int, error: str | None) -> None:
-        topic, group = self._key
-        letters = []
-        for item in items:
-            key, body, headers = self.source.stored(item.change)
-            letter = DeadLetterRow(
-                topic=topic,
-                group=group,
-                version=item.version,
-                number=item.number,
-                key=key,
-                body=body,
-                headers=headers,
-                attempts=attempts,
-                error=error,
-                died=context.now(),
-            )
-            letters.append(letter)
+        letters = [self._letter(context, item, attempts, error) for item in items]
         context.records(DEAD_LETTERS).put_many(letters)
+
+    def _letter(self, context: Context, item: Numbered, attempts: int, error: str | None) -> DeadLetterRow:
+        topic, group = self._key
+        key, body, headers = self.source.stored(item.change)
+        letter = DeadLetterRow(
+            topic=topic,
+            group=group,
+            version=item.version,
+            number=item.number,
+            key=key,
+            body=body,
+            headers=headers,
+            attempts=attempts,
+            error=error,
+            died=context.now(),
+        )
+        try:
+            context.check(DEAD_LETTERS, [letter])
+        except FieldSizeLimitError:
+            # With the error it is larger than a row may be; it must not hold the group.
+            excerpt = self.source.excerpt(item.change)
+            letter = msgspec.structs.replace(letter, key=None, body=excerpt, headers=None)
+        return letter
 
     def _change(self, at: Place, change: Callable[[Context, Subscription], Subscription]) -> None:
         def write(context: Context) -> None:

@@ -1,19 +1,39 @@
-"""`Place` and `Reading`: where a group is in a feed, and the changes behind it."""
+"""`Place`, `Reading` and `tail`: where a group is in a feed, and the messages behind that place."""
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
-from structable.datasets.errors import NotFoundError
-from structable.datasets.system.messages import Source, message_id, parse_id
+import msgspec
+
+from structable.datasets.coordination.polling import Polling
+from structable.datasets.errors import MessagesLostError, NotFoundError
+from structable.datasets.system.messages import Message, Source, message_id, parse_id
 from structable.datasets.tables.messaging import Subscription
-from structable.spi import Change, ChangeIterator, FeedPosition, Listener, Storage, TableNotFoundError
+from structable.spi import (
+    Change,
+    ChangeIterator,
+    ChangesLostError,
+    FeedPosition,
+    Listener,
+    Storage,
+    TableNotFoundError,
+)
+from structable.spi.plain_values import is_aware
 from structable.spi.rules.signals import feed_channel
 from structable.spi.table_options import ChangelogProducer
 
-__all__ = ["Numbered", "OpenFeed", "Place", "Reading"]
+__all__ = ["Numbered", "OpenFeed", "Place", "Reading", "body_document", "document_of", "place_of", "tail"]
+
+Body = TypeVar("Body")
+
+_TAILED = 1_000
+"""Messages that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +207,17 @@ class OpenFeed:
         # A place with a number is of another feed where commits are read whole, and lost.
         return self.changes.read(at.position, until, after=None if self.whole_commits else at.number)
 
+    def change(self, version: int, number: int) -> Change | None:
+        """Return the change of an id, or None if it is not kept; for a feed that numbers its changes."""
+        first = number == 0
+        try:
+            at = Place(self.changes.position(version - first), None if first else number - 1)
+            with closing(self.reading(at)) as reading:
+                found = reading.take(1)
+        except ChangesLostError:
+            return None
+        return found[0].change if found and (found[0].version, found[0].number) == (version, number) else None
+
     def listen(self) -> Listener:
         """Listen for commits."""
         return self.storage.listen([feed_channel(self.table)])
@@ -195,3 +226,87 @@ class OpenFeed:
         if self._key:
             return tuple(change.row[name] for name in self._key)
         return repr((change.kind, sorted(change.row.items(), key=lambda item: item[0])))
+
+
+def place_of(feed: OpenFeed, place: str | dt.datetime) -> Place:
+    """Return the place that is named: "first", "end", behind the message of an id, or before those since a time.
+
+    Raises
+    ------
+    ValueError
+        If it is no such text, or a time without a zone.
+    MessagesLostError
+        If the message of the id is not kept.
+    """
+    changes = feed.changes
+    if isinstance(place, dt.datetime):
+        if not is_aware(place):
+            raise ValueError(f"the time is {place!r}; it must be an aware datetime")
+        return Place(changes.at(place))
+    match place:
+        case "first":
+            return Place(changes.earliest())
+        case "end":
+            return Place(changes.latest())
+    version, number = parse_id(place)
+    try:
+        reading = feed.reading(Place(changes.position(version), None if feed.whole_commits else number))
+        reading.close()
+    except ChangesLostError as error:
+        raise MessagesLostError(error.position, error.earliest) from None
+    following = reading.following
+    return reading.at if following is not None and following.version == version else Place(reading.at.position)
+
+
+def tail(
+    storage: Storage, topic: Source[Body], prefix: str, place: str | dt.datetime, *, follow: bool
+) -> Iterator[Message[Body]]:
+    """Yield the messages behind a place, and where `follow` is set those to come, for ever; no group moves.
+
+    Raises
+    ------
+    NotFoundError
+        If there is no such topic.
+    MessagesLostError
+        If messages expired before they were read.
+    ValueError
+        If the place is none.
+    """
+    feed = OpenFeed.of(storage, topic, prefix)
+    polling, listener = Polling(storage), feed.listen() if follow else None
+    at = place_of(feed, place)
+    while True:
+        try:
+            reading = feed.reading(at)
+            while items := reading.take(_TAILED):
+                for item in items:
+                    yield topic.message(item.id, item.change)
+                at = reading.at
+                polling.found()
+        except ChangesLostError as error:
+            raise MessagesLostError(at.position, error.earliest) from None
+        if listener is None:
+            return
+        polling.wait(listener)
+
+
+def document_of(message: Message[Any]) -> dict[str, object]:
+    """Return a message as a document: bytes as Base64, and of a change its kind and its row."""
+    return {
+        "id": message.id,
+        "key": message.key,
+        "body": body_document(message.body),
+        "headers": dict(message.headers),
+        "published": message.published.isoformat(),
+    }
+
+
+def body_document(body: object) -> object:
+    """Return the body of a message as a document: numbers that JSON does not have as "nan", "inf" and "-inf"."""
+    if isinstance(body, Change):
+        row = {
+            name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in body.row.items()
+        }
+        body = {"kind": str(body.kind), "row": row}
+    return msgspec.to_builtins(body)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,73 +23,17 @@ from structable.datasets.tables.messaging import (
     DeadLetterRow,
     Subscription,
 )
-from structable.spi import (
-    Change,
-    ChangesLostError,
-    FeedPosition,
-    Range,
-    Storage,
-    TableNotFoundError,
-    Transaction,
-    UnsupportedOperationError,
-)
+from structable.spi import Filter, Range, Storage, TableNotFoundError, Transaction, UnsupportedOperationError, col
 
 from .groups import moved
-from .places import place_of
-from .reading import OpenFeed, Place
+from .reading import OpenFeed, place_of
+from .status import TopicStatus, group_status
 
-__all__ = ["DeadLetter", "GroupStatus", "TopicStatus", "Topics"]
+__all__ = ["DeadLetter", "Topics"]
 
 Result = TypeVar("Result")
 
-_MOST_COUNTED = 100_000
 _CHUNK = 100
-
-
-class GroupStatus(NamedTuple):
-    """A group of a topic.
-
-    Parameters
-    ----------
-    group : str
-        The group.
-    lag : int
-        The number of messages that it has not handled.
-    seconds : float
-        The age of the first of them; 0 if there is none.
-    owner : str or None
-        The active member; None if it has left.
-    attempts : int
-        How often the message at its position has failed.
-    error : str or None
-        The last error there.
-    estimated : bool
-        Whether the lag is an estimate, beyond 100,000.
-    """
-
-    group: str
-    lag: int
-    seconds: float
-    owner: str | None
-    attempts: int
-    error: str | None
-    estimated: bool = False
-
-
-class TopicStatus(NamedTuple):
-    """A topic and its groups.
-
-    Parameters
-    ----------
-    earliest, latest : FeedPosition
-        The position after which everything is kept, and the newest.
-    groups : list of GroupStatus
-        The groups, in order.
-    """
-
-    earliest: FeedPosition
-    latest: FeedPosition
-    groups: list[GroupStatus]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +43,7 @@ class DeadLetter:
     Parameters
     ----------
     id, key, body, headers
-        Those of the message; the bytes of a body that does not fit the topic's type.
+        Those of the message; of a body that does not fit the topic's type the bytes, and None if it is not kept.
     attempts : int
         How often it had failed.
     error : str or None
@@ -139,11 +83,11 @@ class Topics:
             If there is another table of its table's name.
         """
         specification = topic.specification(self._prefix)
-        is_new = specification.name not in self._storage.admin.list()
+        groups = self._rows(topic)
+        if specification.name not in self._storage.admin.list():
+            # What an older topic left: before the table is there, so that the call after one that was killed does it.
+            self._remove_groups(topic, groups)
         self._storage.admin.create_or_update(specification)
-        if is_new:
-            feed = self._storage.changes(specification.name).latest().feed
-            self._remove_groups(topic, lambda row: FeedPosition.parse(row.position).feed != feed)
 
     def delete(self, topic: Source[Any]) -> None:
         """Delete the topic with its messages, groups and dead letters; an absent one is no error.
@@ -154,7 +98,7 @@ class Topics:
         if isinstance(topic, Topic):
             with contextlib.suppress(TableNotFoundError):  # after a call that was killed, only the rest is there
                 self._storage.admin.drop(topic.table(self._prefix))
-        self._remove_groups(topic, lambda row: True)
+        self._remove_groups(topic, self._rows(topic))
 
     def status(self, topic: Source[Any]) -> TopicStatus:
         """Return what is kept of a topic, and how far its groups are.
@@ -168,7 +112,7 @@ class Topics:
         groups = self._rows(topic)
         earliest, latest = feed.changes.earliest(), feed.changes.latest()
         now = self._run(lambda context: context.now(), read_only=True)
-        return TopicStatus(earliest, latest, [_status(topic, feed, row, earliest, latest, now) for row in groups])
+        return TopicStatus(earliest, latest, [group_status(topic, feed, row, earliest, latest, now) for row in groups])
 
     def seek(self, topic: Source[Any], group: str, place: str | dt.datetime) -> None:
         """Move a group; what its active member has out is not committed any more.
@@ -202,7 +146,11 @@ class Topics:
         self._run(move)
 
     def dead(self, topic: Source[Any], group: str) -> list[DeadLetter]:
-        """Return the messages that a group has given up, in their order."""
+        """Return the messages that a group has given up, in their order.
+
+        A message whose row is too large for a dead letter, with its error, is read from the topic: when it has expired
+        there, its body is None. The body of such a change has only the values of up to 2,000 bytes, the key included.
+        """
         return [
             DeadLetter(
                 message_id(row.version, row.number),
@@ -213,7 +161,7 @@ class Topics:
                 row.error,
                 row.died,
             )
-            for row in self._letters(topic, group)
+            for row in self._whole(topic, self._letters(topic, group))
         ]
 
     def redrive(self, topic: Source[Any], group: str, ids: Iterable[str] | None = None) -> int:
@@ -224,7 +172,8 @@ class Topics:
         Raises
         ------
         NotFoundError
-            If there is no dead letter of an id, or the topic is gone.
+            If there is no dead letter of an id, the topic is gone, or a message expired that is too large for a dead
+            letter: `purge` deletes that one.
         ValueError
             If an id is none.
         UnsupportedOperationError
@@ -235,9 +184,14 @@ class Topics:
                 f"the changes of {topic.subject} cannot be published anew: act on what `dead` returns, then `purge`"
             )
         check_name(group, "group")
+        large = self._letters(topic, group, where=col("body").is_null())
+        whole = {(row.version, row.number): row for row in self._whole(topic, large)}
 
         def give_back(context: Context, rows: list[DeadLetterRow]) -> None:
-            for row in rows:
+            for letter in rows:
+                row = whole.get((letter.version, letter.number), letter)
+                if row.body is None:
+                    raise NotFoundError(topic.table(self._prefix), (message_id(row.version, row.number),))
                 insert(context, topic, row.key, row.body, {**(row.headers or {}), REDRIVEN: group})
 
         return self._taken(topic, group, ids, give_back)
@@ -264,12 +218,22 @@ class Topics:
 
         return self._run(read, read_only=True)
 
-    def _letters(self, topic: Source[Any], group: str) -> list[DeadLetterRow]:
+    def _letters(self, topic: Source[Any], group: str, *, where: Filter | None = None) -> list[DeadLetterRow]:
         def read(context: Context) -> list[DeadLetterRow]:
-            with context.records(DEAD_LETTERS).scan(Range.prefix((topic.subject, group))) as found:
+            with context.records(DEAD_LETTERS).scan(Range.prefix((topic.subject, group)), where=where) as found:
                 return list(found)
 
         return self._run(read, read_only=True)
+
+    def _whole(self, topic: Source[Any], letters: list[DeadLetterRow]) -> list[DeadLetterRow]:
+        """Return dead letters, those without a body as their messages are in the topic, if it still keeps them."""
+        if all(row.body is not None for row in letters):
+            return letters
+        try:
+            feed = OpenFeed.of(self._storage, topic, self._prefix)
+        except NotFoundError:
+            return letters
+        return [row if row.body is not None else _completed(topic, feed, row) for row in letters]
 
     def _taken(
         self,
@@ -302,63 +266,32 @@ class Topics:
             done += self._run(partial(take, wanted=chunk))
         return done
 
-    def _remove_groups(self, topic: Source[Any], removed: Callable[[Subscription], bool]) -> None:
+    def _remove_groups(self, topic: Source[Any], groups: Iterable[Subscription]) -> None:
         """Remove groups with their dead letters; the group last, so that a killed call leaves it for the next one."""
-        for row in filter(removed, self._rows(topic)):
+        for row in groups:
             self.purge(topic, row.group)
+            self._run(partial(_remove_group, row=row))
 
-            def remove(context: Context, row: Subscription = row) -> None:
-                letters = context.records(DEAD_LETTERS)
-                with letters.scan(Range.prefix((row.topic, row.group))) as found:
-                    since = list(found)  # its member may have given up a message meanwhile
-                for one in since:
-                    letters.delete(one.topic, one.group, one.version, one.number)
-                context.records(GROUP_BEATS).delete(row.topic, row.group)
-                context.records(SUBSCRIPTIONS).delete(row.topic, row.group)
 
-            self._run(remove)
+def _completed(topic: Source[Any], feed: OpenFeed, row: DeadLetterRow) -> DeadLetterRow:
+    change = feed.change(row.version, row.number)
+    if change is None:
+        return row
+    key, body, headers = topic.stored(change)
+    return msgspec.structs.replace(row, key=key, body=body, headers=headers)
+
+
+def _remove_group(context: Context, row: Subscription) -> None:
+    groups, letters = context.records(SUBSCRIPTIONS), context.records(DEAD_LETTERS)
+    found = groups.get(row.topic, row.group)
+    if found is None or found.created != row.created:
+        return  # it was removed, and is now a group of a topic that was made since
+    letters.delete_all(Range.prefix((row.topic, row.group)))  # its member may have given up a message meanwhile
+    context.records(GROUP_BEATS).delete(row.topic, row.group)
+    groups.delete(row.topic, row.group)
 
 
 def _chunks(keys: list[tuple[object, ...]]) -> Iterator[list[tuple[object, ...]]]:
     rest = iter(keys)
     while chunk := list(islice(rest, _CHUNK)):
         yield chunk
-
-
-def _status(
-    topic: Source[Any],
-    feed: OpenFeed,
-    row: Subscription,
-    earliest: FeedPosition,
-    latest: FeedPosition,
-    now: dt.datetime,
-) -> GroupStatus:
-    at, error = Place.of(row), row.error
-    try:
-        lag, first, estimated = _lag(topic, feed, at, latest)
-    except ChangesLostError as lost:
-        lag, first, estimated = _lag(topic, feed, Place(earliest), latest)
-        error = error or str(lost)
-    seconds = 0.0 if first is None else max(0.0, (now - first).total_seconds())
-    return GroupStatus(row.group, lag, seconds, row.owner, row.attempts, error, estimated)
-
-
-def _lag(topic: Source[Any], feed: OpenFeed, at: Place, latest: FeedPosition) -> tuple[int, dt.datetime | None, bool]:
-    """Return the number of changes behind a place, the time of the first, and whether the number is an estimate."""
-    first: Change | None = None
-    last: Change | None = None
-    count = 0
-    with feed.read(at, latest) as changes:
-        for change in islice(changes, _MOST_COUNTED + 1):
-            first, last, count = first or change, change, count + 1
-    time = None if first is None else topic.time(first)
-    if count <= _MOST_COUNTED:
-        return count, time, False
-    assert first is not None
-    assert last is not None
-    assert last.version is not None
-    if last.version == first.version:
-        return count, time, True  # one large commit says nothing of those behind it
-    # As if the rest of the versions had as many messages.
-    passed = last.version - at.position.version
-    return max(count, _MOST_COUNTED * (latest.version - at.position.version) // passed), time, True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .annotations import Byte, Digits, Int, Json, Local, Record, Short, Single
 from .cursors import Page
-from .record_iterator import RecordIterator
+from .reading import RecordIterator
 from .record_table import RecordTable
 from .records import Records
 

@@ -16,13 +16,13 @@ from structable.spi.values import in_exact_context
 from .document_equality import SEVERAL_TEXTS, equal, is_whole
 from .plain_documents import is_plain, plain
 
-__all__ = ["Document", "merged"]
+__all__ = ["MISFITS", "Document", "merged"]
 
 _SUSPECT = ("null", "NaN", "Inf", "[[", "[{")
 """Where a text may differ from its value: a NaN that became null, a set whose elements have no order."""
 _TIME = re.compile(r":\d\d[-+.Z]")
 """The end of a time whose offset msgspec may have rounded to minutes."""
-_MISFITS = (TypeError, ValueError, ArithmeticError, RecursionError)
+MISFITS = (TypeError, ValueError, ArithmeticError, RecursionError)
 """The errors that msgspec raises for a value, or a text, that does not fit."""
 
 
@@ -61,7 +61,7 @@ class Document:
         try:
             text = _text(value)
             self.decode(text)
-        except _MISFITS as error:
+        except MISFITS as error:
             self._refuse(f"{shown(value)} is not a document of its type: {error}")
         return text
 
@@ -73,7 +73,7 @@ class Document:
         """
         try:
             read, found = self.decode(stored), msgspec.json.decode(stored)
-        except _MISFITS:
+        except MISFITS:
             return False
         if equal(read, self.decode(self.encode(value))) and is_whole(found, read):
             return True
@@ -88,7 +88,7 @@ class Document:
         try:
             changes = plain(patch)
             before = None if stored is None else msgspec.json.decode(stored)
-        except _MISFITS as error:
+        except MISFITS as error:
             self._refuse(f"the patch cannot be applied: {error}")
         return self.encode(merged(before, changes))
 

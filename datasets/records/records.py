@@ -20,8 +20,7 @@ from structable.spi import (
 
 from .annotations import Record
 from .cursors import Page, check_limit, decode_cursor, encode_cursor
-from .record_iterator import RecordIterator
-from .translation import translated_filter, translated_range
+from .reading import RecordIterator, translated_filter, translated_range
 
 if TYPE_CHECKING:
     from .record_table import RecordTable

@@ -1,4 +1,4 @@
-"""Applications: versions deployed one after the other, one of them the latest."""
+"""Applications: versions deployed one after the other, one of them the latest, and values that applications keep."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable
 
 from structable.datasets.errors import AlreadyExistsError, InUseError, StaleParentError
-from structable.datasets.identifiers import check_names
+from structable.datasets.identifiers import check_name, check_names
 from structable.datasets.records import Page, Records
 from structable.datasets.tables.applications import (
     APPLICATION_HISTORY,
@@ -15,6 +15,7 @@ from structable.datasets.tables.applications import (
     APPLICATIONS,
     Application,
     ApplicationEdit,
+    ApplicationState,
     ApplicationVersion,
 )
 from structable.datasets.tables.runs import RUNS
@@ -22,7 +23,7 @@ from structable.spi import Range, col
 
 from .context import Dataset
 
-__all__ = ["Applications"]
+__all__ = ["ApplicationStates", "Applications"]
 
 
 class Applications(Dataset):
@@ -223,3 +224,35 @@ class Applications(Dataset):
 
 def _fence(namespace: str, application: str) -> str:
     return f"app/{namespace}/{application}"
+
+
+class ApplicationStates(Dataset):
+    """The dataset `application_state`; a value goes with its application."""
+
+    def get(self, namespace: str, application: str, state_key: str) -> bytes | None:
+        """Return the value, or None."""
+        found = self._context.records(APPLICATION_STATE).get(namespace, application, state_key)
+        return None if found is None else found.value
+
+    def put(self, namespace: str, application: str, state_key: str, value: bytes) -> None:
+        """Keep a value, in place of the one before.
+
+        Raises
+        ------
+        NotFoundError
+            If there is no such application.
+        """
+        check_name(state_key, "state_key")
+        self._context.records(APPLICATIONS).require(namespace, application)
+        self._context.records(APPLICATION_STATE).put(
+            ApplicationState(namespace=namespace, application=application, state_key=state_key, value=value)
+        )
+        self._context.share(f"app/{namespace}/{application}")
+
+    def delete(self, namespace: str, application: str, state_key: str) -> None:
+        """Delete a value; nothing is written if there is none."""
+        self._context.records(APPLICATION_STATE).delete(namespace, application, state_key)
+
+    def delete_all(self, namespace: str, application: str) -> int:
+        """Delete all values of an application, and return their number."""
+        return self._context.records(APPLICATION_STATE).delete_all(Range.prefix((namespace, application)))

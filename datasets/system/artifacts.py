@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping
 
 from structable.datasets.errors import AlreadyExistsError, NotFoundError
-from structable.datasets.identifiers import check_name, check_names, check_namespace_name
+from structable.datasets.identifiers import check_name, check_names, check_namespace_name, version_order
 from structable.datasets.records import Page, Records
 from structable.datasets.tables.artifacts import (
     APPLICATION_CLASSES,
@@ -20,7 +20,6 @@ from structable.datasets.tables.artifacts import (
     ProvidedClass,
     ProvidedPlugin,
 )
-from structable.datasets.version_order import version_order
 from structable.spi import Filter, Range, col
 
 from .context import Dataset

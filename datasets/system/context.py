@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from structable.datasets.coordination import fences
-from structable.datasets.coordination.watch import Watch
+from structable.datasets.coordination.beats import Watch
 from structable.datasets.errors import SecretError
 from structable.datasets.records import Record, Records, RecordTable
 from structable.datasets.tables.namespaces import NAMESPACES
-from structable.spi import Transaction, check_row
+from structable.spi import FieldSizeLimitError, Transaction, check_row
 from structable.spi.plain_values import is_aware, plain_datetime
+from structable.spi.values import MAX_ROW_SIZE, value_size
 
 if TYPE_CHECKING:
     from structable.datasets.secrets.key_providers import KeyProvider
@@ -82,11 +83,18 @@ class Context:
             found = self._records[table.name] = self._tables[table](self.tx, checked=True)
         return found
 
-    def check(self, table: RecordTable[R], records: Iterable[R]) -> None:
-        """Raise what putting records would raise: before the first write of an operation that has several."""
+    def check(self, table: RecordTable[R], records: Iterable[R], *, room: int = 0) -> None:
+        """Raise what putting records would raise: before the first write of an operation that has several.
+
+        Each row must leave some bytes of room for what is written to it later.
+        """
         encode, specification = self._tables[table].codec.encode, self.records(table).table.specification
         for record in records:
-            check_row(specification, encode(record))
+            row = check_row(specification, encode(record))
+            if room:
+                size = sum(value_size(specification.field(name), value) for name, value in row.items())
+                if size > MAX_ROW_SIZE - room:
+                    raise FieldSizeLimitError(specification.name, "row", size, MAX_ROW_SIZE - room)
 
     def now(self, at: dt.datetime | None = None) -> dt.datetime:
         """Return the time given, or the clock's, in UTC.

@@ -17,7 +17,7 @@ from structable.datasets.tables.secrets import (
 from structable.spi import Range
 
 from .context import Dataset
-from .rewrapping import rewrap
+from .secrets import rewrap
 
 __all__ = ["Credentials"]
 

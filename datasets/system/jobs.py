@@ -14,7 +14,7 @@ from structable.datasets.tables.jobs import JOB_BEATS, JOB_KEYS, JOBS, Job, JobB
 from structable.spi import Range, col
 
 from .context import Dataset
-from .job_moves import ended, error_text, held, move, signal_due
+from .job_moves import MOST_ERROR, ended, error_text, held, move, signal_due
 
 __all__ = ["LANES", "PRIORITIES", "Enqueued", "Jobs"]
 
@@ -22,6 +22,8 @@ LANES = 8
 PRIORITIES = 4
 _KEPT = dt.timedelta(days=1)
 _CHUNK = 1_000
+_ROOM = 4 * MOST_ERROR + 1_000
+"""Bytes for what later calls write to the row, which must not be refused for its size: 4 a character at most."""
 _JITTER = 0.1
 _MOST = 2**31 - 1
 _LONGEST_DELAY = 2**31
@@ -88,6 +90,8 @@ class Jobs(Dataset):
             If an argument is out of its range.
         DocumentError
             If the arguments are no JSON document.
+        FieldSizeLimitError
+            If the row would have more than 8 MiB, with 41,000 bytes of room for an error and a worker.
         """
         check_name(queue, "queue")
         if kind:
@@ -112,7 +116,7 @@ class Jobs(Dataset):
             unique_key=None if unique_key is None else check_name(unique_key, "unique_key"),
             created=now,
         )
-        self._context.check(JOBS, [made])
+        self._context.check(JOBS, [made], room=_ROOM)
         if unique_key is not None:
             keys = self._context.records(JOB_KEYS)
             found = keys.get(queue, unique_key)

@@ -1,4 +1,4 @@
-"""Which runs used which datasets, in both directions."""
+"""Which runs used which datasets, and which programs use them, in both directions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ import datetime as dt
 
 from structable.datasets.identifiers import DatasetRef, ProgramRef, RunRef, check_names, check_run_id, run_id_bound
 from structable.datasets.records import RecordIterator
-from structable.datasets.tables.lineage import LINEAGE_BY_DATASET, LINEAGE_BY_PROGRAM, Access, DatasetAccess
+from structable.datasets.tables.lineage import (
+    LINEAGE_BY_DATASET,
+    LINEAGE_BY_PROGRAM,
+    USAGE_BY_DATASET,
+    USAGE_BY_PROGRAM,
+    Access,
+    DatasetAccess,
+    Usage,
+)
 from structable.spi import Range, col
 
 from .context import Dataset
 
-__all__ = ["Lineage"]
+__all__ = ["Lineage", "Usages"]
 
 
 class Lineage(Dataset):
@@ -65,3 +73,31 @@ class Lineage(Dataset):
 
     def _by_program(self, range: Range) -> RecordIterator[DatasetAccess]:
         return self._context.records(LINEAGE_BY_PROGRAM).scan(range)
+
+
+class Usages(Dataset):
+    """The datasets `usage_by_program` and `usage_by_dataset`, which hold the same rows under two keys."""
+
+    def register(self, ref: ProgramRef, dataset: DatasetRef) -> None:
+        """Keep that a program uses a dataset; idempotent."""
+        check_names(**ref._asdict(), dataset_namespace=dataset.namespace, dataset=dataset.dataset)
+        made = Usage(**ref._asdict(), dataset_namespace=dataset.namespace, dataset=dataset.dataset)
+        self._context.records(USAGE_BY_PROGRAM).put(made)
+        self._context.records(USAGE_BY_DATASET).put(made)
+
+    def unregister(self, ref: ProgramRef) -> int:
+        """Forget what a program uses, and return how many datasets that were."""
+        datasets = self.datasets_of(ref)
+        self._context.records(USAGE_BY_PROGRAM).table.delete_many([(*ref, *dataset) for dataset in datasets])
+        self._context.records(USAGE_BY_DATASET).table.delete_many([(*dataset, *ref) for dataset in datasets])
+        return len(datasets)
+
+    def datasets_of(self, ref: ProgramRef) -> list[DatasetRef]:
+        """Return the datasets that a program uses, by name."""
+        with self._context.records(USAGE_BY_PROGRAM).scan(Range.prefix(tuple(ref))) as found:
+            return [DatasetRef(one.dataset_namespace, one.dataset) for one in found]
+
+    def programs_of(self, dataset: DatasetRef) -> list[ProgramRef]:
+        """Return the programs that use a dataset, by name."""
+        with self._context.records(USAGE_BY_DATASET).scan(Range.prefix(tuple(dataset))) as found:
+            return [one.ref for one in found]

@@ -16,7 +16,7 @@ import msgspec
 from structable.datasets.errors import NotFoundError, RecordShapeError, RecordTypeError
 from structable.datasets.identifiers import check_name
 from structable.datasets.records import Record
-from structable.datasets.records.documents import Document
+from structable.datasets.records.documents import MISFITS, Document
 from structable.spi import (
     Change,
     Field,
@@ -27,10 +27,22 @@ from structable.spi import (
     Value,
 )
 from structable.spi.showing import shown
+from structable.spi.values import MAX_KEY_SIZE
 
 from .context import Context
 
-__all__ = ["REDRIVEN", "TOPIC_TABLES", "Feed", "Message", "Source", "Topic", "message_id", "parse_id", "publish"]
+__all__ = [
+    "REDRIVEN",
+    "TOPIC_TABLES",
+    "Feed",
+    "Message",
+    "Source",
+    "Topic",
+    "insert",
+    "message_id",
+    "parse_id",
+    "publish",
+]
 
 Body = TypeVar("Body")
 
@@ -47,6 +59,9 @@ _USUAL_PREFIX = 4
 _ID = re.compile(r"(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,9})\Z")
 _WEEK = dt.timedelta(days=7)
 _MILLISECOND = dt.timedelta(milliseconds=1)
+_HEADERS = msgspec.json.Decoder(dict[str, str])
+_SMALL = 32
+"""Bytes of a value of a fixed width, at most; a decimal has 38 digits."""
 
 
 def message_id(version: int, number: int) -> str:
@@ -125,11 +140,15 @@ class Source(ABC, Generic[Body]):
         """Return when a change was published."""
 
     @abstractmethod
-    def stored(self, change: Change) -> tuple[str | None, bytes, dict[str, str] | None]:
+    def stored(self, change: Change) -> tuple[str | None, bytes | None, dict[str, str] | None]:
         """Return key, body and headers as a dead letter keeps them."""
 
     @abstractmethod
-    def body(self, stored: bytes) -> object:
+    def excerpt(self, change: Change) -> bytes | None:
+        """Return the body of a dead letter that has no room for all of it; None if it is read from the topic again."""
+
+    @abstractmethod
+    def body(self, stored: bytes | None) -> object:
         """Return the body of a dead letter; bytes that fit no type as they are."""
 
 
@@ -159,6 +178,8 @@ class Topic(Source[Body]):
     type: builtins.type[Body]
     retention: dt.timedelta = field(default=_WEEK, kw_only=True)
     _document: Document | None = field(init=False, repr=False, compare=False, default=None)
+    _tables: dict[str, str] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """Names of the table by prefix."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.match(self.name) or len(self.name) > _LONGEST_NAME:
@@ -175,10 +196,13 @@ class Topic(Source[Body]):
         return self.name
 
     def table(self, prefix: str) -> str:
+        if (found := self._tables.get(prefix)) is not None:
+            return found
         most = _LONGEST_NAME - max(0, len(prefix) - _USUAL_PREFIX)
         if len(self.name) > most:
             raise ValueError(f"topic {self.name!r}: with the prefix {prefix!r}, a name has at most {most} characters")
-        return f"{prefix}{TOPIC_TABLES}{self.name.replace('-', '_')}"
+        name = self._tables[prefix] = f"{prefix}{TOPIC_TABLES}{self.name.replace('-', '_')}"
+        return name
 
     def specification(self, prefix: str) -> TableSpecification:
         """Return the specification of the topic's table."""
@@ -202,30 +226,42 @@ class Topic(Source[Body]):
         return cast("bytes", body) if self._document is None else self._document.encode(body).encode()
 
     def message(self, id: str, change: Change) -> Message[Body]:
-        row = change.row
-        key, stored, headers = row["key"], row["body"], row["headers"]
+        row, name = change.row, "body"
         try:
-            assert isinstance(stored, bytes)
-            body = cast("Body", stored if self._document is None else self._document.decode(stored.decode()))
-        except (ValueError, TypeError, RecursionError) as error:
+            body = cast("Body", self._decoded(row["body"]))
+            name = "headers"
+            headers = _headers(row["headers"])
+        except MISFITS as error:
             reason = f"message {id} does not fit: {error}"
-            raise RecordShapeError(f"topic {self.name}", (id,), "body", reason) from None
-        return Message(self.name, id, cast("str | None", key), body, _headers(headers), self.time(change))
+            raise RecordShapeError(f"topic {self.name}", (id,), name, reason) from None
+        return Message(self.name, id, cast("str | None", row["key"]), body, headers, self.time(change))
 
     def time(self, change: Change) -> dt.datetime:
-        return cast("dt.datetime", change.row["published"])
+        published = change.row["published"]
+        # A row that was inserted by hand may have none.
+        return cast("dt.datetime", change.timestamp if published is None else published)
 
-    def stored(self, change: Change) -> tuple[str | None, bytes, dict[str, str] | None]:
+    def stored(self, change: Change) -> tuple[str | None, bytes | None, dict[str, str] | None]:
         row = change.row
-        return cast("str | None", row["key"]), cast("bytes", row["body"]), _headers(row["headers"]) or None
-
-    def body(self, stored: bytes) -> object:
-        if self._document is None:
-            return stored
         try:
-            found: object = self._document.decode(stored.decode())
-        except (ValueError, TypeError, RecursionError):
+            headers = _headers(row["headers"]) or None
+        except MISFITS:
+            headers = None
+        return cast("str | None", row["key"]), cast("bytes | None", row["body"]), headers
+
+    def excerpt(self, change: Change) -> None:
+        """Return nothing: the topic keeps the message."""
+
+    def body(self, stored: bytes | None) -> object:
+        try:
+            return self._decoded(stored)
+        except MISFITS:
             return stored
+
+    def _decoded(self, stored: Value) -> object:
+        if not isinstance(stored, bytes):
+            raise TypeError(f"the body is {stored!r}")
+        found: object = stored if self._document is None else self._document.decode(stored.decode())
         return found
 
 
@@ -258,17 +294,21 @@ class Feed(Source[Change]):
         assert change.timestamp is not None
         return change.timestamp
 
-    def stored(self, change: Change) -> tuple[str | None, bytes, dict[str, str] | None]:
-        row = {name: _plain(value) for name, value in change.row.items()}
-        document = {
-            "kind": str(change.kind),
-            "row": row,
-            "version": change.version,
-            "timestamp": _plain(change.timestamp),
-        }
-        return None, msgspec.msgpack.encode(document), None
+    def stored(self, change: Change) -> tuple[None, bytes, None]:
+        return None, _packed(change, change.row), None
 
-    def body(self, stored: bytes) -> Change:
+    def excerpt(self, change: Change) -> bytes:
+        kept: dict[str, Value] = {}
+        room = MAX_BODY_SIZE
+        for name, value in change.row.items():  # the key is first, and each value of it is small
+            size = _size(value)
+            if size <= MAX_KEY_SIZE and size <= room:
+                kept[name] = value
+                room -= size
+        return _packed(change, kept)
+
+    def body(self, stored: bytes | None) -> Change:
+        assert stored is not None
         document = msgspec.msgpack.decode(stored)
         row = {name: _value(value) for name, value in document["row"].items()}
         at = cast("dt.datetime", _value(document["timestamp"]))
@@ -280,6 +320,23 @@ _OF_TEXT: dict[str, Callable[[str], object]] = {
     "datetime": dt.datetime.fromisoformat,
     "date": dt.date.fromisoformat,
 }
+
+
+def _packed(change: Change, row: Mapping[str, Value]) -> bytes:
+    document = {
+        "kind": str(change.kind),
+        "row": {name: _plain(value) for name, value in row.items()},
+        "version": change.version,
+        "timestamp": _plain(change.timestamp),
+    }
+    return msgspec.msgpack.encode(document)
+
+
+def _size(value: Value) -> int:
+    """Return about how many bytes a value takes."""
+    if isinstance(value, str):
+        return len(value.encode())
+    return len(value) if isinstance(value, bytes) else _SMALL
 
 
 def _plain(value: Value) -> object:
@@ -302,7 +359,7 @@ def _value(plain: object) -> Value:
 
 
 def _headers(stored: Value) -> dict[str, str]:
-    return {} if stored is None else cast("dict[str, str]", msgspec.json.decode(cast("str", stored)))
+    return {} if stored is None else _HEADERS.decode(cast("str", stored))
 
 
 def publish(

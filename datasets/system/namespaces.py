@@ -12,8 +12,7 @@ from structable.datasets.records import Page, Records, RecordTable
 from structable.datasets.tables.applications import APPLICATIONS
 from structable.datasets.tables.artifacts import ARTIFACTS
 from structable.datasets.tables.catalog import DATASET_INSTANCES
-from structable.datasets.tables.namespaces import NAMESPACES, Namespace
-from structable.datasets.tables.profiles import PROFILES
+from structable.datasets.tables.namespaces import NAMESPACES, PROFILES, Namespace
 from structable.datasets.tables.schedules import SCHEDULES
 from structable.datasets.tables.secrets import SECRETS
 from structable.spi import Range

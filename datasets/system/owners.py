@@ -10,7 +10,7 @@ from structable.datasets.secrets.envelope import Sealed, open_sealed, seal
 from structable.datasets.tables.secrets import OWNERS, Owner
 
 from .context import Dataset
-from .rewrapping import rewrap
+from .secrets import rewrap
 
 __all__ = ["Owners"]
 

@@ -7,7 +7,7 @@ import datetime as dt
 from structable.datasets.errors import InUseError
 from structable.datasets.identifiers import check_names
 from structable.datasets.records import Page
-from structable.datasets.tables.profiles import (
+from structable.datasets.tables.namespaces import (
     PROFILE_ASSIGNMENTS,
     PROFILES,
     Profile,

@@ -1,15 +1,26 @@
-"""Tasks that provision and deprovision the clusters of runs."""
+"""Where runs execute: tasks that provision clusters, remote runtimes, and the minutes in which runs were alive."""
 
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 
-from structable.datasets.identifiers import check_name, check_run_id
-from structable.datasets.tables.runs import PROVISIONING_TASKS, ProvisioningTask
+from structable.datasets.identifiers import RunRef, check_name, check_run_id
+from structable.datasets.records import Page
+from structable.datasets.tables.runs import (
+    HEARTBEATS,
+    PROVISIONING_TASKS,
+    REMOTE_RUNTIMES,
+    Heartbeat,
+    ProvisioningTask,
+    RemoteRuntime,
+    Run,
+)
+from structable.spi import Range
 
 from .context import Dataset
 
-__all__ = ["Provisioning"]
+__all__ = ["Heartbeats", "Provisioning", "RemoteRuntimes"]
 
 ENDED = ("DONE", "FAILED", "CANCELLED")
 """The states of tasks that `unfinished` leaves out."""
@@ -84,3 +95,71 @@ class Provisioning(Dataset):
     def delete(self, *key: str) -> None:
         """Delete the task; nothing is written if there is none."""
         self._context.records(PROVISIONING_TASKS).delete(*key)
+
+
+class RemoteRuntimes(Dataset):
+    """The dataset `remote_runtimes`."""
+
+    def write(
+        self,
+        namespace: str,
+        application: str,
+        program_type: str,
+        program: str,
+        run: str,
+        *,
+        options: object = None,
+        at: dt.datetime | None = None,
+    ) -> None:
+        """Keep a run to be followed, in place of what was kept of it."""
+        kept = RemoteRuntime(
+            namespace=namespace,
+            application=application,
+            program_type=program_type,
+            program=program,
+            run=check_run_id(run),
+            options=options,
+            added=self._context.now(at),
+        )
+        self._context.records(REMOTE_RUNTIMES).put(kept)
+
+    def get(self, *run: str) -> RemoteRuntime | None:
+        """Return what is kept of a run, or None."""
+        return self._context.records(REMOTE_RUNTIMES).get(*run)
+
+    def delete(self, *run: str) -> None:
+        """Follow the run no longer; nothing is written if it was not followed."""
+        self._context.records(REMOTE_RUNTIMES).delete(*run)
+
+    def page(self, after: RunRef | None = None, *, cursor: str | None = None, limit: int = 100) -> Page[RemoteRuntime]:
+        """Return a page of the runs behind `after`, in key order."""
+        within = Range.all() if after is None else Range.above(tuple(after))
+        return self._context.records(REMOTE_RUNTIMES).page(within, cursor=cursor, limit=limit)
+
+
+class Heartbeats(Dataset):
+    """The dataset `heartbeats`: a row for each run and minute."""
+
+    def beat(self, run: Run, at: dt.datetime | None = None) -> None:
+        """Keep that a run is alive in the minute of `at`, and its record."""
+        kept = Heartbeat(**run.run_ref._asdict(), minute=_minute(self._context.now(at)), record=run)
+        self._context.records(HEARTBEATS).put(kept)
+
+    def between(self, namespaces: Iterable[str], begin: dt.datetime, end: dt.datetime) -> dict[RunRef, Run]:
+        """Return the newest record of each run with a heartbeat from the minute of `begin` until before `end`."""
+        begin, end = _minute(self._context.now(begin)), self._context.now(end)
+        found: dict[RunRef, Run] = {}
+        for namespace in namespaces:
+            with self._context.records(HEARTBEATS).scan(Range((namespace, begin), (namespace, end))) as beats:
+                for beat in beats:
+                    found[beat.record.run_ref] = beat.record
+        return found
+
+    def expire(self, namespace: str, before: dt.datetime) -> int:
+        """Delete a namespace's heartbeats of minutes before `before`, and return their number."""
+        within = Range((namespace,), (namespace, self._context.now(before)))
+        return self._context.records(HEARTBEATS).delete_all(within)
+
+
+def _minute(at: dt.datetime) -> dt.datetime:
+    return at.replace(second=0, microsecond=0)

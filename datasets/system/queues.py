@@ -6,7 +6,7 @@ import datetime as dt
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import msgspec
@@ -78,6 +78,20 @@ class Queue:
 
         return self._run(take)
 
+    def until_due(self) -> float | None:
+        """Return the seconds until the first READY job is due, below 0 if it was; None if the queue has none."""
+
+        def read(context: Context) -> float | None:
+            begins = [
+                (self.name, JobState.READY.value, lane, priority)
+                for lane in range(LANES)
+                for priority in range(PRIORITIES)
+            ]
+            heads = _heads(context, map(Range.prefix, begins), 1)
+            return min(((_order(key)[1] - context.now()).total_seconds() for key in heads), default=None)
+
+        return self._run(read)
+
 
 def _first(context: Context, queue: str, lanes: Sequence[int], now: dt.datetime, limit: int) -> list[Job]:
     """Return the first due jobs of the lanes: by priority, time and id."""
@@ -96,7 +110,7 @@ def _first(context: Context, queue: str, lanes: Sequence[int], now: dt.datetime,
     return sorted(rows.get_many(keys), key=lambda job: (job.priority, job.due, job.job))
 
 
-def _heads(context: Context, ranges: Sequence[Range], limit: int) -> list[tuple[Value, ...]]:
+def _heads(context: Context, ranges: Iterable[Range], limit: int) -> list[tuple[Value, ...]]:
     """Return the first keys of each range: of all heads few are taken, and their arguments may be large."""
     table = context.records(JOBS).table
     with table.multi_scan(ranges, columns=JOB_KEY, limit_per_range=limit) as rows:

@@ -10,20 +10,22 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from structable.datasets.identifiers import (
-    ProgramRef,
-    RunRef,
-    check_names,
-    check_run_id,
-    run_id_bound,
-)
+from structable.datasets.identifiers import ProgramRef, RunRef, check_names, check_run_id, run_id_bound
 from structable.datasets.records import Page, RecordIterator, Records
 from structable.datasets.tables.applications import APPLICATION_VERSIONS
-from structable.datasets.tables.runs import RUN_COUNTS, RUNS, ClusterStatus, Run, RunStatus
+from structable.datasets.tables.runs import (
+    ENDS,
+    NEXT_CLUSTER,
+    NEXT_STATUS,
+    RUN_COUNTS,
+    RUNS,
+    ClusterStatus,
+    Run,
+    RunStatus,
+)
 from structable.spi import Range, col
 
 from .context import Dataset
-from .run_transitions import ENDS, NEXT_CLUSTER, NEXT_STATUS, OPEN_CLUSTER
 
 __all__ = ["Changed", "Ignored", "IgnoredReason", "Runs"]
 
@@ -376,7 +378,7 @@ class Runs(Dataset):
         self._context.now(at)
         legal = current.cluster is not None and cluster in NEXT_CLUSTER[current.cluster]
         ignored = self._ignored(current, source, current.cluster is cluster, legal)
-        still_open = True if cluster in OPEN_CLUSTER else None
+        still_open = True if NEXT_CLUSTER[cluster] else None
         return ignored or self._change(current, source, {"cluster": cluster, "cluster_open": still_open, **more})
 
     def _ignored(self, current: Run, source: int, as_wanted: bool, legal: bool) -> Ignored | None:

@@ -1,21 +1,23 @@
-"""Sealed secrets."""
+"""Sealed secrets, and sealed values under the current master key."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from structable.datasets.errors import NotFoundError, StaleGenerationError
 from structable.datasets.identifiers import check_name
-from structable.datasets.records import Page, Records
-from structable.datasets.secrets.envelope import Sealed, open_sealed, seal
+from structable.datasets.records import Page, Record, Records
+from structable.datasets.secrets.envelope import Sealed, open_sealed, rewrapped, seal
 from structable.datasets.tables.secrets import SECRET_VALUES, SECRETS, Secret, SecretValue
-from structable.spi import Range
+from structable.spi import Range, col
 
-from .context import Dataset
-from .rewrapping import rewrap
+from .context import Context, Dataset
 
-__all__ = ["Secrets"]
+__all__ = ["Secrets", "rewrap"]
+
+R = TypeVar("R", bound=Record)
 
 
 class Secrets(Dataset):
@@ -142,3 +144,30 @@ class Secrets(Dataset):
 
 def _sealed(value: SecretValue) -> Sealed:
     return Sealed(value.key_id, value.wrapped, value.nonce, value.data)
+
+
+def rewrap(context: Context, records: Records[R], limit: int, sealed: Callable[[R], Sealed]) -> int:
+    """Wrap up to `limit` values of other master keys with the current one, and return their number.
+
+    Parameters
+    ----------
+    sealed : callable
+        Returns the sealed value of a record.
+
+    Raises
+    ------
+    SecretError
+        If a value was tampered with, or a master key is missing.
+    """
+    current = context.current_key()
+    others: list[R] = []
+    # Two ranges of the index; one inequality would read every row.
+    for other in (col("key_id") < current, col("key_id") > current):
+        with records.scan(where=other, order_by="key_id", limit=limit - len(others)) as found:
+            others += found
+    spec = records.table.specification
+    for one in others:
+        key = tuple(getattr(one, name) for name in spec.primary_key)
+        new = rewrapped(context.keys, spec.name, key, sealed(one))
+        records.change(key, key_id=new.key_id, wrapped=new.wrapped)
+    return len(others)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 
 from structable.datasets.identifiers import ProgramRef, check_name, check_run_id
-from structable.datasets.tables.workflows import WORKFLOW_STATISTICS, WorkflowRun
+from structable.datasets.tables.runs import WORKFLOW_STATISTICS, WorkflowRun
 from structable.spi import Range
 
 from .context import Dataset

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 
 from structable.datasets.identifiers import ProgramRef, RunRef, check_name, check_run_id
-from structable.datasets.tables.workflows import WORKFLOW_NODES, WORKFLOW_TOKENS, WorkflowNode, WorkflowToken
+from structable.datasets.tables.runs import WORKFLOW_NODES, WORKFLOW_TOKENS, WorkflowNode, WorkflowToken
 from structable.spi import Range
 
 from .context import Dataset

@@ -21,12 +21,9 @@ from . import (
     messaging,
     namespaces,
     platform,
-    preferences,
-    profiles,
     runs,
     schedules,
     secrets,
-    workflows,
 )
 
 __all__ = ["ALL_TABLES"]
@@ -38,12 +35,9 @@ ALL_TABLES: tuple[RecordTable[Any], ...] = (
     *applications.TABLES,
     *artifacts.TABLES,
     *runs.TABLES,
-    *workflows.TABLES,
-    *preferences.TABLES,
     *schedules.TABLES,
     *jobs.TABLES,
     *messaging.TABLES,
-    *profiles.TABLES,
     *secrets.TABLES,
     *lineage.TABLES,
     *field_lineage.TABLES,

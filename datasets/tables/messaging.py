@@ -65,14 +65,21 @@ class GroupBeat(Record):
 
 
 class DeadLetterRow(Record):
-    """A message that a group has given up, as it is stored."""
+    """A message that a group has given up, as it is stored.
+
+    Parameters
+    ----------
+    key, body, headers
+        Those of the message. Of one that is larger than a row with them, they are None, and read from the topic; of a
+        change, the body has the small values of its row alone.
+    """
 
     topic: str
     group: str
     version: int
     number: Annotated[int, Int]
     key: str | None = None
-    body: bytes
+    body: bytes | None = None
     headers: Annotated[dict[str, str], Json] | None = None
     attempts: Annotated[int, Int]
     error: str | None = None

@@ -1,4 +1,4 @@
-"""The tables of runs: records, counts, heartbeats, and the runtimes that execute them elsewhere."""
+"""The tables of runs and workflows, and which states of runs, and of their clusters, may follow which."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ from structable.datasets.identifiers import ProgramRef, RunRef
 from structable.datasets.records import Int, Json, Record, RecordTable
 
 __all__ = [
+    "ENDS",
     "HEARTBEATS",
+    "NEXT_CLUSTER",
+    "NEXT_STATUS",
     "PROVISIONING_TASKS",
     "REMOTE_RUNTIMES",
     "RUNS",
     "RUN_COUNTS",
     "RUN_KEY",
     "TABLES",
+    "WORKFLOW_NODES",
+    "WORKFLOW_STATISTICS",
+    "WORKFLOW_TOKENS",
     "ClusterStatus",
     "Heartbeat",
     "ProvisioningTask",
@@ -24,6 +30,9 @@ __all__ = [
     "Run",
     "RunCount",
     "RunStatus",
+    "WorkflowNode",
+    "WorkflowRun",
+    "WorkflowToken",
 ]
 
 RUN_KEY = ("namespace", "application", "program_type", "program", "run")
@@ -153,10 +162,91 @@ class RemoteRuntime(Record):
     added: dt.datetime
 
 
+class WorkflowToken(Record):
+    """A value that nodes of a workflow's run pass to one another."""
+
+    namespace: str
+    application: str
+    program_type: str
+    program: str
+    run: str
+    token: dict[str, object] = {}
+
+
+class WorkflowNode(Record):
+    """The state of a node of a workflow's run; `source` orders the messages that changed it."""
+
+    namespace: str
+    application: str
+    program_type: str
+    program: str
+    run: str
+    node: str
+    status: str
+    child_run: str | None = None
+    failure: Annotated[object, Json] | None = None
+    source: int
+    updated: dt.datetime
+
+
+class WorkflowRun(Record):
+    """How long a completed run of a workflow took, in seconds, and what its programs took."""
+
+    namespace: str
+    application: str
+    version: str
+    program: str
+    started: dt.datetime
+    run: str
+    seconds: int
+    programs: Annotated[object, Json] | None = None
+
+
+_S, _C = RunStatus, ClusterStatus
+
+NEXT_STATUS: dict[RunStatus, frozenset[RunStatus]] = {
+    _S.PENDING: frozenset({_S.STARTING, _S.KILLED, _S.FAILED, _S.REJECTED, _S.STOPPING}),
+    _S.STARTING: frozenset({_S.RUNNING, _S.SUSPENDED, _S.STOPPING, _S.COMPLETED, _S.KILLED, _S.FAILED}),
+    _S.RUNNING: frozenset({_S.SUSPENDED, _S.STOPPING, _S.COMPLETED, _S.KILLED, _S.FAILED}),
+    _S.SUSPENDED: frozenset({_S.RUNNING, _S.STOPPING, _S.KILLED, _S.FAILED}),
+    _S.STOPPING: frozenset({_S.COMPLETED, _S.KILLED, _S.FAILED}),
+    _S.COMPLETED: frozenset(),
+    _S.FAILED: frozenset(),
+    _S.KILLED: frozenset(),
+    _S.REJECTED: frozenset(),
+}
+
+NEXT_CLUSTER: dict[ClusterStatus, frozenset[ClusterStatus]] = {
+    _C.PROVISIONING: frozenset({_C.PROVISIONED, _C.DEPROVISIONING, _C.DEPROVISIONED, _C.ORPHANED}),
+    _C.PROVISIONED: frozenset({_C.WAITING, _C.DEPROVISIONING}),
+    _C.WAITING: frozenset({_C.DEPROVISIONING, _C.ORPHANED}),
+    _C.DEPROVISIONING: frozenset({_C.DEPROVISIONED, _C.ORPHANED}),
+    _C.DEPROVISIONED: frozenset(),
+    _C.ORPHANED: frozenset(),
+}
+
+ENDS = frozenset(status for status, following in NEXT_STATUS.items() if not following)
+
 RUNS = RecordTable(Run, "runs", key=RUN_KEY, indexes=("active", "cluster_open", "ended_on", "profile", "parent_run"))
 RUN_COUNTS = RecordTable(RunCount, "run_counts", key=(*RUN_KEY[:-1], "version", "shard"))
 HEARTBEATS = RecordTable(Heartbeat, "heartbeats", key=("namespace", "minute", *RUN_KEY[1:]))
 PROVISIONING_TASKS = RecordTable(ProvisioningTask, "provisioning_tasks", key=(*RUN_KEY, "kind"))
 REMOTE_RUNTIMES = RecordTable(RemoteRuntime, "remote_runtimes", key=RUN_KEY)
+WORKFLOW_TOKENS = RecordTable(WorkflowToken, "workflow_tokens", key=RUN_KEY)
+WORKFLOW_NODES = RecordTable(WorkflowNode, "workflow_nodes", key=(*RUN_KEY, "node"))
+WORKFLOW_STATISTICS = RecordTable(
+    WorkflowRun,
+    "workflow_statistics",
+    key=("namespace", "application", "version", "program", "started", "run"),
+)
 
-TABLES = (RUNS, RUN_COUNTS, HEARTBEATS, PROVISIONING_TASKS, REMOTE_RUNTIMES)
+TABLES = (
+    RUNS,
+    RUN_COUNTS,
+    HEARTBEATS,
+    PROVISIONING_TASKS,
+    REMOTE_RUNTIMES,
+    WORKFLOW_TOKENS,
+    WORKFLOW_NODES,
+    WORKFLOW_STATISTICS,
+)

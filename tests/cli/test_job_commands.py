@@ -88,6 +88,7 @@ def test_absent_job(structable: Command, url: str, command: str) -> None:
         (("job", "list", "URL"), "every other argument"),
         (("job", "show", "1234"), "STRUCTABLE_URL"),
         (("work", "URL", "mail", "handlers"), "must be MODULE:HANDLERS"),
+        (("job", "work", "URL", "mail", "handlers"), "must be MODULE:HANDLERS"),
         (("work", "URL", "mail", "no_such_module:handlers"), "no_such_module"),
         (("work", "URL", "mail", "own_handlers:number"), "must be a dict of kinds"),
         (("work", "URL", "mail", "own_handlers:absent"), "must be a dict of kinds"),

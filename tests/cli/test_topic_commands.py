@@ -191,7 +191,18 @@ def test_doctor_notes_groups_without_a_member_that_beats(
         consumer.stop_beating()
     checked = structable("doctor", url)
     assert checked.code == 0
-    assert "did not beat for 0 s" in checked.out
+    assert "did not beat for 0 s: unless its ttl is over 1 s, it has stopped" in checked.out
+
+
+def test_doctor_with_long_names_and_tables_that_are_missing(structable: Command, url: str) -> None:
+    with connect(url) as storage:
+        SystemData(storage).topics.create(Topic("a" * 37, bytes))
+        for name in ("x" * 48, "x" * 44 + "jobs", "x" * 35 + "subscriptions"):
+            storage.admin.create(TableSpecification(name, [Field.long("id")], primary_key=["id"]))
+        storage.admin.drop("sys_dead_letters")
+    checked = structable("doctor", url)
+    assert checked.code == 0
+    assert "note     groups in sys_subscriptions: sys_dead_letters missing" in checked.out
 
 
 def test_doctor_reads_a_topic_once_for_all_its_groups(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -153,3 +154,19 @@ def test_waiting_worker_is_woken_by_what_becomes_due(system: SystemData, monkeyp
         until(lambda: stored(system, other).state is JobState.DONE)
         system.run(lambda s: s.jobs.retry(dead))
         until(lambda: stored(system, dead).state is JobState.DONE)
+
+
+def test_waiting_worker_looks_again_when_a_delayed_job_is_due(
+    system: SystemData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polling, "_SHORTEST", 3600.0)
+
+    def delayed() -> str:
+        due = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.3)
+        return system.run(lambda s: s.jobs.enqueue("q", {}, due=due)).id
+
+    first = delayed()
+    with working(system, {"": lambda s, job: None}, threads=1):
+        until(lambda: stored(system, first).state is JobState.DONE)
+        second = delayed()
+        until(lambda: stored(system, second).state is JobState.DONE)

@@ -55,12 +55,17 @@ class Notifier:
         # Written in C: no signal handler that raises can leave it locked.
         self._asked: SimpleQueue[tuple[str, ...] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._due: dict[str, float] = {}
+        """When names are to be notified; only the thread writes it, and takes a name out before it notifies."""
 
     def send(self, names: Iterable[str]) -> None:
         """Let a thread send notifications of some names."""
-        self._asked.put(tuple(names))
+        asked, due = tuple(names), self._due
         if self._thread is not None:
+            if not all(name in due for name in asked):  # to wake the thread for each commit would cost a busy writer
+                self._asked.put(asked)
             return
+        self._asked.put(asked)
         thread = threading.Thread(target=self._run, name="structable signals", daemon=True)
         try:
             thread.start()
@@ -70,20 +75,20 @@ class Notifier:
             self._thread = thread
 
     def _run(self) -> None:
-        due: dict[str, float] = {}
+        due = self._due
         sent: dict[str, float] = {}
         closing = False
         while not closing or due:
             now = time.monotonic()
-            names = [name for name, at in due.items() if closing or at <= now]
+            names = [name for name, at in list(due.items()) if closing or at <= now]
             if names:
                 sent = {name: at for name, at in sent.items() if at > now - _TOGETHER} | dict.fromkeys(names, now)
                 for name in names:
-                    del due[name]
+                    due.pop(name, None)  # a thread that was about to end may go on beside the next one
                 self._notify(names)
                 continue
             try:
-                asked = self._asked.get(timeout=min(due.values(), default=now + _IDLE) - now)
+                asked = self._asked.get(timeout=min(list(due.values()), default=now + _IDLE) - now)
             except Empty:
                 if not due and self._ends():
                     return

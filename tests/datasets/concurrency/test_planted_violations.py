@@ -24,6 +24,7 @@ from structable.datasets import (
     RunStatus,
     ScheduleStatus,
     Session,
+    version_order,
 )
 from structable.datasets.tables.applications import (
     APPLICATION_HISTORY,
@@ -43,11 +44,15 @@ from structable.datasets.tables.coordination import LEASES
 from structable.datasets.tables.field_lineage import LINEAGE_OPERATIONS
 from structable.datasets.tables.jobs import JOB_KEYS, JobKey
 from structable.datasets.tables.lineage import LINEAGE_BY_PROGRAM, USAGE_BY_DATASET
-from structable.datasets.tables.namespaces import NAMESPACES
+from structable.datasets.tables.namespaces import CONFIGS, NAMESPACES, PROFILE_ASSIGNMENTS, Config, ProfileAssignment
 from structable.datasets.tables.platform import CAPABILITY_OPERATIONS, EXTERNAL_POSITIONS, OPERATIONS, PEERS
-from structable.datasets.tables.preferences import CONFIGS, Config
-from structable.datasets.tables.profiles import PROFILE_ASSIGNMENTS, ProfileAssignment
-from structable.datasets.tables.runs import PROVISIONING_TASKS, RUN_COUNTS, RUNS
+from structable.datasets.tables.runs import (
+    PROVISIONING_TASKS,
+    RUN_COUNTS,
+    RUNS,
+    WORKFLOW_NODES,
+    WORKFLOW_STATISTICS,
+)
 from structable.datasets.tables.schedules import (
     SCHEDULE_JOBS,
     SCHEDULE_TRIGGERS,
@@ -56,8 +61,6 @@ from structable.datasets.tables.schedules import (
     ScheduleTrigger,
 )
 from structable.datasets.tables.secrets import CREDENTIAL_PROFILES, OWNERS, SECRET_VALUES
-from structable.datasets.tables.workflows import WORKFLOW_NODES, WORKFLOW_STATISTICS
-from structable.datasets.version_order import version_order
 
 from .conftest import Place
 from .support.application_workloads import RUN_IDS, RUNNING, deploy

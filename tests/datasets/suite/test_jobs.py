@@ -19,7 +19,8 @@ from structable.datasets import (
     Session,
     SystemData,
 )
-from structable.spi import Storage, TransactionConflictError
+from structable.spi import FieldSizeLimitError, Storage, TransactionConflictError
+from structable.spi.values import MAX_ROW_SIZE
 from tests.datasets.conftest import Begin
 from tests.datasets.support.clock import Clock
 from tests.datasets.support.ticks import Ticks
@@ -89,6 +90,15 @@ class TestEnqueue:
                 s.jobs.enqueue("q", {"x": float("nan")}, unique_key="k")
             assert s.jobs.enqueue("q", 1, unique_key="k").created
 
+    def test_arguments_leave_room_for_what_is_written_later(self, system: SystemData) -> None:
+        """Else a claim, a failure or a rescue would be refused, and hold the queue."""
+        with pytest.raises(FieldSizeLimitError):
+            system.run(lambda s: s.jobs.enqueue("q", "x" * (MAX_ROW_SIZE - 41_000)))
+        system.run(lambda s: s.jobs.enqueue("q", "x" * (MAX_ROW_SIZE - 42_000), max_attempts=1))
+        (job,) = system.queue("q").claim("w" * 255, 1)
+        system.run(lambda s: s.jobs.fail(job, "\U0001f600" * 10_000))
+        assert stored(system, job).state is JobState.DEAD
+
     def test_completion_conflicts_with_a_found_key(self, system: SystemData, begin: Begin) -> None:
         """Else the writes of who found the open job might be seen by no handler."""
         with begin() as s:
@@ -111,6 +121,18 @@ class TestClaim:
         assert [job.args for job in claimed(system, 10)] == [5, 2]
         clock.tick(60)
         assert [(job.args, job.attempt, job.state) for job in claimed(system, 10)] == [(1, 1, JobState.RUNNING)]
+
+    def test_seconds_until_a_job_is_due(self, system: SystemData, clock: Clock) -> None:
+        queue = system.queue("q")
+        assert queue.until_due() is None
+        for seconds, priority in ((60, 0), (30, 3), (90, 3)):
+            due = clock.time + dt.timedelta(seconds=seconds)
+            system.run(lambda s, due=due, priority=priority: s.jobs.enqueue("q", 1, due=due, priority=priority))  # type: ignore[misc] # mypy cannot infer it
+        assert queue.until_due() == 30
+        clock.tick(31)
+        assert queue.until_due() == -1
+        assert len(claimed(system, 10)) == 1
+        assert queue.until_due() == 29
 
     def test_due_jobs_behind_delayed_ones(self, system: SystemData, begin: Begin, clock: Clock) -> None:
         """Each lane begins with delayed jobs of a higher priority."""

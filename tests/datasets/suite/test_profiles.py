@@ -13,7 +13,7 @@ from structable.datasets import (
     SystemData,
     new_run_id,
 )
-from structable.datasets.tables.profiles import ProfileStatus
+from structable.datasets.tables.namespaces import ProfileStatus
 from structable.spi import TransactionConflictError
 from tests.datasets.conftest import Begin
 

@@ -7,6 +7,7 @@ import datetime as dt
 import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
 
 import pytest
 
@@ -25,7 +26,7 @@ from structable.datasets import (
     SystemData,
     Topic,
 )
-from structable.datasets.messaging import topics
+from structable.datasets.messaging import status
 from structable.datasets.messaging.reading import OpenFeed, Place
 from structable.datasets.system.context import Context
 from structable.spi import (
@@ -43,6 +44,7 @@ from structable.spi import (
     TransactionConflictError,
     UnsupportedOperationError,
 )
+from structable.spi.values import MAX_ROW_SIZE
 from tests.datasets.conftest import Begin
 from tests.datasets.support.clock import Clock
 from tests.datasets.support.ticks import Ticks
@@ -208,6 +210,15 @@ class TestHandling:
             publish(events, "d")
             assert handled(consumer) == ["d"]
 
+    def test_batch_is_filled_with_what_was_published_since_the_last_look(self, events: SystemData) -> None:
+        publish(events, *"abc")
+        with joined(events) as consumer:
+            assert handled(consumer, 2) == ["a", "b"]
+            publish(events, *"de")
+            assert handled(consumer, 2) == ["c", "d"]
+            publish(events, "f")
+            assert handled(consumer) == ["e", "f"]
+
     def test_each_group_has_every_message_from_its_start_on(self, events: SystemData) -> None:
         publish(events, "a")
         with joined(events, "first") as first, joined(events, "end", start="end") as end:
@@ -303,6 +314,23 @@ class TestHandling:
             with pytest.raises(NotFoundError):
                 consumer.poll(wait=0)
         events.topics.delete(EVENTS)
+        events.topics.create(EVENTS)
+        assert events.topics.status(EVENTS).groups == []
+
+    def test_calls_that_were_killed_are_completed_by_the_next_one(
+        self, events: SystemData, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def killed(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        publish(events, "a")
+        joined(events).close()
+        with monkeypatch.context() as patched:
+            patched.setattr(events.topics, "_remove_groups", killed)
+            with pytest.raises(KeyboardInterrupt):
+                events.topics.delete(EVENTS)
+            with pytest.raises(KeyboardInterrupt):
+                events.topics.create(EVENTS)
         events.topics.create(EVENTS)
         assert events.topics.status(EVENTS).groups == []
 
@@ -523,6 +551,68 @@ class TestFailure:
         (dead,) = events.topics.dead(EVENTS, "g")
         assert (dead.body, dead.attempts) == (b'{"what": 1}', 2)
 
+    def test_rows_that_were_inserted_by_hand(self, events: SystemData, shared_store: Storage, clock: Clock) -> None:
+        log = shared_store.table("sys_topic_events")
+        body = b'{"what": "a"}'
+        for row in (
+            {"key": "k"},
+            {"body": body, "headers": "["},
+            {"body": body, "headers": '{"a": 1}'},
+            {"body": body},
+        ):
+            log.insert(row)
+        with joined(events, max_attempts=1) as consumer:
+            for field in ("body", "headers", "headers"):
+                with pytest.raises(RecordShapeError, match=f"field '{field}'"):
+                    consumer.process(note, wait=0)
+            (message,) = consumer.poll(wait=0).messages
+            assert (message.body, message.published.tzinfo) == (Event(what="a"), dt.UTC)
+            (group,) = events.topics.status(EVENTS).groups
+            assert group.lag == 1
+        bodies = [one.body for one in events.topics.dead(EVENTS, "g")]
+        assert bodies == [None, Event(what="a"), Event(what="a")]
+
+    def test_error_without_a_text(self, events: SystemData) -> None:
+        class MuteError(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError
+
+        publish(events, "a")
+        with joined(events, max_attempts=1) as consumer:
+            consumer.poll(wait=0).retry(MuteError())
+        (dead,) = events.topics.dead(EVENTS, "g")
+        assert dead.error == "MuteError: its text raises RuntimeError"
+
+    def test_message_too_large_for_a_dead_letter(self, events: SystemData, shared_store: Storage) -> None:
+        """With its error it is larger than a row: it is read from the topic, as long as that keeps it."""
+        key, error = "k" * (MAX_ROW_SIZE - 1_000), "x" * 2_000
+
+        def give_up() -> None:
+            with joined(events, max_attempts=1) as consumer:
+                consumer.poll(1, wait=0).retry(error)
+                assert not consumer.poll(wait=0)
+
+        joined(events).close()
+        with events.transaction() as s:
+            s.publish(EVENTS, Event(what="before"))
+            s.publish(EVENTS, Event(what="a"), key=key, headers={"h": "1"})
+        with joined(events) as consumer:
+            assert handled(consumer, 1) == ["before"]
+        give_up()
+        (dead,) = events.topics.dead(EVENTS, "g")
+        assert (dead.key == key, dead.body, dead.headers, dead.error) == (True, Event(what="a"), {"h": "1"}, error)
+        assert events.topics.redrive(EVENTS, "g") == 1
+        give_up()
+        (dead,) = events.topics.dead(EVENTS, "g")
+        assert (dead.key == key, dead.headers) == (True, {"h": "1", "structable-redriven": "g"})
+        feed = shared_store.changes("sys_topic_events")
+        feed.expire(feed.latest())
+        (dead,) = events.topics.dead(EVENTS, "g")
+        assert (dead.key, dead.body, dead.headers, dead.error) == (None, None, {}, error)
+        with pytest.raises(NotFoundError, match=dead.id):
+            events.topics.redrive(EVENTS, "g")
+        assert events.topics.purge(EVENTS, "g") == 1
+
 
 class TestSeek:
     def test_places(self, events: SystemData) -> None:
@@ -673,7 +763,7 @@ class TestStatus:
     def test_lag_beyond_what_is_counted_is_an_estimate(
         self, events: SystemData, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(topics, "_MOST_COUNTED", 3)
+        monkeypatch.setattr(status, "_MOST_COUNTED", 3)
         with joined(events) as consumer:
             publish(events, *"abcdef")
             for number in range(20):
@@ -730,6 +820,20 @@ class TestFeeds:
             assert len(rest.messages) == 2 - len(dead)
             (group,) = events.topics.status(Feed("feed_of")).groups
             assert (group.group, group.lag) == ("g", 2 - len(dead))
+
+    def test_change_too_large_for_a_dead_letter(self, events: SystemData, shared_store: Storage, table: str) -> None:
+        """Of its row the small values are kept, and so is the key."""
+        rows = shared_store.table("feed_of")
+        rows.upsert({"id": 1, "state": "s" * (MAX_ROW_SIZE - 100), "cost": Decimal("1.50")})
+        shared_store.changes("feed_of").latest()  # a mark, under full-compaction
+        with events.consumer(Feed("feed_of"), group="g", max_attempts=1, ttl=TTL) as consumer:
+            (message,) = consumer.poll(wait=0).messages
+            consumer.poll(wait=0).retry("x" * 200)
+            assert not consumer.poll(wait=0)
+        (dead,) = events.topics.dead(Feed("feed_of"), "g")
+        assert isinstance(dead.body, Change)
+        assert dead.body.row == {"id": 1, "cost": Decimal("1.50"), "day": None}
+        assert (dead.id, dead.body.kind, dead.body.version) == (message.id, message.body.kind, message.body.version)
 
     @pytest.mark.parametrize("table", ["lookup", "full-compaction"], indirect=True)
     def test_ids_do_not_depend_on_the_order_in_which_a_commit_is_read(

@@ -22,10 +22,8 @@ from structable.datasets.tables.applications import (
 )
 from structable.datasets.tables.artifacts import ARTIFACTS, PLUGINS
 from structable.datasets.tables.catalog import DATASET_INSTANCES, DATASET_KINDS, DATASET_MODULES
-from structable.datasets.tables.namespaces import NAMESPACES
+from structable.datasets.tables.namespaces import CONFIGS, NAMESPACES, PREFERENCES, PROFILE_ASSIGNMENTS, PROFILES
 from structable.datasets.tables.platform import OPERATIONS, REPOSITORIES, SYNC_STATES
-from structable.datasets.tables.preferences import CONFIGS, PREFERENCES
-from structable.datasets.tables.profiles import PROFILE_ASSIGNMENTS, PROFILES
 from structable.datasets.tables.runs import RUN_COUNTS, RUNS
 from structable.datasets.tables.schedules import SCHEDULE_JOBS, SCHEDULE_TRIGGERS, SCHEDULES
 from structable.datasets.tables.secrets import CREDENTIAL_IDENTITIES, CREDENTIAL_PROFILES, SECRETS

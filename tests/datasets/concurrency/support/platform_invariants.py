@@ -21,9 +21,9 @@ from structable.datasets.tables.lineage import (
     USAGE_BY_DATASET,
     USAGE_BY_PROGRAM,
 )
+from structable.datasets.tables.namespaces import PREFERENCES
 from structable.datasets.tables.platform import CAPABILITY_OPERATIONS, EXTERNAL_POSITIONS, OPERATIONS, PEERS
-from structable.datasets.tables.preferences import PREFERENCES
-from structable.datasets.tables.runs import PROVISIONING_TASKS
+from structable.datasets.tables.runs import PROVISIONING_TASKS, WORKFLOW_NODES, WORKFLOW_STATISTICS
 from structable.datasets.tables.secrets import (
     CREDENTIAL_IDENTITIES,
     CREDENTIAL_PROFILES,
@@ -32,7 +32,6 @@ from structable.datasets.tables.secrets import (
     SECRETS,
     SecretValue,
 )
-from structable.datasets.tables.workflows import WORKFLOW_NODES, WORKFLOW_STATISTICS
 
 from .keys import RotatingKeys
 from .rows import Rows, path_problems
