@@ -23,7 +23,7 @@ from structable.backends.ordered.codec.change_records import (
     unpack_records,
 )
 from structable.backends.ordered.engine import Pair
-from structable.backends.ordered.feeds.seeking import entry_with
+from structable.backends.ordered.feeds.source import entry_with
 from structable.backends.ordered.jobs import rows as job_rows
 from structable.backends.ordered.schema.job_records import JobProgress
 from structable.backends.ordered.table_schema import TableSchema

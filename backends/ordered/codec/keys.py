@@ -10,7 +10,7 @@ LONG so that entries stay valid when the field is widened. The key field of a ta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from structable.backends.ordered.engine import SPACE_BYTES, successor
 from structable.backends.ordered.table_schema import TableSchema
@@ -19,9 +19,13 @@ from structable.spi.rules.keyless import DIGEST_BYTES
 from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .key_fields import add_key_checks, add_key_decoder, key_expression, key_width, shortest_form
+from .row_layout import RowLayout
 from .source import Source, corrupt
 
-__all__ = ["LONGEST_KEY", "ROW_KEY_START", "ROW_MARK", "KeyCodec"]
+__all__ = ["LONGEST_KEY", "ROW_KEY_START", "ROW_MARK", "EntryEncoder", "KeyCodec", "generate_entry_encoder"]
+
+EntryEncoder: TypeAlias = Callable[[bytes, bytes], bytes]
+"""Raw row key and raw value to the row's raw entry."""
 
 ROW_KEY_START = SPACE_BYTES + 1
 """Offset of the key fields in a raw row key."""
@@ -32,6 +36,7 @@ _VALUE_START = SPACE_BYTES + 3
 ROW_MARK = b"\x01"
 """The byte after the space in row keys, and in no other keys."""
 _ENTRIES = b"\x02"
+_AS_INTEGER = {FieldType.DATE: Field.int, FieldType.TIMESTAMP: Field.long, FieldType.TIMESTAMP_NTZ: Field.long}
 
 
 class _IndexedValueCode:
@@ -196,3 +201,39 @@ def _generate_encoder(head: bytes, fields: Sequence[Field]) -> Callable[[tuple[A
 
 def _widest(field: Field) -> Field:
     return Field.long(field.name) if field.type.integer_bits else field
+
+
+def generate_entry_encoder(head: bytes, field: Field, layout: RowLayout, otherwise: EntryEncoder) -> EntryEncoder:
+    """Return the generated encoder of one index's entries, all of which begin with `head`, from stored rows.
+
+    It cuts the indexed value from the row, without decoding and encoding it again.
+
+    It encodes rows of the current layout; `otherwise` encodes all others, and raises for bytes that are not a row.
+    """
+    source = Source()
+    position = next(place for place, other in enumerate(layout.fields) if other.name == field.name)
+    word, mask = layout.null_bit(position)
+    rest = f"key[{ROW_KEY_START}:]"
+    unset, set_ = head + b"\x00", head + b"\x01"
+    source.add(0, "def entry_of(key, value):")
+    source.add(1, "try:")
+    begins, ends = layout.edges((position,))
+    last = layout.variable[-1:]
+    ends.update(last)
+    slots = layout.words_slots() + layout.fixed_slots((position,)) + layout.end_slots(ends)
+    source.add_unpack(2, "<", slots, "value", exact=not last)
+    whole = f" and e{last[0]} == len(value)" if last else ""
+    source.add(2, f"if w0 & 65535 == {layout.version}{whole}:")
+    source.add(3, f"if w{word} & {mask}: return {source.constant('null', unset)} + {rest}")
+    piece = f"value[{begins.get(position)}:e{position}]"
+    if field.type is FieldType.STRING:
+        source.add(3, f"return {source.constant('head', set_)} + {piece} + b'\\0' + {rest}")
+    else:
+        if field.type is FieldType.BYTES:
+            source.add(3, f"v{position} = {piece}")
+        kept = _AS_INTEGER[field.type](field.name) if field.type in _AS_INTEGER else _widest(field)
+        source.add(3, f"return {key_expression(source, set_, (kept,), [f'v{position}'])} + {rest}")
+    source.add(1, "except FAILURES:")
+    source.add(2, "pass")
+    source.add(1, f"return {source.constant('otherwise', otherwise)}(key, value)")
+    return source.function("entry_of")

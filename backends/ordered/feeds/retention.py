@@ -10,7 +10,7 @@ from structable.backends.base.feed_marks import Mark
 from structable.backends.ordered.engine import EngineSnapshot, ReadSet, Upkeep, WriteSet
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.catalog import put_schema, schema_key
-from structable.backends.ordered.schema.feed_changes import renew_feed
+from structable.backends.ordered.schema.spaces import renew_feed
 from structable.spi import TransactionConflictError
 
 from .floors import Floor, floor_key, mark_interval, mark_key, mark_value, mark_version, recorded_floor

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
 from structable.backends.base.change_feed import require_feed
+from structable.backends.ordered.codec.change_records import count_records, first_number
 from structable.backends.ordered.engine import EngineSnapshot, FeedEntry, OrderedMap
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.catalog import Catalog
@@ -15,14 +16,15 @@ from structable.backends.ordered.table_schema import FeedSchema
 from structable.spi import ChangesLostError, FeedPosition
 
 from .floors import floor_key, read_floor, recorded_floor
-from .seeking import entry_with
 
-__all__ = ["Bound", "FeedSource", "bound_feed"]
+__all__ = ["Bound", "FeedSource", "bound_feed", "entry_with"]
 
 _FIRST_ENTRIES = 64
 _MOST_ENTRIES = 8_192
 _PAGE_BYTES = 4 << 20
 _FIRST_BYTES = 16 << 10
+_MOST_CHUNKS = 1 << 32
+"""More entries than a commit can have."""
 
 
 class Bound(NamedTuple):
@@ -142,3 +144,38 @@ class FeedSource:
             reason = "is of a feed that is gone"
         lost = FeedPosition(self._feed.token, since.version - 1)
         raise ChangesLostError(self._table, lost, FeedPosition(now.token, kept.version), reason)
+
+
+def entry_with(number: int, entry_of: Callable[[int], bytes | None]) -> int:
+    """Return which entry of a commit has the change of a number, or else its last one.
+
+    0, if older software wrote the entries, which do not have the number of their first change.
+
+    Parameters
+    ----------
+    number : int
+        The number of the change.
+    entry_of : callable
+        Returns the nth entry of the commit, None beyond its last.
+    """
+    entry = entry_of(0)
+    low, first, behind = 0, 0, 0 if entry is None else count_records(entry)
+    high, ceiling, step = _MOST_CHUNKS if behind else 1, 0, 0
+    while number >= behind and high - low > 1:
+        step += 1
+        if entry is None or step % 3 == 0:
+            guess = (low + high) // 2  # so that the steps are few whatever the sizes of the entries
+        elif ceiling:
+            guess = low + (number - first) * (high - low) // (ceiling - first)
+        else:
+            guess = number * (low + 1) // behind
+        guess = min(max(guess, low + 1), high - 1)
+        entry = entry_of(guess)
+        begins = number + 1 if entry is None else first_number(entry)
+        if begins is None:
+            return 0
+        if begins > number:
+            high, ceiling = guess, 0 if entry is None else begins
+        elif entry is not None:
+            low, first, behind = guess, begins, begins + count_records(entry)
+    return low

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
+from structable.backends.base.bounded import next_rows, taken
 from structable.backends.ordered.codec.change_records import NewRecord, pack_numbered, pack_whole
 from structable.backends.ordered.engine import EngineSnapshot
-from structable.backends.ordered.part_sizes import next_rows, taken
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.job_records import JobProgress
 from structable.backends.ordered.table_schema import TableSchema

@@ -9,11 +9,11 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import chain, groupby, islice, starmap
 from operator import itemgetter
 
+from structable.backends.base.bounded import next_rows
 from structable.backends.base.transaction import TransactionLifecycle
 from structable.backends.ordered.codec.rows import Projection, RowDecoder
 from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.overlay import ENGINE_FAILURES, TableOverlay
-from structable.backends.ordered.part_sizes import next_rows
 from structable.backends.ordered.schema.binding import IndexBinding, TableBinding
 from structable.spi import (
     DataCorruptionError,

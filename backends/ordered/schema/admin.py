@@ -43,9 +43,8 @@ from structable.spi.values import value_size
 
 from .binding import INDEX_MARK
 from .catalog import Catalog, garbage_key, list_schemas, named_schema, put_schema, read_schema, schema_key
-from .feed_changes import admit_types, begin_feed, renew_feed
 from .garbage import GarbageCollector
-from .spaces import allocate_space
+from .spaces import admit_types, allocate_space, begin_feed, renew_feed
 from .stream_records import stream_keys
 from .stuck_jobs import require_whole, stuck_key
 

@@ -8,8 +8,7 @@ from functools import cached_property
 
 from structable.backends.base.bounded import Bounded
 from structable.backends.ordered.codec.change_records import PACKED_BYTES, NewRecord, Record, pack_change, pack_whole
-from structable.backends.ordered.codec.index_entries import generate_entry_encoder
-from structable.backends.ordered.codec.keys import KeyCodec
+from structable.backends.ordered.codec.keys import KeyCodec, generate_entry_encoder
 from structable.backends.ordered.codec.operands import OperandCodec
 from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.codec.row_patching import RowPatch, RowPatches

@@ -1,14 +1,23 @@
-"""The catalog: tables and garbage recorded in an engine's map, and the cache of bound tables."""
+"""The catalog: tables and garbage recorded in an engine's map, the cache of bound tables, and small changes of both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from structable.backends.base.admin_rules import require_unretired
 from structable.backends.base.bounded import Bounded
-from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, OrderedMap, WriteSet, successor
+from structable.backends.ordered.engine import (
+    SPACE_BYTES,
+    EngineSnapshot,
+    OrderedMap,
+    SchemaChangedError,
+    WriteSet,
+    successor,
+)
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import TableNotFoundError
+from structable.spi import TableNotFoundError, TransactionConflictError
 
 from .binding import TableBinding
 from .stuck_jobs import require_whole, stuck_key
@@ -16,6 +25,7 @@ from .stuck_jobs import require_whole, stuck_key
 __all__ = [
     "CATALOG_SPACE",
     "Catalog",
+    "CatalogChanges",
     "garbage_key",
     "list_garbage",
     "list_schemas",
@@ -25,9 +35,13 @@ __all__ = [
     "schema_key",
 ]
 
+Result = TypeVar("Result")
+
 CATALOG_SPACE = b"\0" * SPACE_BYTES
 _TABLES = CATALOG_SPACE + b"\x10"
 _GARBAGE = CATALOG_SPACE + b"\x12"
+_ATTEMPTS = 20
+_PAUSE = 0.002
 
 
 def schema_key(table: str) -> bytes:
@@ -111,3 +125,27 @@ class Catalog:
             binding = TableBinding(TableSchema.decode(raw), raw, describes_merges=self._engine.traits.describes_merges)
             self._bound[raw] = binding
         return binding
+
+
+class CatalogChanges:
+    """Runs a transaction on the catalog of an engine, when called."""
+
+    def __init__(self, engine: OrderedMap) -> None:
+        self._engine = engine
+
+    def __call__(self, body: Callable[[EngineSnapshot, WriteSet], Result]) -> Result:
+        for attempt in range(1, _ATTEMPTS + 1):
+            snapshot = self._engine.begin(False)
+            try:
+                changes = WriteSet()
+                result = body(snapshot, changes)
+                if changes.writes:
+                    self._engine.commit(snapshot, changes)
+                return result
+            except (TransactionConflictError, SchemaChangedError):
+                if attempt == _ATTEMPTS:
+                    raise
+            finally:
+                snapshot.close()
+            time.sleep(_PAUSE * attempt)
+        raise AssertionError("unreachable: the last attempt returns or raises")
