@@ -158,7 +158,7 @@ class OrderedStorage(Storage):
 
         def planned() -> ScanPlan:
             with self.transaction(read_only=True) as transaction:
-                binding, snapshot = transaction.table(request.table).binding, transaction.snapshot
+                binding, snapshot = transaction.binding(request.table), transaction.snapshot
                 epoch = snapshot.epoch
                 plan, divided_at = plan_table_scan(self.engine, binding, snapshot, request)
             if divided_at != epoch:
@@ -179,7 +179,7 @@ class OrderedStorage(Storage):
 
         def found() -> TableStatistics:
             with self.transaction(read_only=True) as transaction:
-                binding = transaction.table(table).binding
+                binding = transaction.binding(table)
                 return table_statistics(self.engine, binding, transaction.snapshot, range)
 
         return renewed(found)

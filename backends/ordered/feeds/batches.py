@@ -48,7 +48,7 @@ def _net_batches(decoder: ArrowDecoder, schema: pa.Schema, records: Iterator[Sta
     size = 0
     for one in records:
         some.append(one)
-        size += len(one.record.raw)
+        size += len(one.record[2])
         if len(some) == _BATCH_ROWS or size > _BATCH_BYTES:
             yield _net_batch(decoder, schema, some)
             some, size = [], 0

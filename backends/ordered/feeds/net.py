@@ -55,7 +55,7 @@ def net_records(
         mark = next((mark for mark in stamps if mark.version >= version), None)
         if mark is not None:
             version, time = mark.version, microseconds(mark.time)
-        for record in binding.images(raw_key, before, after):
+        for record in binding.images({raw_key: after}, {raw_key: before}):
             yield Stamped(record, version, time)
 
 

@@ -30,7 +30,7 @@ def set_mark(engine: Upkeep, binding: TableBinding, last: Mark, newest: Mark) ->
     space = bound_feed(binding).space
     with closing(engine.begin(False)) as snapshot:
         changes = _changes_of(snapshot, binding)
-        floor = recorded_floor(snapshot.get(floor_key(space)))
+        floor = recorded_floor(snapshot, space)
         begin, end = mark_key(space, last.version + 1), mark_interval(space)[1]
         later = [key for key, _ in snapshot.scan(begin, end)]
         if later or (floor is not None and floor.version > last.version):
@@ -68,7 +68,7 @@ def raise_floor(engine: Upkeep, binding: TableBinding, version: int, begin: int,
     if floor.swept < floor.version and engine.drop_entries(space, floor.swept, floor.version, stopped):
         with closing(engine.begin(False)) as snapshot:
             changes = _changes_of(snapshot, binding)
-            if recorded_floor(snapshot.get(floor_key(space))) == floor:
+            if recorded_floor(snapshot, space) == floor:
                 changes.writes[floor_key(space)] = replace(floor, swept=floor.version).encode()
                 engine.commit(snapshot, changes)
     return floor.version
@@ -78,7 +78,7 @@ def _raised(engine: Upkeep, binding: TableBinding, space: bytes, version: int, b
     """Return the floor of now on; None if none is recorded."""
     with closing(engine.begin(False)) as snapshot:
         changes = _changes_of(snapshot, binding)
-        floor = recorded_floor(snapshot.get(floor_key(space)))
+        floor = recorded_floor(snapshot, space)
         if version <= (begin if floor is None else floor.version):
             return floor
         time = 0

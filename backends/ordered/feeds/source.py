@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from structable.backends.base.change_feed import require_feed
 from structable.backends.ordered.codec.change_records import count_records, first_number
@@ -15,7 +15,7 @@ from structable.backends.ordered.schema.catalog import Catalog
 from structable.backends.ordered.table_schema import FeedSchema
 from structable.spi import ChangesLostError, FeedPosition
 
-from .floors import floor_key, read_floor, recorded_floor
+from .floors import read_floor, recorded_floor
 
 __all__ = ["Bound", "FeedSource", "bound_feed", "entry_with"]
 
@@ -34,11 +34,8 @@ class Bound(NamedTuple):
     chunk: int = 0
 
 
-class _Page(NamedTuple):
-    """Some entries, and where the others begin, if there may be any."""
-
-    entries: list[FeedEntry]
-    rest: Bound | None
+_Page: TypeAlias = tuple[list[FeedEntry], Bound | None]
+"""Some entries, and where the others begin, if there may be any."""
 
 
 def bound_feed(binding: TableBinding) -> FeedSchema:
@@ -69,17 +66,19 @@ class FeedSource:
         TableNotFoundError, UnsupportedOperationError
             If the table, or every feed of it, is gone.
         """
-        since, page, most = begin, _Page([], begin), _FIRST_ENTRIES
-        while page.rest is not None:
+        since, most = begin, _FIRST_ENTRIES
+        held: list[FeedEntry] = []
+        rest: Bound | None = begin
+        while rest is not None:
             # A look at a newer state approves the page before: the floor is raised before entries are deleted.
-            following = self._engine.look(partial(self._next, since, page.rest, end, most, _PAGE_BYTES))
-            if page.entries:
-                yield page.entries
-            since, page, most = page.rest, following, min(4 * most, _MOST_ENTRIES)
+            following, after = self._engine.look(partial(self._next, since, rest, end, most, _PAGE_BYTES))
+            if held:
+                yield held
+            since, held, rest, most = rest, following, after, min(4 * most, _MOST_ENTRIES)
         if not self._engine.traits.keeps_entries:
             self._engine.look(partial(self._require_kept, since))
-        if page.entries:
-            yield page.entries
+        if held:
+            yield held
 
     def pages_on_demand(self, begin: Bound, end: Bound) -> Iterator[list[FeedEntry]]:
         """Yield the entries between two bounds as `pages` does, for a reader who may take a few changes only.
@@ -89,12 +88,12 @@ class FeedSource:
         rest: Bound | None = begin
         most, size = _FIRST_ENTRIES, _FIRST_BYTES
         while rest is not None:
-            page = self._engine.look(partial(self._next, rest, rest, end, most, size))
+            entries, following = self._engine.look(partial(self._next, rest, rest, end, most, size))
             if not self._engine.traits.keeps_entries:
                 self._engine.look(partial(self._require_kept, rest))
-            if page.entries:
-                yield page.entries
-            rest, most, size = page.rest, min(4 * most, _MOST_ENTRIES), min(4 * size, _PAGE_BYTES)
+            if entries:
+                yield entries
+            rest, most, size = following, min(4 * most, _MOST_ENTRIES), min(4 * size, _PAGE_BYTES)
 
     def bound_of(self, version: int, number: int) -> Bound:
         """Return the beginning of the entry that has a numbered change; for feeds of the producer `input`."""
@@ -123,19 +122,19 @@ class FeedSource:
                 if entry[:2] >= end:
                     break
                 if size >= most_bytes or len(page) == most:
-                    return _Page(page, Bound(entry.version, entry.chunk))
+                    return page, Bound(entry.version, entry.chunk)
                 page.append(entry)
                 size += len(entry.payload)
         finally:
             entries.close()
-        return _Page(page, None)
+        return page, None
 
     def _require_kept(self, since: Bound, snapshot: EngineSnapshot) -> None:
         """Check that no entry from a bound on has expired in the newest state."""
         binding = self._catalog.table(snapshot, self._table)
         now = binding.schema.feed or bound_feed(binding)
         if now.token == self._feed.token:
-            kept = recorded_floor(snapshot.get(floor_key(now.space)))
+            kept = recorded_floor(snapshot, now.space)
             if kept is None or kept.version < since.version:
                 return
             reason = "has expired"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from structable.backends.base.patches import REPEATABLE, PatchMarks, misfit
-from structable.backends.ordered.codec.change_records import NewRecord
+from structable.backends.ordered.codec.change_records import Record
 from structable.backends.ordered.engine import EngineSnapshot, Pair
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import (
@@ -117,7 +117,7 @@ class PatchedRows(Fold[_Keyed]):
         return [*found, *others]
 
     def write(
-        self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[NewRecord]
+        self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]
     ) -> None:
         raw_key, patches = group
         spec = self._binding.spec

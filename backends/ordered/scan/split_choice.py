@@ -12,13 +12,14 @@ from itertools import islice
 from structable.backends.ordered.engine import EngineSnapshot, SharedSplits, SplitPlan, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import Range, TableStatistics
+from structable.spi.filters import conjunction
 from structable.spi.operations import Scan
 from structable.spi.rules.ranges import check_range
 from structable.spi.statistics import COUNTED_ROWS
 
 from .execution import pair_filter
 from .intervals import Interval
-from .planning import ScanPath, conjunction, plan, plan_rows
+from .planning import ScanPath, plan, plan_rows
 from .request import KeyedRequest
 
 __all__ = ["divide_scan", "table_statistics"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TypeVar
 
 from structable.backends.base.admin_rules import require_unretired
@@ -16,7 +17,7 @@ from structable.backends.ordered.engine import (
     WriteSet,
     successor,
 )
-from structable.backends.ordered.table_schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema, folded_name
 from structable.spi import TableNotFoundError, TransactionConflictError
 
 from .binding import TableBinding
@@ -26,6 +27,7 @@ __all__ = [
     "CATALOG_SPACE",
     "Catalog",
     "CatalogChanges",
+    "catalog_change",
     "garbage_key",
     "list_garbage",
     "list_schemas",
@@ -45,8 +47,8 @@ _PAUSE = 0.002
 
 
 def schema_key(table: str) -> bytes:
-    """Return the key of a table's catalog entry: by lower case, since no two tables may differ by case alone."""
-    return _TABLES + table.lower().encode(errors="surrogatepass")  # never a table's name, but callers may pass it
+    """Return the key of a table's catalog entry."""
+    return _TABLES + folded_name(table)
 
 
 def read_schema(snapshot: EngineSnapshot, table: str) -> TableSchema | None:
@@ -96,22 +98,27 @@ class Catalog:
         """Return the table of exactly this name in a snapshot; rejects one that is retired or has a stuck write job."""
         epoch, tables = self._current
         known = epoch == snapshot.epoch
-        if not isinstance(name, str):
-            raise TableNotFoundError(name)
-        if known and (binding := tables.get(name)) is not None:
+        if known and isinstance(name, str) and (binding := tables.get(name)) is not None:
             return binding
-        raw, stuck = snapshot.get_many([schema_key(name), stuck_key(name)])
-        if raw is None:
+        found = self.find(snapshot, name)
+        if found is None:
             raise TableNotFoundError(name)
-        binding = self.bind(raw)
-        if binding.spec.name != name:
-            raise TableNotFoundError(name)
-        require_whole(stuck, binding.schema)
-        require_unretired(binding.spec)
+        require_unretired(found.spec)
         if known:
-            tables[name] = binding
+            tables[name] = found
         elif snapshot.epoch > epoch:
-            self._current = (snapshot.epoch, {name: binding})
+            self._current = (snapshot.epoch, {name: found})
+        return found
+
+    def find(self, snapshot: EngineSnapshot, name: object) -> TableBinding | None:
+        """Return what a snapshot has of a table, past what is known of its epoch; rejects a stuck write job."""
+        if not isinstance(name, str):
+            return None
+        raw, stuck = snapshot.get_many([schema_key(name), stuck_key(name)])
+        binding = None if raw is None else self.bind(raw)
+        if binding is None or binding.spec.name != name:
+            return None
+        require_whole(stuck, binding.schema)
         return binding
 
     def may_have_feed(self, table: str) -> bool:
@@ -135,17 +142,20 @@ class CatalogChanges:
 
     def __call__(self, body: Callable[[EngineSnapshot, WriteSet], Result]) -> Result:
         for attempt in range(1, _ATTEMPTS + 1):
-            snapshot = self._engine.begin(False)
             try:
-                changes = WriteSet()
-                result = body(snapshot, changes)
-                if changes.writes:
-                    self._engine.commit(snapshot, changes)
-                return result
+                return catalog_change(self._engine, body)
             except (TransactionConflictError, SchemaChangedError):
                 if attempt == _ATTEMPTS:
                     raise
-            finally:
-                snapshot.close()
             time.sleep(_PAUSE * attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def catalog_change(engine: OrderedMap, body: Callable[[EngineSnapshot, WriteSet], Result]) -> Result:
+    """Return what a function makes of the newest state, and commit the changes that it adds to a write set, if any."""
+    with closing(engine.begin(False)) as snapshot:
+        changes = WriteSet()
+        result = body(snapshot, changes)
+        if changes.writes or changes.derived:
+            engine.commit(snapshot, changes)
+        return result
