@@ -17,8 +17,7 @@ from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import DataCorruptionError
 from structable.spi.arrow import feed_schema
 
-from .net import Stamped
-from .parts import Part, net_records_of
+from .parts import Part, Stamped, net_records_of
 from .source import FeedSource
 
 __all__ = ["change_batches"]

@@ -16,8 +16,7 @@ from structable.backends.ordered.schema.catalog import Catalog
 from structable.spi import Change, FeedPosition, TransactionConflictError
 
 from .floors import marks_after, microseconds, read_floor
-from .net import count_net_records
-from .parts import changes_of
+from .parts import changes_of, count_net_records
 from .retention import raise_floor, restart_feed, set_mark
 from .source import FeedSource, bound_feed
 from .splits import divide_changes

@@ -12,8 +12,9 @@ from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import RowKind, WriteMode
 from structable.spi.merging import IGNORED
 
+from .encoding import kind_of
 from .rows import Fold, Written, chunked, staged_size
-from .staged import StagedRow, StagedRuns, kind_of
+from .staged import StagedRow, StagedRuns
 
 __all__ = ["BagRows", "MergedRows", "folded"]
 
