@@ -93,10 +93,6 @@ def _compiled(spec: TableSpecification, where: Filter) -> Callable[[pa.RecordBat
     raise UnboundFilterError(where)
 
 
-def _is_float(field: Field) -> bool:
-    return field.type in (FieldType.FLOAT, FieldType.DOUBLE)
-
-
 def _comparison(field: Field, operator: Operator, value: Value) -> _Condition:
     # NaN is greater than every number and equals itself.
     if is_nan(value):
@@ -110,7 +106,7 @@ def _comparison(field: Field, operator: Operator, value: Value) -> _Condition:
             case Operator.GT:
                 return _constant(False)
     compare, constant = _COMPARISONS[operator], pa.scalar(value, arrow_type(field))
-    if _is_float(field) and operator in (Operator.GT, Operator.GE):
+    if field.type.floating and operator in (Operator.GT, Operator.GE):
         return lambda column: _compute.or_(compare(column, constant), _is_nan(column))
     return lambda column: compare(column, constant)
 
@@ -121,7 +117,7 @@ def _fields_comparison(one: Field, operator: Operator, other: Field) -> Callable
         # The type that Arrow would choose for both may have too many digits.
         wide = pa.decimal256(76, max(one.scale or 0, other.scale or 0))
         return lambda left, right: compare(left.cast(wide), right.cast(wide))
-    if not _is_float(one):
+    if not one.type.floating:
         return compare
     match operator:
         case Operator.EQ:
@@ -146,7 +142,7 @@ def _membership(field: Field, values: Sequence[Value], negated: bool) -> _Condit
 
 def _found(field: Field, values: Sequence[Value]) -> _Condition:
     numbers = pa.array([value for value in values if not is_nan(value)], arrow_type(field))
-    if not _is_float(field):
+    if not field.type.floating:
         return partial(_compute.is_in, value_set=numbers)
     # Arrow's sets tell -0.0 from 0.0; adding 0.0 makes them one.
     zero = pa.scalar(0.0, numbers.type)

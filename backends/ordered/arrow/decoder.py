@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from structable.backends.base.field_types import FIELD_TYPES
-from structable.backends.ordered.codec.key_fields import key_width, shortest_form
+from structable.backends.ordered.codec.key_fields import key_bias, key_width, shortest_form
 from structable.backends.ordered.codec.keys import ROW_KEY_START, KeyCodec
 from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.codec.rows import RowCodec
@@ -231,8 +231,7 @@ def _read_keys(column: ByteColumn, fields: Sequence[Field], wanted: Sequence[boo
 
 def _key_numbers(column: ByteColumn, field: Field, width: int, at: Integers) -> Array:
     numbers = column.records(np.dtype(f">u{width}"), at).astype(f"<u{width}")
-    if field.type is not FieldType.BOOLEAN:
-        numbers ^= np.array(1 << (8 * width - 1), numbers.dtype)
+    numbers ^= np.array(key_bias(field.type), numbers.dtype)
     return _fixed_array(arrow_type(field), numbers, None)
 
 
