@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
 __all__ = ["Bounded", "next_rows", "taken"]
@@ -49,9 +49,10 @@ def taken(rows: Iterator[One], most: int, size_of: Callable[[One], int]) -> list
     return part
 
 
-def next_rows(read: int, size: int, most: int) -> int:
-    """Return how many rows to read next, after some with so many bytes: `most`, or as many as should have 16 MiB.
+def next_rows(values: Collection[bytes | None], most: int) -> int:
+    """Return how many rows to read next, after those of some values: `most`, or as many as should have 16 MiB.
 
     It is no large multiple of what was read, since the next may be larger.
     """
+    read, size = len(values), sum(len(value) for value in values if value is not None)
     return max(1, min(most, _GROWTH * read, read * _MOST_BYTES // max(size, 1)))

@@ -12,8 +12,7 @@ from itertools import chain, groupby
 from typing import NamedTuple
 from zlib import crc32
 
-from structable.backends.base.change_feed import FeedRequest
-from structable.backends.base.feed_marks import Mark
+from structable.backends.base.feed_marks import FeedRequest, Mark
 from structable.backends.ordered.codec.change_records import Record, count_records, first_number, unpack_records
 from structable.backends.ordered.engine import FeedEntry
 from structable.backends.ordered.scan.sorting import sort_records

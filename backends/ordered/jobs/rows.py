@@ -145,7 +145,7 @@ class Fold(ABC, Generic[Keyed]):
             olds = dict.fromkeys(raw_keys)
             if latest is not None:
                 olds = dict(zip(raw_keys, latest.get_many(raw_keys), strict=True))
-                most = next_rows(len(chunk), sum(len(old) for old in olds.values() if old is not None), _CHUNK_ROWS)
+                most = next_rows(olds.values(), _CHUNK_ROWS)
             written = Written({}, olds, [], raw_keys[-1])
             for group in chunk:
                 self.write(group, olds[group[0]], written.writes, written.records)

@@ -314,7 +314,7 @@ class _PathReader:
             # Under SERIALIZABLE the rows are recorded one by one: an interval may hold their entries, which do not
             # change when only other fields of the rows do.
             values = table.snapshot_values(chunk, table.snapshot.get_many)
-            size = next_rows(len(chunk), sum(len(found) for found in values if found is not None), _LARGEST_FETCH)
+            size = next_rows(values, _LARGEST_FETCH)
             for raw_key, found in zip(chunk, values, strict=True):
                 raw = own.get(raw_key, found) if own else found
                 if raw is None:

@@ -137,7 +137,7 @@ def _fetched(
     most = _FIRST_FETCH
     while chunk := sorted(islice(raw_keys, most)):
         values = engine.read_planned(state, chunk)
-        most = next_rows(len(chunk), sum(len(raw) for raw in values if raw is not None), _FETCHED_AT_ONCE)
+        most = next_rows(values, _FETCHED_AT_ONCE)
         for raw_key, raw in zip(chunk, values, strict=True):
             if raw is None:
                 raise entry_without_row(binding, index, raw_key)
