@@ -36,11 +36,10 @@ class ArrowDecoder:
     """Decodes raw rows of one table to record batches; safe to share between threads."""
 
     def __init__(self, schema: TableSchema, columns: tuple[str, ...]) -> None:
+        self._schema = schema
         self._spec = schema.spec
         self._columns = columns
         self._arrow_schema = arrow_schema(schema.spec, columns)
-        self._keys = KeyCodec(schema)
-        self._rows = RowCodec(schema)
         self._key_wanted = [name in columns for name in schema.spec.primary_key]
         self._values_wanted = any(name not in schema.spec.primary_key for name in columns)
         wanted = [field.name for field in schema.spec.value_fields if field.name in columns]
@@ -138,11 +137,11 @@ class ArrowDecoder:
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow_schema)
 
     def _bad_value(self, raw: bytes) -> DataCorruptionError:
-        self._rows.decode_values(raw)
+        RowCodec(self._schema).decode_values(raw)
         return corrupt(self._spec.name, "row", raw, "its fields do not lie one after the other")
 
     def _bad_key(self, raw: bytes) -> DataCorruptionError:
-        self._keys.decode(raw)
+        KeyCodec(self._schema).decode(raw)
         return corrupt(self._spec.name, "row key", raw, "its fields do not lie one after the other")
 
 

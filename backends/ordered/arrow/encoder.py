@@ -11,7 +11,7 @@ import pyarrow as pa
 from structable.backends.base.arrow_checks import over_limits, read_numbers, refuse_first, valid_portions
 from structable.backends.base.field_types import FIELD_TYPES
 from structable.backends.ordered.codec.key_fields import key_bias, key_width, shortest_form
-from structable.backends.ordered.codec.keys import KeyCodec
+from structable.backends.ordered.codec.keys import ROW_MARK
 from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.table_schema import HIDDEN_KEY, TableSchema
@@ -51,7 +51,7 @@ class ArrowEncoder:
             if name not in columns:
                 raise InvalidFieldError(spec.name, name, "is part of the primary key and is missing in the batch")
         self._columns = columns
-        self._head = KeyCodec(schema).rows_begin
+        self._head = schema.space + ROW_MARK
         self._layout = RowLayout(schema.version, schema.value_fields)
         # Rows must fit the indexes under construction as well.
         self._write_spec = spec.evolve(indexes=schema.maintained)

@@ -39,34 +39,6 @@ _ENTRIES = b"\x02"
 _AS_INTEGER = {FieldType.DATE: Field.int, FieldType.TIMESTAMP: Field.long, FieldType.TIMESTAMP_NTZ: Field.long}
 
 
-class _IndexedValueCode:
-    """Generated functions for the entries of indexes of one field type."""
-
-    def __init__(self, rows_begin: bytes, field: Field, corrupt_entry: Callable[[bytes, object], Exception]) -> None:
-        self.encode = _generate_encoder(b"\x01", (field,))
-        self.row_key = self._generate_row_key(rows_begin, field.type, corrupt_entry)
-
-    @staticmethod
-    def _generate_row_key(
-        rows_begin: bytes, kind: FieldType, corrupt_entry: Callable[[bytes, object], Exception]
-    ) -> Callable[[bytes], bytes]:
-        source = Source()
-        source.constants["corrupt"] = corrupt_entry
-        null_end = _VALUE_START + 1
-        if width := key_width(kind):
-            end = str(null_end + width)
-        else:
-            terminator = bytes(shortest_form(kind))
-            end = f"raw.index({terminator!r}, {null_end}) + {len(terminator)}"
-        source.add(0, "def row_key(raw):")
-        source.add(1, "try:")
-        source.add(2, f"start = {end} if raw[{_VALUE_START}] else {null_end}")
-        source.add(1, "except FAILURES as error:")
-        source.add(2, "raise corrupt(raw, error) from error")
-        source.add(1, f"return {source.constant('rows', rows_begin)} + raw[start:]")
-        return source.function("row_key")
-
-
 class KeyCodec:
     """Encodes and decodes the keys of one table; immutable, safe to share between threads."""
 
@@ -83,7 +55,7 @@ class KeyCodec:
         self._table = schema.spec.name
         self._fields = schema.key_fields
         self._space = schema.space
-        self._value_codes: dict[FieldType, _IndexedValueCode] = {}
+        self._value_encoders: dict[FieldType, Callable[[tuple[Value, ...]], bytes]] = {}
         self.rows_begin = schema.space + ROW_MARK
         self.rows_end = schema.space + _ENTRIES
         self.encode_tuple = self._generate_checked_encoder(named=False)
@@ -117,7 +89,10 @@ class KeyCodec:
         """Return the bytes after the index number in all entries of a checked value; None is null."""
         if value is None:
             return b"\x00"
-        return self._value_code(field.type).encode((value,))
+        encode = self._value_encoders.get(field.type)
+        if encode is None:
+            encode = self._value_encoders[field.type] = _generate_encoder(b"\x01", (_widest(field),))
+        return encode((value,))
 
     def index_entry_encoder(self, number: int, field: Field) -> Callable[[Value, bytes], bytes]:
         """Return the generated function from an indexed value and a raw row key to the raw entry in one index."""
@@ -135,14 +110,21 @@ class KeyCodec:
 
         The function raises `DataCorruptionError` for bytes that are not such an entry.
         """
-        return self._value_code(field.type).row_key
-
-    def _value_code(self, kind: FieldType) -> _IndexedValueCode:
-        code = self._value_codes.get(kind)
-        if code is None:
-            code = _IndexedValueCode(self.rows_begin, _widest(Field("value", kind)), self._corrupt_entry)
-            self._value_codes[kind] = code
-        return code
+        source, kind = Source(), _widest(field).type
+        source.constants["corrupt"] = self._corrupt_entry
+        null_end = _VALUE_START + 1
+        if width := key_width(kind):
+            end = str(null_end + width)
+        else:
+            terminator = bytes(shortest_form(kind))
+            end = f"raw.index({terminator!r}, {null_end}) + {len(terminator)}"
+        source.add(0, "def row_key(raw):")
+        source.add(1, "try:")
+        source.add(2, f"start = {end} if raw[{_VALUE_START}] else {null_end}")
+        source.add(1, "except FAILURES as error:")
+        source.add(2, "raise corrupt(raw, error) from error")
+        source.add(1, f"return {source.constant('rows', self.rows_begin)} + raw[start:]")
+        return source.function("row_key")
 
     def _corrupt_entry(self, raw: bytes, reason: object) -> DataCorruptionError:
         return corrupt(self._table, "index entry", raw, reason)

@@ -125,12 +125,12 @@ class RowCodec:
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
-        self._keys = KeyCodec(schema)
+        self.keys = KeyCodec(schema)
         self._layouts = {version: RowLayout(version, fields) for version, fields in schema.layouts.items()}
         self.decode_values = _Projections(
-            schema, self._keys, self._layouts, tuple(field.name for field in schema.value_fields), keyed=False
+            schema, self.keys, self._layouts, tuple(field.name for field in schema.value_fields), keyed=False
         ).current
-        encoders = RowEncoders(schema, self._keys.rows_begin)
+        encoders = RowEncoders(schema, self.keys.rows_begin)
         self.encode_full = encoders.generate()
         self.encode_given = encoders.encode
         self.encode_values = self._generate_encoder()
@@ -141,19 +141,19 @@ class RowCodec:
         The decoder decodes only these columns. It raises `DataCorruptionError` for bytes that no encoder made, and its
         subclass `NewerLayoutError` for a row of a newer layout than the schema knows.
         """
-        return _Projections(self._schema, self._keys, self._layouts, columns, keyed=True).current
+        return _Projections(self._schema, self.keys, self._layouts, columns, keyed=True).current
 
     def row_projection(self, shape: RowShape) -> RowDecoder:
         """Like `projection`, but the decoder returns rows with a shape's columns."""
         return _Projections(
-            self._schema, self._keys, self._layouts, shape.columns, keyed=True, row_type=shape.row_type
+            self._schema, self.keys, self._layouts, shape.columns, keyed=True, row_type=shape.row_type
         ).current
 
     def row_completion(self, shape: RowShape) -> Callable[[bytes, Key], Row]:
         """Return the decoder of a raw value and a key tuple that `encode_tuple` accepted to a whole row."""
         names = tuple(field.name for field in self._schema.value_fields)
         return _Projections(
-            self._schema, self._keys, self._layouts, names, keyed=False, row_type=shape.row_type
+            self._schema, self.keys, self._layouts, names, keyed=False, row_type=shape.row_type
         ).current
 
     def _generate_encoder(self) -> Callable[[tuple[Value, ...]], bytes]:

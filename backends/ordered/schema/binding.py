@@ -64,8 +64,8 @@ class TableBinding:
         self.spec = schema.spec
         # Rows written while an index is under construction must fit it as well.
         self.write_spec = self.spec.evolve(indexes=schema.maintained)
-        self.keys = KeyCodec(schema)
         self.rows = RowCodec(schema)
+        self.keys = self.rows.keys
         self.encode_full = self.rows.encode_full
         self.encode_given = self.rows.encode_given
         self.patches = RowPatches(schema, self.keys)
