@@ -28,7 +28,6 @@ __all__ = ["Predicate", "compile_filter", "equal", "same"]
 Predicate: TypeAlias = Callable[[Sequence[Value]], bool]
 
 
-
 def equal(one: Value, other: Value) -> bool:
     """Return whether two checked, non-null values of one field are equal: NaN equals NaN, and -0.0 equals 0.0."""
     return one == other or (is_nan(one) and is_nan(other))

@@ -18,6 +18,7 @@ from structable.spi import (
     StructableError,
     StructuredTable,
     TableSpecification,
+    Value,
     col,
 )
 
@@ -72,7 +73,8 @@ def test_records_are_in_the_order_of_the_calls() -> None:
 
 
 def test_a_whole_row_is_encoded_once() -> None:
-    storage, row = made(), {"id": 1, "text": "a", "n": 1}
+    storage = made()
+    row: dict[str, Value] = {"id": 1, "text": "a", "n": 1}
     called: list[str] = []
 
     def note(frame: FrameType, event: str, argument: object) -> None:

@@ -152,9 +152,7 @@ class RowCodec:
     def row_completion(self, shape: RowShape) -> Callable[[bytes, Key], Row]:
         """Return the decoder of a raw value and a key tuple that `encode_tuple` accepted to a whole row."""
         names = tuple(field.name for field in self._schema.value_fields)
-        return _Projections(
-            self._schema, self.keys, self._layouts, names, keyed=False, row_type=shape.row_type
-        ).current
+        return _Projections(self._schema, self.keys, self._layouts, names, keyed=False, row_type=shape.row_type).current
 
     def _generate_encoder(self) -> Callable[[tuple[Value, ...]], bytes]:
         source, layout = Source(), self._layouts[self._schema.version]

@@ -11,7 +11,7 @@ from typing import TypeVar
 from structable.backends.base.change_feed import FeedView, RecordedFeed
 from structable.backends.base.feed_marks import FeedRequest, Mark, Segment
 from structable.backends.ordered.codec.change_records import count_records
-from structable.backends.ordered.engine import Engine, EngineSnapshot, FeedEntry, renewed
+from structable.backends.ordered.engine import Engine, FeedEntry, renewed
 from structable.backends.ordered.schema.catalog import Catalog
 from structable.spi import Change, FeedPosition, TransactionConflictError
 

@@ -39,9 +39,7 @@ class MergedRows(Fold[_Keyed]):
     def size_of(group: _Keyed) -> int:
         return sum(map(staged_size, group[1]))
 
-    def write(
-        self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]
-    ) -> None:
+    def write(self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]) -> None:
         raw_key, rows = group
         binding = self._binding
         if self._replaces:
@@ -94,7 +92,7 @@ class BagRows(MergedRows):
 
 
 def folded(records: list[Record]) -> tuple[list[Record], int]:
-    """Return those of equal rows that are put and not taken away again, and how many the table loses, if it has them."""
+    """Return those of equal rows that are put and not taken away again, and how many the table then loses at most."""
     left: list[Record] = []
     retracts = 0
     for record in records:

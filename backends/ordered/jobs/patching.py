@@ -83,9 +83,7 @@ class PatchedRows(Fold[_Keyed]):
                 others.append(patch)
         return [*found, *others]
 
-    def write(
-        self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]
-    ) -> None:
+    def write(self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]) -> None:
         raw_key, patches = group
         spec = self._binding.spec
         if len(patches) > 1:

@@ -64,9 +64,9 @@ def is_repeatable(schema: TableSchema, mode: WriteMode) -> bool:
     return not merges and not bags and mode is not WriteMode.PATCH and schema.feed is None
 
 
-def staged_size(row: StagedRow) -> int:
+def staged_size(group: StagedRow) -> int:
     """Return the size of what was staged for a row, without its key."""
-    return len(row[1])
+    return len(group[1])
 
 
 class Fold(ABC, Generic[Keyed]):
@@ -161,9 +161,7 @@ class Fold(ABC, Generic[Keyed]):
         """Return the size of what was staged for a key."""
 
     @abstractmethod
-    def write(
-        self, group: Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]
-    ) -> None:
+    def write(self, group: Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]) -> None:
         """Add what the staged rows of one key write."""
 
     def _row(self, raw_key: bytes, raw: bytes) -> bytes:
@@ -249,4 +247,3 @@ def chunked(rows: Iterator[One], size_of: Callable[[One], int]) -> Iterator[list
     """Yield the rows of one chunk after the other."""
     while chunk := taken(rows, _CHUNK_ROWS, size_of):
         yield chunk
-

@@ -198,10 +198,7 @@ class TableBinding:
     def changed(self, row: Mapping[str, Value], old: bytes | None) -> bytes:
         """Return the raw value of a row after a user's change; fields that the change does not name are as before."""
         if row.__class__ is dict:
-            if old is None:
-                encoded = self.encode_given(row)
-            else:
-                encoded = self.encode_full({**self.named(old, None), **row})
+            encoded = self.encode_given(row) if old is None else self.encode_full({**self.named(old, None), **row})
             if encoded is not None:
                 return encoded[1]
         checked = check_row(self.write_spec, row)
@@ -250,9 +247,7 @@ class TableBinding:
             merged = self.operands.absorb(merged, operand)
         return merged
 
-    def images(
-        self, writes: Mapping[bytes, bytes | None], originals: Mapping[bytes, bytes | None]
-    ) -> list[Record]:
+    def images(self, writes: Mapping[bytes, bytes | None], originals: Mapping[bytes, bytes | None]) -> list[Record]:
         """Return the images that a feed has of writes: none of rows that stay equal, or of a bag that come and go.
 
         `originals` has the raw value before of each key in `writes`.
