@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .arrow_types import FLOATS, CastError, arrow_type, is_binary, is_text, refused_type
+from .arrow_types import CastError, arrow_type, is_binary, is_text, refused_type
 from .errors import InvalidFieldError
 from .fields import Field, FieldType
 from .value_checks import check_value, lost_digits
@@ -77,7 +77,7 @@ def _cast(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
         return pa.array(texts, pa.string())
     if pa.types.is_integer(kind) and field.type is FieldType.BOOLEAN:  # arrow.bool8
         return pc.not_equal(column, pa.scalar(0, kind))
-    if pa.types.is_integer(kind) and field.type in FLOATS:
+    if pa.types.is_integer(kind) and field.type.floating:
         return _exact_floats(column, wanted)
     if pa.types.is_integer(kind) and field.type is FieldType.DECIMAL:
         column = column.cast(pa.decimal128(20, 0))  # as wide as any integer; Arrow wants room for them in the result
@@ -86,7 +86,7 @@ def _cast(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
     if pa.types.is_decimal(kind) and field.type.integer_bits:
         return _wide(column).cast(pa.int64()).cast(wanted)
     if (pa.types.is_floating(kind) and field.type is FieldType.DECIMAL) or (
-        pa.types.is_decimal(kind) and field.type in FLOATS
+        pa.types.is_decimal(kind) and field.type.floating
     ):
         return _one_by_one(field, column)
     if isinstance(kind, pa.TimestampType) and field.type is FieldType.DATE:
@@ -186,7 +186,7 @@ def _misfit(field: Field, column: pa.Array[Any], position: int) -> str:
     if pa.types.is_date(kind) or isinstance(kind, pa.TimestampType):
         return _misfit_of_time(field, column, position)
     value = column[position].as_py()
-    if field.type in FLOATS and not isinstance(value, float):
+    if field.type.floating and not isinstance(value, float):
         try:
             check_value("", field, float(value))
         except InvalidFieldError:

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from .fields import Field, FieldType
 
-__all__ = ["FLOATS", "CastError", "arrow_type", "is_binary", "is_text", "refused_type"]
+__all__ = ["CastError", "arrow_type", "is_binary", "is_text", "refused_type"]
 
 _TYPES: dict[FieldType, pa.DataType] = {
     FieldType.BOOLEAN: pa.bool_(),
@@ -22,8 +22,7 @@ _TYPES: dict[FieldType, pa.DataType] = {
     FieldType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
     FieldType.TIMESTAMP_NTZ: pa.timestamp("us"),
 }
-FLOATS = frozenset((FieldType.FLOAT, FieldType.DOUBLE))
-_NUMBERS = FLOATS | {FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG, FieldType.DECIMAL}
+_NUMBERS = frozenset(kind for kind in FieldType if kind.integer_bits or kind.floating or kind is FieldType.DECIMAL)
 _NONE: frozenset[FieldType] = frozenset()
 _OF_EXTENSIONS = {
     "arrow.bool8": frozenset((FieldType.BOOLEAN,)),

@@ -27,8 +27,6 @@ __all__ = ["Predicate", "compile_filter", "equal", "same"]
 
 Predicate: TypeAlias = Callable[[Sequence[Value]], bool]
 
-_FLOATS = (FieldType.FLOAT, FieldType.DOUBLE)
-
 
 def equal(one: Value, other: Value) -> bool:
     """Return whether two checked, non-null values of one field are equal: NaN equals NaN, and -0.0 equals 0.0."""
@@ -100,7 +98,7 @@ class _Source:
 
     def _comparison(self, name: str, operator: Operator, value: Value) -> str:
         item = self._items[name]
-        if self._spec.field(name).type not in _FLOATS:
+        if not self._spec.field(name).type.floating:
             return f"{item} {operator.value} {self._constant(value)}"
         # NaN is greater than every number and equals itself; `x != x` is true of NaN only.
         if is_nan(value):
@@ -117,7 +115,7 @@ class _Source:
 
     def _fields_comparison(self, kind: FieldType, one: str, operator: Operator, two: str) -> str:
         test = f"{one} {operator.value} {two}"
-        if kind not in _FLOATS:
+        if not kind.floating:
             return test
         match operator:
             case Operator.EQ:

@@ -286,7 +286,7 @@ def _of_type(found: object, kind: FieldType) -> object:
         return found
     if kind is FieldType.DECIMAL:
         return decimal.Decimal(found) if len(str(found)) <= _MOST_DIGITS else _NO_VALUE
-    if kind not in (FieldType.FLOAT, FieldType.DOUBLE):
+    if not kind.floating:
         return _NO_VALUE
     number = float(found)
     return number if number - number == 0 else _NO_VALUE  # 1e999 would be infinite

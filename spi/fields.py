@@ -48,12 +48,18 @@ class FieldType(enum.Enum):
         return _INTEGER_BITS.get(self, 0)
 
     @property
+    def floating(self) -> bool:
+        """Whether values are floats, among them infinities and NaN; their sum depends on their order."""
+        return self in _FLOATS
+
+    @property
     def width(self) -> int:
         """Bytes that a value counts in size limits; 0 for STRING and BYTES, which count their own length."""
         return _WIDTHS.get(self, 0)
 
 
-_NOT_KEYABLE = frozenset({FieldType.FLOAT, FieldType.DOUBLE, FieldType.DECIMAL})
+_FLOATS = frozenset({FieldType.FLOAT, FieldType.DOUBLE})
+_NOT_KEYABLE = _FLOATS | {FieldType.DECIMAL}
 _INTEGER_BITS = {FieldType.BYTE: 8, FieldType.SHORT: 16, FieldType.INT: 32, FieldType.LONG: 64}
 _WIDTHS = {
     FieldType.BOOLEAN: 1,

@@ -6,7 +6,7 @@ A filter is built without checks; `bind_filter` checks it against a table.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -27,6 +27,7 @@ __all__ = [
     "StartsWith",
     "UnboundFilterError",
     "col",
+    "conjunction",
 ]
 
 
@@ -316,3 +317,10 @@ _OTHER_NAMES = {
 def col(name: str) -> Column:
     """Return a column to build a filter or an expression from: `col("k2") > 100`, `col("v") * 2`."""
     return Column(name)
+
+
+def conjunction(parts: Sequence[Filter]) -> Filter | None:
+    """Return the conjunction of filters; None if there are none."""
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else And(tuple(parts))

@@ -140,7 +140,7 @@ class Merger:
             case MergeEngine.DEDUPLICATE:
                 return self._deduplicated(old, kind, given)
             case MergeEngine.FIRST_ROW:
-                return IGNORED if old is not None else self._with(None, given)
+                return IGNORED if old is not None else self.changed(None, given)
             case MergeEngine.PARTIAL_UPDATE:
                 if kind.retracts and self._options.remove_on_delete:
                     return None
@@ -211,7 +211,8 @@ class Merger:
             f"table {self._spec.name!r} with merge-engine {engine} takes no retract ({kind}); {remedy}"
         )
 
-    def _with(self, old: Values | None, changes: Mapping[str, Value]) -> Values:
+    def changed(self, old: Values | None, changes: Mapping[str, Value]) -> Values:
+        """Return the values of a row, or of a new one, after changes of named fields; those of the key are ignored."""
         values = list(self._nothing if old is None else old)
         for name, value in changes.items():
             if (place := self._places.get(name)) is not None:
@@ -229,7 +230,7 @@ class Merger:
             return None
         if softly is not None and (kind.retracts or softly not in given):
             given = {**given, softly: kind.retracts}
-        return self._with(old, given)
+        return self.changed(old, given)
 
     def _partly_updated(self, old: Values | None, kind: RowKind, given: Mapping[str, Value]) -> Merged:
         changes: dict[str, Value] = {}
@@ -240,7 +241,7 @@ class Merger:
             return IGNORED
         for group in touched:
             changes |= self._group_changes(old, kind, given, group)
-        return self._with(old, changes)
+        return self.changed(old, changes)
 
     def _group_changes(
         self, old: Values | None, kind: RowKind, given: Mapping[str, Value], group: SequenceGroup

@@ -108,16 +108,17 @@ class Outcomes:
         """Return the row after a write whose condition holds; raises as `outcome` does."""
         match write.effect:
             case Effect.PUT:
-                return self._with(self._nulls, write.fields)
+                return self._merger.changed(None, write.fields)
             case Effect.CHANGE:
-                start = self._with(self._nulls, write.default or _NOTHING) if before is None else before
-                return self._with(start, write.fields)
+                start = self._merger.changed(None, write.default or _NOTHING) if before is None else before
+                return self._merger.changed(start, write.fields)
             case Effect.STEP:
                 [(name, amount)] = write.fields.items()
                 assert isinstance(amount, int)
                 row = self._nulls if before is None else before
                 field = self._spec.field(name)
-                return self._with(row, {name: incremented(self._spec.name, field, row[self._places[name]], amount)})
+                value = incremented(self._spec.name, field, row[self._places[name]], amount)
+                return self._merger.changed(row, {name: value})
             case Effect.REMOVE:
                 return None
             case Effect.NONE:
@@ -221,13 +222,6 @@ class Outcomes:
         if write.operand is not None:
             return write.operand
         return None if self._merger.drops(write.kind) else self._merger.operand(write.kind, write.fields)
-
-    def _with(self, row: Values, fields: Mapping[str, Value]) -> Values:
-        values = list(row)
-        for name, value in fields.items():
-            if (place := self._places.get(name)) is not None:
-                values[place] = value
-        return tuple(values)
 
 
 def _refusal(write: RowWrite) -> Refusal:

@@ -10,7 +10,7 @@ from .errors import InvalidFieldError
 from .evaluation import Predicate, compile_filter, same
 from .field_functions import JsonField
 from .field_rules import Derived, Renamed, named_fields
-from .filters import And, FieldComparison, Filter, Or
+from .filters import And, FieldComparison, Filter, Or, conjunction
 from .operations import Effect, Verb
 from .rules.arguments import check_field
 from .showing import shown
@@ -249,7 +249,7 @@ class RowRules:
         computed: list[Filter] = []
         for part in map(self._aliased, parts):
             (stored if self.computed.isdisjoint(part.fields()) else computed).append(part)
-        return _all(stored), _all(computed)
+        return conjunction(stored), conjunction(computed)
 
     def _aliased(self, where: Filter) -> Filter:
         """Return a bound filter with the old names of fields in place of the new ones."""
@@ -277,10 +277,6 @@ class RowRules:
         if name in self.computed:
             reason = f"is being filled{progress}, and has no order and no index until it is ready"
             raise InvalidFieldError(self.spec.name, str(name), f"{reason} (structable migrate status)")
-
-
-def _all(parts: list[Filter]) -> Filter | None:
-    return And(tuple(parts)) if len(parts) > 1 else parts[0] if parts else None
 
 
 def _in_order(rules: list[Derived]) -> tuple[Derived, ...]:

@@ -1,14 +1,18 @@
-"""`Bounded`: a cache of results that depend on what users ask, which never grows without end."""
+"""Bounds of what a process holds in memory: of results that depend on what users ask, and of rows at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
-__all__ = ["Bounded"]
+__all__ = ["Bounded", "next_rows", "taken"]
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+One = TypeVar("One")
+
+_MOST_BYTES = 16 << 20
+_GROWTH = 4
 
 
 class Bounded(dict[Key, Value]):
@@ -31,3 +35,24 @@ class Bounded(dict[Key, Value]):
         if len(self) >= self._most:
             self.clear()
         super().__setitem__(key, value)
+
+
+def taken(rows: Iterator[One], most: int, size_of: Callable[[One], int]) -> list[One]:
+    """Take the next rows, `most` or as many as have 16 MiB."""
+    part: list[One] = []
+    size = 0
+    for row in rows:
+        part.append(row)
+        size += size_of(row)
+        if len(part) >= most or size >= _MOST_BYTES:
+            break
+    return part
+
+
+def next_rows(values: Collection[bytes | None], most: int) -> int:
+    """Return how many rows to read next, after those of some values: `most`, or as many as should have 16 MiB.
+
+    It is no large multiple of what was read, since the next may be larger.
+    """
+    read, size = len(values), sum(len(value) for value in values if value is not None)
+    return max(1, min(most, _GROWTH * read, read * _MOST_BYTES // max(size, 1)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeVar
 
@@ -17,6 +16,7 @@ from structable.spi import (
     ChangesLostError,
     FeedPosition,
     TableSpecification,
+    TransactionClosedError,
     UnsupportedOperationError,
 )
 from structable.spi.changes import FEED_COLUMNS
@@ -26,8 +26,7 @@ from structable.spi.rules.feeds import check_after, check_moment, check_rows, re
 from structable.spi.rules.scans import check_splits, row_columns
 from structable.spi.table_options import ChangelogProducer
 
-from .feed_marks import Mark, Segment, between_marks, mark_at, mark_before
-from .generated_changes import GeneratedChanges
+from .feed_marks import FeedRequest, Mark, Segment, between_marks, mark_at, mark_before
 
 __all__ = ["FeedRequest", "FeedView", "RecordedFeed", "require_feed"]
 
@@ -41,39 +40,6 @@ def require_feed(spec: TableSpecification) -> None:
             f"table {spec.name!r} has no change feed; its option changelog-producer (input, lookup, full-compaction) "
             "begins one"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class FeedRequest:
-    """The part of a feed to read.
-
-    Attributes
-    ----------
-    spec : TableSpecification
-        The table as it is now: the images have its fields.
-    feed : str
-        The feed.
-    segments : tuple of Segment
-        The parts of the range, in order; none if it is empty.
-    net : bool
-        Whether to net the whole range, then one segment. The marks of a feed with full-compaction that are in it, and
-        the first after it, are `stamps`: a change has version and time of the first that is not before it.
-    columns : tuple of str
-        The fields wanted.
-    state : bytes
-        `FeedView.state` of the view that the request was made with.
-    after : int, optional
-        The first version of the range is read from behind the change of this number.
-    """
-
-    spec: TableSpecification
-    feed: str
-    segments: tuple[Segment, ...]
-    net: bool
-    columns: tuple[str, ...]
-    stamps: tuple[Mark, ...] = ()
-    state: bytes = b""
-    after: int | None = None
 
 
 class FeedView(ABC):
@@ -140,6 +106,36 @@ class FeedView(ABC):
     @abstractmethod
     def states(self, request: FeedRequest, splits: int) -> list[bytes]:
         """Return the states of about that many splits of a request, at least one."""
+
+
+class _GeneratedChanges(ChangeIterator):
+    """The changes that a generator yields; what ends it early is raised again, so that the end is not taken for it."""
+
+    __slots__ = ("_changes", "_closed", "_failure")
+
+    def __init__(self, changes: Iterator[Change]) -> None:
+        self._changes = changes
+        self._closed = False
+        self._failure: BaseException | None = None
+
+    def __next__(self) -> Change:
+        if self._closed:
+            raise TransactionClosedError("the iterator over changes was closed")
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return next(self._changes)
+        except StopIteration:
+            raise
+        except BaseException as failure:
+            self._failure = failure
+            raise
+
+    def close(self) -> None:
+        self._closed = True
+        close = getattr(self._changes, "close", None)
+        if close is not None:
+            close()
 
 
 class RecordedFeed(ChangeFeed):
@@ -254,7 +250,7 @@ class RecordedFeed(ChangeFeed):
             wanted = row_columns(view.spec, names) or view.spec.field_names
             return self._request(view, since, until, wanted, net, after=check_after(view.spec, since, after))[0]
 
-        return GeneratedChanges(self._changes(self._ask(body)))
+        return _GeneratedChanges(self._changes(self._ask(body)))
 
     def plan(
         self,

@@ -1,4 +1,4 @@
-"""Marks of feeds with full-compaction, and the parts into which they divide a range."""
+"""The part of a feed to read: positions, and the marks of feeds with full-compaction, which divide a range."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-__all__ = ["Mark", "Segment", "between_marks", "mark_at", "mark_before"]
+from structable.spi import TableSpecification
+
+__all__ = ["FeedRequest", "Mark", "Segment", "between_marks", "mark_at", "mark_before"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,39 @@ class Segment:
     since: int
     until: int
     mark: Mark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeedRequest:
+    """The part of a feed to read.
+
+    Attributes
+    ----------
+    spec : TableSpecification
+        The table as it is now: the images have its fields.
+    feed : str
+        The feed.
+    segments : tuple of Segment
+        The parts of the range, in order; none if it is empty.
+    net : bool
+        Whether to net the whole range, then one segment. The marks of a feed with full-compaction that are in it, and
+        the first after it, are `stamps`: a change has version and time of the first that is not before it.
+    columns : tuple of str
+        The fields wanted.
+    state : bytes
+        `FeedView.state` of the view that the request was made with.
+    after : int, optional
+        The first version of the range is read from behind the change of this number.
+    """
+
+    spec: TableSpecification
+    feed: str
+    segments: tuple[Segment, ...]
+    net: bool
+    columns: tuple[str, ...]
+    stamps: tuple[Mark, ...] = ()
+    state: bytes = b""
+    after: int | None = None
 
 
 def between_marks(marks: Sequence[Mark], since: int, until: int) -> list[Segment]:

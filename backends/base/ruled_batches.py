@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from structable.spi import Aggregation, Filter, RowKind, TableSpecification, WriteMode, bind_filter
+from structable.spi import (
+    Aggregation,
+    Filter,
+    RowKind,
+    TableSpecification,
+    WriteMode,
+    bind_filter,
+    check_aggregation,
+    check_columns,
+)
 from structable.spi.operations import PlanScan
 from structable.spi.row_rules import RowRules
-
-from .planned_columns import planned_columns
 
 if TYPE_CHECKING:
     from pyarrow import Array, RecordBatch
 
-__all__ = ["ComputedScan", "completed_batch", "rows_of", "stored_scan", "with_columns"]
+__all__ = [
+    "ComputedScan",
+    "PlannedColumns",
+    "completed_batch",
+    "planned_columns",
+    "rows_of",
+    "stored_scan",
+    "with_columns",
+]
 
 _WHOLE = (WriteMode.INSERT, WriteMode.REPLACE, WriteMode.OVERWRITE)
 
@@ -117,6 +132,31 @@ class ComputedScan:
 
 def _values(batch: RecordBatch) -> Iterator[tuple[Any, ...]]:
     return zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+class PlannedColumns(NamedTuple):
+    """The columns of a plan of a table."""
+
+    names: tuple[str, ...]
+    """Those of the batches."""
+    read: tuple[str, ...]
+    """Those of the rows that are read for them, at least one."""
+    aggregation: Aggregation | None
+
+
+def planned_columns(spec: TableSpecification, request: PlanScan) -> PlannedColumns:
+    """Return the columns of a plan of a table.
+
+    Raises
+    ------
+    InvalidFieldError
+        As `check_columns` and `check_aggregation` do.
+    """
+    aggregation = check_aggregation(spec, request.aggregate, request.columns)
+    if aggregation is not None:
+        return PlannedColumns(aggregation.columns, aggregation.fields or spec.field_names[:1], aggregation)
+    names = check_columns(spec, request.columns) or spec.field_names
+    return PlannedColumns(names, names, None)
 
 
 def stored_scan(spec: TableSpecification, request: PlanScan) -> tuple[PlanScan, ComputedScan | None]:

@@ -70,7 +70,7 @@ class AutoCommitOrderedTable(AutoCommitTable):
             try:
                 with self._storage.transaction(Isolation.SNAPSHOT, True) as transaction:
                     assert isinstance(transaction, OrderedTransaction)
-                    binding = transaction.table(self._name).binding
+                    binding = transaction.binding(self._name)
                     self._state = (transaction.snapshot.epoch, binding)
                 return self._state
             except TransactionConflictError:

@@ -8,7 +8,7 @@ from functools import partial
 from structable.backends.base.transaction import TransactionLifecycle
 from structable.spi import StorageUnavailableError, TransactionConflictError
 
-from .codec.change_records import NewRecord
+from .codec.change_records import Record
 from .engine import EngineSnapshot, Pair, ReadSet, SchemaChangedError, Step, WriteSet
 from .scan.lookup import values_of
 from .schema.binding import TableBinding
@@ -35,7 +35,7 @@ class TableOverlay:
         Rows that were only incremented, or only merged into.
     """
 
-    records: Sequence[NewRecord] = ()
+    records: Sequence[Record] = ()
     """The rows that verbs were given, if the table's feed records them."""
 
     __slots__ = ("_kept", "_room", "binding", "increments", "reads", "snapshot", "transaction", "writes")

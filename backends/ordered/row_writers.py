@@ -22,7 +22,7 @@ from structable.spi.rules.changes import (
 )
 from structable.spi.rules.rows import check_row
 
-from .codec.change_records import NewRecord
+from .codec.change_records import Record
 from .codec.row_patching import RowPatch
 from .engine import Increment
 from .overlay import TableOverlay
@@ -321,7 +321,7 @@ def _replaces(binding: TableBinding, kind: RowKind, row: Row) -> bool:
     return unnamed == 0 or (unnamed == 1 and soft_delete is not None and soft_delete not in row)
 
 
-def records_of(binding: TableBinding, writes: RowWrites, pairs: Pairs) -> list[NewRecord]:
+def records_of(binding: TableBinding, writes: RowWrites, pairs: Pairs) -> list[Record]:
     """Return what a feed with the producer `input` keeps of writes that were done."""
     verb, nulls = writes.verb, binding.raw_nulls
     if verb.effect is Effect.REMOVE:
@@ -331,9 +331,14 @@ def records_of(binding: TableBinding, writes: RowWrites, pairs: Pairs) -> list[N
         return [(RowKind.DELETE, raw_key, nulls) for raw_key in given]
     if verb.effect is Effect.MERGE:
         if verb is APPLY_CHANGES:
-            changes = check_row_kinds(binding.spec, writes.rows)
-        else:
-            changes = [(RowKind.UPDATE_AFTER, row) for row in writes.rows]
-        return [(kind, *given_row(binding, row)) for kind, row in changes]
+            return [(kind, *given_row(binding, row)) for kind, row in check_row_kinds(binding.spec, writes.rows)]
+        if binding.merges:
+            return [(RowKind.UPDATE_AFTER, *given_row(binding, row)) for row in writes.rows]
+        # A whole row is written as it was given: it is encoded already.
+        count = len(binding.spec.fields)
+        return [
+            (RowKind.UPDATE_AFTER, *(given_row(binding, row) if raw is None or len(row) < count else (raw_key, raw)))
+            for row, (raw_key, raw) in zip(writes.rows, pairs, strict=True)
+        ]
     kind = RowKind.INSERT if verb.when is When.ABSENT else RowKind.UPDATE_AFTER
     return [(kind, raw_key, nulls if raw is None else raw) for raw_key, raw in pairs]

@@ -12,8 +12,7 @@ from structable.spi.operations import PlanScan
 from .engine import Engine, EngineSnapshot, SharedSplits, renewed
 from .scan.splits import plan_table_scan
 from .schema.binding import TableBinding
-from .schema.catalog import Catalog, schema_key
-from .schema.stuck_jobs import require_whole, stuck_key
+from .schema.catalog import Catalog
 
 __all__ = ["OrderedSharedSnapshot"]
 
@@ -66,7 +65,7 @@ class OrderedSharedSnapshot(HeldSnapshot):
 
     def _unchanged(self, snapshot: EngineSnapshot, name: str) -> TableBinding:
         """Return a table as it is in the snapshot, if it is the same table now."""
-        then, now = self._table(snapshot, name), self._engine.look(lambda newest: self._current(newest, name))
+        then, now = self._catalog.find(snapshot, name), self._engine.look(lambda newest: self._current(newest, name))
         if then is None and now is None:
             raise TableNotFoundError(name)
         if then is not None:
@@ -84,19 +83,6 @@ class OrderedSharedSnapshot(HeldSnapshot):
             return self._catalog.table(snapshot, name)
         except TableNotFoundError:
             return None
-
-    def _table(self, snapshot: EngineSnapshot, name: str) -> TableBinding | None:
-        """Return a table of a snapshot, past the catalog's memory: the snapshot need not know its epoch."""
-        if not isinstance(name, str):
-            return None
-        raw, stuck = snapshot.get_many([schema_key(name), stuck_key(name)])
-        if raw is None:
-            return None
-        binding = self._catalog.bind(raw)
-        if binding.spec.name != name:
-            return None
-        require_whole(stuck, binding.schema)
-        return binding
 
 
 def _state_of(binding: TableBinding) -> tuple[object, ...]:

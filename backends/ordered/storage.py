@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from structable.backends.base.arrow_libraries import require_arrow
 from structable.backends.base.feed_upkeep import FeedUpkeep
 from structable.spi import (
     Capabilities,
@@ -32,6 +31,7 @@ from structable.spi import (
     WriteJob,
 )
 from structable.spi.bulk import StagedData
+from structable.spi.imports import needing
 from structable.spi.operations import BeginWrite, PlanScan
 from structable.spi.rules.jobs import requested_job
 from structable.spi.rules.signals import check_channels, feed_channel, feeds_of
@@ -42,8 +42,8 @@ from .engine import Engine, SchemaChangedError, Spaces, Step, Upcalls, renewed
 from .feeds.feed import OrderedFeed
 from .feeds.splits import read_change_split, reads_changes
 from .jobs.jobs import WriteJobs
+from .scan.split_choice import table_statistics
 from .scan.splits import plan_table_scan, read_table_split
-from .scan.statistics import table_statistics
 from .schema.admin import OrderedAdmin
 from .schema.catalog import Catalog
 from .schema.garbage import GarbageCollector
@@ -158,7 +158,7 @@ class OrderedStorage(Storage):
 
         def planned() -> ScanPlan:
             with self.transaction(read_only=True) as transaction:
-                binding, snapshot = transaction.table(request.table).binding, transaction.snapshot
+                binding, snapshot = transaction.binding(request.table), transaction.snapshot
                 epoch = snapshot.epoch
                 plan, divided_at = plan_table_scan(self.engine, binding, snapshot, request)
             if divided_at != epoch:
@@ -179,14 +179,14 @@ class OrderedStorage(Storage):
 
         def found() -> TableStatistics:
             with self.transaction(read_only=True) as transaction:
-                binding = transaction.table(table).binding
+                binding = transaction.binding(table)
                 return table_statistics(self.engine, binding, transaction.snapshot, range)
 
         return renewed(found)
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         self._require_open()
-        require_arrow()
+        _require_arrow()
         if reads_changes(split):
             return read_change_split(self.engine, self._catalog, split)
         return read_table_split(self.engine, split)
@@ -197,7 +197,7 @@ class OrderedStorage(Storage):
 
     def stage(self, job: WriteJob, partition: int, attempt: int, batches: StagedData) -> StagedWrite:
         self._require_open()
-        require_arrow()
+        _require_arrow()
         return self._jobs.stage(job, partition, attempt, batches)
 
     def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
@@ -277,6 +277,12 @@ def _expiry(reference: weakref.ref[OrderedStorage]) -> Callable[[str], None]:
             storage.expire(table)
 
     return expire
+
+
+def _require_arrow() -> None:
+    with needing("Arrow batches need", "arrow"):
+        import numpy  # noqa: F401
+        import pyarrow  # noqa: F401
 
 
 def _unsent(channels: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from structable.spi.documents import (
 )
 from structable.spi.rules.schema_changes import NOTHING_TAKEN
 
-__all__ = ["HIDDEN_KEY", "FeedSchema", "TableSchema", "dropped_name"]
+__all__ = ["HIDDEN_KEY", "FeedSchema", "TableSchema", "dropped_name", "folded_name"]
 
 HIDDEN_KEY = Field.bytes("_id")
 """The key of the rows of a table without one; no field of a user can have this name."""
@@ -24,6 +24,11 @@ HIDDEN_KEY = Field.bytes("_id")
 def dropped_name(name: str) -> str:
     """Return the name that a dropped field has in the layouts of older rows; no field of a user can have it."""
     return f"{name} (dropped)"
+
+
+def folded_name(table: str) -> bytes:
+    """Return the form of a table's name in keys: in lower case, since no two tables may differ by case alone."""
+    return table.lower().encode(errors="surrogatepass")  # never a table's name, but callers may pass it
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,15 @@ from structable.spi import (
     Isolation,
     StorageUnavailableError,
     StructableError,
+    StructuredTable,
     Transaction,
     TransactionConflictError,
     UnsupportedOperationError,
 )
+from structable.spi.ruled_table import RuledTable
 from structable.spi.rules.transaction_size import check_transaction_size, may_be_too_large
 
 from .engine import EngineSnapshot, OrderedMap, ReadSet, SchemaChangedError, WriteSet
-from .ruled import RuledOrderedTable
 from .schema.binding import TableBinding
 from .schema.catalog import Catalog
 from .table import OrderedTable, TypedOrderedTable
@@ -57,24 +58,29 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         self._catalog = catalog
         self._feed_used = feed_used
         self._send = send
-        self._tables: dict[str, OrderedTable | RuledOrderedTable] = {}
+        self._tables: dict[str, OrderedTable] = {}
+        self._views: dict[str, StructuredTable] = {}
         self.writable = not read_only
         # Commits happen in the order of their validation, and a snapshot is a prefix of that order: a transaction
         # without writes reads nothing that another could contradict.
         if isolation is _SERIALIZABLE and not read_only:
             self.reads = ReadSet()
 
-    def table(self, name: str) -> OrderedTable | RuledOrderedTable:
+    def table(self, name: str) -> StructuredTable:
         if not self.usable:
             self.refuse()
-        tables = self._tables
-        table = tables.get(name) if isinstance(name, str) else None
-        if table is None:
+        view = self._views.get(name) if isinstance(name, str) else None
+        if view is None:
             binding = self._bound(name)
             assert self._snapshot is not None
-            plain = bound_table(self, self.reads, binding, self._snapshot, self._engine)
-            table = tables[name] = plain if binding.rules is None else RuledOrderedTable(plain, binding.rules, self)
-        return table
+            table = self._tables[name] = bound_table(self, self.reads, binding, self._snapshot, self._engine)
+            view = self._views[name] = table if binding.rules is None else RuledTable(table, binding.rules, self)
+        return view
+
+    def binding(self, name: str) -> TableBinding:
+        """Return a table as the transaction reads it."""
+        self.table(name)
+        return self._tables[name].binding
 
     def position(self, table: str) -> FeedPosition:
         if not self.usable:
@@ -180,7 +186,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
 
     def _end(self) -> None:
         self.usable = self.writable = False
-        self._tables = {}
+        self._tables, self._views = {}, {}
         snapshot = self._snapshot
         if snapshot is not None:
             self._snapshot = None

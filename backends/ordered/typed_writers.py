@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from structable.spi import InvalidFieldError, RowKind
 from structable.spi.operations import APPLY_CHANGES, RowWrites
 from structable.spi.rules.changes import check_increments, check_row_kinds
 from structable.spi.rules.rows import check_row
 
+from .codec.change_records import Record
 from .engine import Increment, Operand, Step
+from .jobs.merging import folded
 from .overlay import TableOverlay
 from .row_writers import (
     PLAIN,
@@ -106,27 +108,21 @@ class KeylessWriter(RowWriter):
         return pairs, ()
 
     def merged(self, table: TableOverlay, writes: RowWrites) -> Written:
-        binding, equal_rows = table.binding, table.binding.keys.equal_rows
-        given = check_row_kinds(binding.spec, writes.rows)
-        with_retracts = any(kind.retracts for kind, _ in given)
-        added: dict[bytes, bytes | None] = {}
-        of_equal: defaultdict[bytes, list[bytes]] = defaultdict(list)
-        taken: Counter[tuple[bytes, bytes]] = Counter()
-        for kind, row in given:
-            if not kind.retracts:
-                raw_key, added[raw_key] = given_row(binding, row)
-                if with_retracts:
-                    of_equal[equal_rows(raw_key)[0]].append(raw_key)
-                continue
-            equal_to = equal_rows(binding.checked_raw_key(check_row(binding.write_spec, row)))
-            if of_equal[equal_to[0]]:
-                del added[of_equal[equal_to[0]].pop()]
-            else:
-                taken[equal_to] += 1
-        doomed = _equal_rows(table, taken) if taken else []
+        binding = table.binding
+        changes = check_row_kinds(binding.spec, writes.rows)
+        left: list[Record] = [(kind, *given_row(binding, row)) for kind, row in changes]
+        doomed: list[bytes] = []
+        if any(kind.retracts for kind, _ in changes):
+            of_equal: defaultdict[tuple[bytes, bytes], list[Record]] = defaultdict(list)
+            for record in left:
+                of_equal[binding.keys.equal_rows(record[1])].append(record)
+            folds = {equal_to: folded(records) for equal_to, records in of_equal.items()}
+            left = [record for records, _ in folds.values() for record in records]
+            taken = {equal_to: retracts for equal_to, (_, retracts) in folds.items() if retracts}
+            doomed = _equal_rows(table, taken) if taken else []
         if binding.derives:
-            table.know_absent(added)
-        return [*added.items(), *[(raw_key, None) for raw_key in doomed]], ()
+            table.know_absent([raw_key for _, raw_key, _ in left])
+        return [*((raw_key, raw) for _, raw_key, raw in left), *((raw_key, None) for raw_key in doomed)], ()
 
 
 class LogWriter(KeylessWriter):
@@ -190,7 +186,7 @@ def _rows_after(table: TableOverlay, raw_keys: Iterable[bytes], kind: type[Step]
     return found_rows(table, [*changed]) if changed else {}
 
 
-def _equal_rows(table: TableOverlay, taken: Counter[tuple[bytes, bytes]]) -> list[bytes]:
+def _equal_rows(table: TableOverlay, taken: Mapping[tuple[bytes, bytes], int]) -> list[bytes]:
     """Return the keys of the wanted number of rows of each interval, or of all if there are fewer."""
     left = {begin: number for (begin, _), number in taken.items()}
     request = KeyedRequest((), None, None, None, False, None, limit_per_range=max(left.values()))

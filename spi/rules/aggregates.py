@@ -20,7 +20,6 @@ __all__ = ["MOST_DIGITS", "DigitCount", "check_aggregation", "digits_of", "resul
 
 MOST_DIGITS = 38
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
-_UNORDERED = (FieldType.FLOAT, FieldType.DOUBLE)
 _FUNCTIONS = (AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.MIN, AggregateFunction.MAX)
 _DEEPEST = 50
 """The most levels of an expression, which is walked by recursion."""
@@ -68,7 +67,7 @@ def _checked_group(spec: TableSpecification, group_by: tuple[str, ...]) -> tuple
         raise InvalidFieldError(spec.name, _ARGUMENT, f"group_by is {shown(group_by)}; a list of field names is needed")
     for name in group_by:
         field = check_field(spec, name)
-        if field.type in _UNORDERED:
+        if field.type.floating:
             raise InvalidFieldError(spec.name, field.name, f"is a {field.type_text}, by which rows are not grouped")
     return tuple(dict.fromkeys(group_by))
 
@@ -90,7 +89,7 @@ def _check_function(spec: TableSpecification, one: object) -> None:
             spec.name, _ARGUMENT, f"{one} is not of a field; only counts and sums are of expressions"
         )
     field = check_field(spec, argument.field)
-    if not counts and field.type in _UNORDERED:
+    if not counts and field.type.floating:
         raise InvalidFieldError(
             spec.name, field.name, f"is a {field.type_text}, which has no {one.function} in a scan plan: read the field"
         )
@@ -131,7 +130,7 @@ def _field_digits(spec: TableSpecification, field: Field) -> DigitCount:
         return DigitCount(field.precision or 0, field.scale or 0)
     if field.type.integer_bits:
         return DigitCount(_INTEGER_DIGITS[field.type.integer_bits], 0)
-    reason = "the sum depends on the order of the rows: read the field" if field.type in _UNORDERED else "no number"
+    reason = "the sum depends on the order of the rows: read the field" if field.type.floating else "no number"
     raise InvalidFieldError(spec.name, field.name, f"is a {field.type_text}, and sums are exact; {reason}")
 
 

@@ -28,7 +28,7 @@ def _entries(storage: Storage, table: str) -> tuple[TableBinding, list[FeedEntry
     assert isinstance(storage, OrderedStorage)
     with storage.transaction(read_only=True) as transaction:
         assert isinstance(transaction, OrderedTransaction)
-        binding = transaction.table(table).binding
+        binding = transaction.binding(table)
         assert binding.schema.feed is not None
         feed, snapshot = binding.schema.feed.space, transaction.snapshot
         return binding, list(snapshot.entries(feed, 0, snapshot.settled_version(feed)))

@@ -234,7 +234,7 @@ def entries(storage: OrderedStorage) -> list[int]:
 
     def look(snapshot: object) -> None:
         with storage.transaction(Isolation.SNAPSHOT, True) as transaction:
-            feed = transaction.table("items").binding.schema.feed
+            feed = transaction.binding("items").schema.feed
             assert feed is not None
             read = transaction.snapshot
             found.extend(entry.version for entry in read.entries(feed.space, 0, read.settled_version(feed.space)))

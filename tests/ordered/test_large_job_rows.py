@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from structable.backends.base import bounded
 from structable.backends.memory.versions import VersionedMap
-from structable.backends.ordered import OrderedStorage, part_sizes
+from structable.backends.ordered import OrderedStorage
 from structable.spi import Field, Storage, TableSpecification
 
 from .crashing import CrashingEngine
@@ -35,7 +36,7 @@ class SizingEngine(CrashingEngine):
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_sizes, "_MOST_BYTES", _LIMIT)
+    monkeypatch.setattr(bounded, "_MOST_BYTES", _LIMIT)
 
 
 def run(storage: Storage, mode: str, columns: Sequence[str]) -> None:

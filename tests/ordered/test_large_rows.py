@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from structable.backends.base import bounded
 from structable.backends.memory.engine import MemorySnapshot
-from structable.backends.ordered import part_sizes
 from structable.spi import Field, Storage, TableSpecification, col, connect
 
 _ROWS = 1_000
@@ -36,7 +36,7 @@ def sizes(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
             return values
 
     monkeypatch.setattr("structable.backends.memory.engine.MemorySnapshot", Sizing)
-    monkeypatch.setattr(part_sizes, "_MOST_BYTES", _LIMIT)
+    monkeypatch.setattr(bounded, "_MOST_BYTES", _LIMIT)
     return found
 
 

@@ -15,7 +15,7 @@ from structable.backends.ordered import OrderedStorage
 from structable.backends.ordered import table as tables
 from structable.backends.ordered.codec import change_records
 from structable.backends.ordered.codec.change_records import (
-    NewRecord,
+    Record,
     count_records,
     first_number,
     pack_numbered,
@@ -23,7 +23,7 @@ from structable.backends.ordered.codec.change_records import (
     unpack_records,
 )
 from structable.backends.ordered.engine import Pair
-from structable.backends.ordered.feeds.seeking import entry_with
+from structable.backends.ordered.feeds.source import entry_with
 from structable.backends.ordered.jobs import rows as job_rows
 from structable.backends.ordered.schema.job_records import JobProgress
 from structable.backends.ordered.table_schema import TableSchema
@@ -40,7 +40,7 @@ def made(engine: MemoryEngine | None = None) -> Storage:
     return storage
 
 
-def records(count: int, size: int = 0) -> list[NewRecord]:
+def records(count: int, size: int = 0) -> list[Record]:
     return [(RowKind.INSERT, b"keys" + bytes([number % 251]), bytes(size)) for number in range(count)]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 
 import pytest
 
@@ -16,6 +18,7 @@ from structable.spi import (
     StructableError,
     StructuredTable,
     TableSpecification,
+    Value,
     col,
 )
 
@@ -67,6 +70,28 @@ def test_records_are_in_the_order_of_the_calls() -> None:
         {"id": 3, "text": None, "n": None},
         {"id": 4, "text": None, "n": 1},
     ]
+
+
+def test_a_whole_row_is_encoded_once() -> None:
+    storage = made()
+    row: dict[str, Value] = {"id": 1, "text": "a", "n": 1}
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_filename)
+
+    with storage.transaction() as tx:
+        table = tx.table("items")
+        table.upsert(row)  # generates the encoder
+        sys.setprofile(note)
+        try:
+            table.upsert(row)
+            table.upsert_many([{**row, "id": 2}, {**row, "id": 3}])
+        finally:
+            sys.setprofile(None)
+    assert called.count("<generated encode>") == 3
+    assert [given["id"] for _, given in last_commit(storage, "items")] == [1, 1, 2, 3]
 
 
 def test_other_verbs_record_the_row_after_them() -> None:

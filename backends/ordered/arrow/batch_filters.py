@@ -1,16 +1,18 @@
-"""Evaluation of bound filters on Arrow record batches, a column at a time."""
+"""Evaluation of bound filters on Arrow record batches, a column at a time, and the rows that a filter leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyarrow import compute
 
+from structable.backends.ordered.engine import Pair
+from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, FieldType, Filter, TableSpecification, Value
-from structable.spi.arrow import arrow_type
+from structable.spi.arrow import arrow_schema, arrow_type
 from structable.spi.filters import (
     And,
     Comparison,
@@ -25,8 +27,9 @@ from structable.spi.filters import (
 from structable.spi.values import is_nan
 
 from .buffers import Array
+from .decoder import BATCH_BYTES, BATCH_ROWS, ArrowDecoder
 
-__all__ = ["BatchPredicate", "compile_batch_filter"]
+__all__ = ["BatchPredicate", "compile_batch_filter", "matching_batches"]
 
 BatchPredicate: TypeAlias = "Callable[[pa.RecordBatch], pa.BooleanArray]"
 _Condition: TypeAlias = Callable[[Array], Array]
@@ -90,10 +93,6 @@ def _compiled(spec: TableSpecification, where: Filter) -> Callable[[pa.RecordBat
     raise UnboundFilterError(where)
 
 
-def _is_float(field: Field) -> bool:
-    return field.type in (FieldType.FLOAT, FieldType.DOUBLE)
-
-
 def _comparison(field: Field, operator: Operator, value: Value) -> _Condition:
     # NaN is greater than every number and equals itself.
     if is_nan(value):
@@ -107,7 +106,7 @@ def _comparison(field: Field, operator: Operator, value: Value) -> _Condition:
             case Operator.GT:
                 return _constant(False)
     compare, constant = _COMPARISONS[operator], pa.scalar(value, arrow_type(field))
-    if _is_float(field) and operator in (Operator.GT, Operator.GE):
+    if field.type.floating and operator in (Operator.GT, Operator.GE):
         return lambda column: _compute.or_(compare(column, constant), _is_nan(column))
     return lambda column: compare(column, constant)
 
@@ -118,7 +117,7 @@ def _fields_comparison(one: Field, operator: Operator, other: Field) -> Callable
         # The type that Arrow would choose for both may have too many digits.
         wide = pa.decimal256(76, max(one.scale or 0, other.scale or 0))
         return lambda left, right: compare(left.cast(wide), right.cast(wide))
-    if not _is_float(one):
+    if not one.type.floating:
         return compare
     match operator:
         case Operator.EQ:
@@ -143,7 +142,7 @@ def _membership(field: Field, values: Sequence[Value], negated: bool) -> _Condit
 
 def _found(field: Field, values: Sequence[Value]) -> _Condition:
     numbers = pa.array([value for value in values if not is_nan(value)], arrow_type(field))
-    if not _is_float(field):
+    if not field.type.floating:
         return partial(_compute.is_in, value_set=numbers)
     # Arrow's sets tell -0.0 from 0.0; adding 0.0 makes them one.
     zero = pa.scalar(0.0, numbers.type)
@@ -160,3 +159,41 @@ def _found(field: Field, values: Sequence[Value]) -> _Condition:
 
 def _constant(truth: bool) -> _Condition:
     return lambda column: pa.repeat(pa.scalar(truth), len(column))
+
+
+def matching_batches(
+    schema: TableSchema, columns: tuple[str, ...], where: Filter | None, pairs: Iterator[Pair]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of raw keys and values for which a bound filter is true, in their order, as batches of columns."""
+    if where is None:
+        return ArrowDecoder(schema, columns).batches(pairs)
+    decoded = ArrowDecoder(schema, tuple(dict.fromkeys([*columns, *where.fields()])))
+    matches = compile_batch_filter(schema.spec, where)
+    chosen = (batch.filter(matches(batch)).select(columns) for batch in decoded.batches(pairs))
+    return _joined(chosen, arrow_schema(schema.spec, columns))
+
+
+def _joined(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Join small batches; the first are yielded early, for readers that need a few rows only."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    wanted = 1
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= wanted or size >= BATCH_BYTES:
+            yield _concatenated(held, schema)
+            held, rows, size = [], 0, 0
+            wanted = min(2 * wanted, BATCH_ROWS)
+    if held:
+        yield _concatenated(held, schema)
+
+
+def _concatenated(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    columns = [pa.concat_arrays([batch.column(position) for batch in batches]) for position in range(len(schema))]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from structable.backends.base.field_types import FIELD_TYPES
-from structable.backends.ordered.codec.key_fields import key_width, shortest_form
+from structable.backends.ordered.codec.key_fields import key_bias, key_width, shortest_form
 from structable.backends.ordered.codec.keys import ROW_KEY_START, KeyCodec
 from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.codec.rows import RowCodec
@@ -36,11 +36,10 @@ class ArrowDecoder:
     """Decodes raw rows of one table to record batches; safe to share between threads."""
 
     def __init__(self, schema: TableSchema, columns: tuple[str, ...]) -> None:
+        self._schema = schema
         self._spec = schema.spec
         self._columns = columns
         self._arrow_schema = arrow_schema(schema.spec, columns)
-        self._keys = KeyCodec(schema)
-        self._rows = RowCodec(schema)
         self._key_wanted = [name in columns for name in schema.spec.primary_key]
         self._values_wanted = any(name not in schema.spec.primary_key for name in columns)
         wanted = [field.name for field in schema.spec.value_fields if field.name in columns]
@@ -138,11 +137,11 @@ class ArrowDecoder:
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow_schema)
 
     def _bad_value(self, raw: bytes) -> DataCorruptionError:
-        self._rows.decode_values(raw)
+        RowCodec(self._schema).decode_values(raw)
         return corrupt(self._spec.name, "row", raw, "its fields do not lie one after the other")
 
     def _bad_key(self, raw: bytes) -> DataCorruptionError:
-        self._keys.decode(raw)
+        KeyCodec(self._schema).decode(raw)
         return corrupt(self._spec.name, "row key", raw, "its fields do not lie one after the other")
 
 
@@ -231,8 +230,7 @@ def _read_keys(column: ByteColumn, fields: Sequence[Field], wanted: Sequence[boo
 
 def _key_numbers(column: ByteColumn, field: Field, width: int, at: Integers) -> Array:
     numbers = column.records(np.dtype(f">u{width}"), at).astype(f"<u{width}")
-    if field.type is not FieldType.BOOLEAN:
-        numbers ^= np.array(1 << (8 * width - 1), numbers.dtype)
+    numbers ^= np.array(key_bias(field.type), numbers.dtype)
     return _fixed_array(arrow_type(field), numbers, None)
 
 

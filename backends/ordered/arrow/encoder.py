@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from structable.backends.base.arrow_checks import over_limits, read_numbers, refuse_first, valid_portions
 from structable.backends.base.field_types import FIELD_TYPES
-from structable.backends.ordered.codec.key_fields import key_width
-from structable.backends.ordered.codec.keys import KeyCodec
+from structable.backends.ordered.codec.key_fields import key_bias, key_width, shortest_form
+from structable.backends.ordered.codec.keys import ROW_MARK
 from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.table_schema import HIDDEN_KEY, TableSchema
@@ -51,7 +51,7 @@ class ArrowEncoder:
             if name not in columns:
                 raise InvalidFieldError(spec.name, name, "is part of the primary key and is missing in the batch")
         self._columns = columns
-        self._head = KeyCodec(schema).rows_begin
+        self._head = schema.space + ROW_MARK
         self._layout = RowLayout(schema.version, schema.value_fields)
         # Rows must fit the indexes under construction as well.
         self._write_spec = spec.evolve(indexes=schema.maintained)
@@ -108,14 +108,13 @@ class ArrowEncoder:
             column = columns[field.name]
             if width := key_width(field.type):
                 numbers = column.numbers.astype(f"u{width}")
-                if field.type is not FieldType.BOOLEAN:
-                    numbers ^= np.array(1 << (8 * width - 1), numbers.dtype)
+                numbers ^= np.array(key_bias(field.type), numbers.dtype)
                 run.append((f">u{width}", numbers))
                 continue
             if run:
                 parts.append(_records(run, rows))
             parts.append(column.escaped if field.type is FieldType.BYTES else column.text)
-            run = [("u1" if field.type is FieldType.STRING else "u2", b"")]
+            run = [(f"u{shortest_form(field.type)}", b"")]
         parts.append(_records(run, rows))
         return joined(parts)
 

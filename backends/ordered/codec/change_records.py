@@ -18,9 +18,9 @@ that stand together let Arrow decoding find many records at once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi import DataCorruptionError, RowKind
@@ -31,7 +31,6 @@ __all__ = [
     "NUMBER_BYTES",
     "NUMBERS",
     "PACKED_BYTES",
-    "NewRecord",
     "Record",
     "begins_with_postimage",
     "count_records",
@@ -63,19 +62,11 @@ _NUMBERED_BYTES = 32 << 10
 """Likewise of a feed of the producer `input`: a reader of some of its records reads the whole entry."""
 
 
-class Record(NamedTuple):
-    """One change of a row."""
-
-    kind: RowKind
-    raw_key: bytes
-    raw: bytes
+Record: TypeAlias = tuple[RowKind, bytes, bytes]
+"""One change of a row: its kind, raw key and raw row."""
 
 
-NewRecord: TypeAlias = tuple[RowKind, bytes, bytes]
-"""A record to be packed; a plain tuple takes less time to make."""
-
-
-def pack_records(records: Sequence[NewRecord]) -> bytes:
+def pack_records(records: Sequence[Record]) -> bytes:
     """Return records as one entry."""
     numbers: list[int] = []
     key_sizes: list[int] = []
@@ -108,12 +99,12 @@ def pack_change(raw_key: bytes, before: bytes | None, after: bytes | None) -> by
     return b"%b%b%b%b%b" % (head, key, before, key, after)
 
 
-def pack_whole(records: Sequence[NewRecord], most: int = PACKED_BYTES) -> list[bytes]:
+def pack_whole(records: Sequence[Record], most: int = PACKED_BYTES) -> list[bytes]:
     """Return records as entries of about that many bytes, or of one larger record."""
     if _RECORD_BYTES * len(records) + sum([len(raw_key) + len(raw) for _, raw_key, raw in records]) <= most:
         return [pack_records(records)] if records else []
     packed: list[bytes] = []
-    some: list[NewRecord] = []
+    some: list[Record] = []
     size = 0
     for record in records:
         grown = size + _RECORD_BYTES + len(record[1]) + len(record[2])
@@ -126,7 +117,7 @@ def pack_whole(records: Sequence[NewRecord], most: int = PACKED_BYTES) -> list[b
     return packed
 
 
-def pack_numbered(records: Sequence[NewRecord], first: int | None = 0) -> list[bytes]:
+def pack_numbered(records: Sequence[Record], first: int | None = 0) -> list[bytes]:
     """Return records of a feed of the producer `input` as entries.
 
     `first` is the number of the first of them in its commit; None if it is not known, as the commit was begun by older
@@ -166,10 +157,12 @@ def begins_with_postimage(entry: bytes) -> bool:
     return count_records(entry) > 0 and entry[_COUNT.size] == NUMBERS[RowKind.UPDATE_AFTER]
 
 
-def unpack_records(space: bytes, entry: bytes, skipped: int = 0) -> Iterator[Record]:
-    """Yield the records of an entry but the first `skipped`, their keys in the space of the table."""
+def unpack_records(space: bytes, entry: bytes, skipped: int = 0) -> list[Record]:
+    """Return the records of an entry but the first `skipped`, their keys in the space of the table."""
+    records: list[Record] = []
     try:
-        count = count_records(entry)
+        word: int = _COUNT.unpack_from(entry)[0]
+        count = word & ~HAS_NUMBER
         head = _head(count)
         _, *numbers = head.unpack_from(entry)
         kinds, key_sizes, row_sizes = numbers[:count], numbers[count : 2 * count], numbers[2 * count :]
@@ -177,10 +170,11 @@ def unpack_records(space: bytes, entry: bytes, skipped: int = 0) -> Iterator[Rec
         for kind, key_size, row_size in zip(kinds[skipped:], key_sizes[skipped:], row_sizes[skipped:], strict=True):
             row_at = position + key_size
             end = row_at + row_size
-            yield Record(KINDS[kind], space + entry[position:row_at], entry[row_at:end])
+            records.append((KINDS[kind], space + entry[position:row_at], entry[row_at:end]))
             position = end
-        size = len(entry) - (NUMBER_BYTES if first_number(entry) is not None else 0)
+        size = len(entry) - (NUMBER_BYTES if word & HAS_NUMBER else 0)
         if position != size:
             raise ValueError(f"it has {size} bytes instead of {position}")
     except (struct.error, IndexError, ValueError) as error:
         raise DataCorruptionError(f"an entry of a change feed cannot be decoded: {error}") from error
+    return records

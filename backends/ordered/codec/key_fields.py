@@ -21,7 +21,7 @@ from structable.spi import Field, FieldType
 from .scalars import from_number, to_number, unusual, wrong_class
 from .source import Slot, Source
 
-__all__ = ["add_key_checks", "add_key_decoder", "key_expression", "key_width", "shortest_form"]
+__all__ = ["add_key_checks", "add_key_decoder", "key_bias", "key_expression", "key_width", "shortest_form"]
 
 _TERMINATORS = {FieldType.STRING: 1, FieldType.BYTES: 2}
 
@@ -37,7 +37,8 @@ def shortest_form(kind: FieldType) -> int:
     return key_width(kind) or _TERMINATORS[kind]
 
 
-def _bias(kind: FieldType) -> int:
+def key_bias(kind: FieldType) -> int:
+    """Return what is added to the number of a type to make it unsigned, so that it flips the sign bit."""
     return 0 if kind is FieldType.BOOLEAN else 1 << (8 * key_width(kind) - 1)
 
 
@@ -68,7 +69,7 @@ def key_expression(source: Source, head: bytes, fields: Sequence[Field], names: 
     for field, name in zip(fields, names, strict=True):
         if code := FIELD_TYPES[field.type].key:
             run += code
-            number, bias = to_number(field.type, name), _bias(field.type)
+            number, bias = to_number(field.type, name), key_bias(field.type)
             arguments.append(f"{number} + {bias}" if bias else number)
             continue
         end_run()
@@ -155,5 +156,5 @@ def _add_numbers(
     ]
     source.add_unpack(indent, ">", slots, raw, exact=exact)
     for field, name in targets:
-        if bias := _bias(field.type):
+        if bias := key_bias(field.type):
             source.add(indent, f"{name} = {from_number(field.type, f'({name} - {bias})')}")

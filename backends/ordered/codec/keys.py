@@ -10,7 +10,7 @@ LONG so that entries stay valid when the field is widened. The key field of a ta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from structable.backends.ordered.engine import SPACE_BYTES, successor
 from structable.backends.ordered.table_schema import TableSchema
@@ -19,9 +19,13 @@ from structable.spi.rules.keyless import DIGEST_BYTES
 from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .key_fields import add_key_checks, add_key_decoder, key_expression, key_width, shortest_form
+from .row_layout import RowLayout
 from .source import Source, corrupt
 
-__all__ = ["LONGEST_KEY", "ROW_KEY_START", "ROW_MARK", "KeyCodec"]
+__all__ = ["LONGEST_KEY", "ROW_KEY_START", "ROW_MARK", "EntryEncoder", "KeyCodec", "generate_entry_encoder"]
+
+EntryEncoder: TypeAlias = Callable[[bytes, bytes], bytes]
+"""Raw row key and raw value to the row's raw entry."""
 
 ROW_KEY_START = SPACE_BYTES + 1
 """Offset of the key fields in a raw row key."""
@@ -32,34 +36,7 @@ _VALUE_START = SPACE_BYTES + 3
 ROW_MARK = b"\x01"
 """The byte after the space in row keys, and in no other keys."""
 _ENTRIES = b"\x02"
-
-
-class _IndexedValueCode:
-    """Generated functions for the entries of indexes of one field type."""
-
-    def __init__(self, rows_begin: bytes, field: Field, corrupt_entry: Callable[[bytes, object], Exception]) -> None:
-        self.encode = _generate_encoder(b"\x01", (field,))
-        self.row_key = self._generate_row_key(rows_begin, field.type, corrupt_entry)
-
-    @staticmethod
-    def _generate_row_key(
-        rows_begin: bytes, kind: FieldType, corrupt_entry: Callable[[bytes, object], Exception]
-    ) -> Callable[[bytes], bytes]:
-        source = Source()
-        source.constants["corrupt"] = corrupt_entry
-        null_end = _VALUE_START + 1
-        if width := key_width(kind):
-            end = str(null_end + width)
-        else:
-            terminator = bytes(shortest_form(kind))
-            end = f"raw.index({terminator!r}, {null_end}) + {len(terminator)}"
-        source.add(0, "def row_key(raw):")
-        source.add(1, "try:")
-        source.add(2, f"start = {end} if raw[{_VALUE_START}] else {null_end}")
-        source.add(1, "except FAILURES as error:")
-        source.add(2, "raise corrupt(raw, error) from error")
-        source.add(1, f"return {source.constant('rows', rows_begin)} + raw[start:]")
-        return source.function("row_key")
+_AS_INTEGER = {FieldType.DATE: Field.int, FieldType.TIMESTAMP: Field.long, FieldType.TIMESTAMP_NTZ: Field.long}
 
 
 class KeyCodec:
@@ -78,7 +55,7 @@ class KeyCodec:
         self._table = schema.spec.name
         self._fields = schema.key_fields
         self._space = schema.space
-        self._value_codes: dict[FieldType, _IndexedValueCode] = {}
+        self._value_encoders: dict[FieldType, Callable[[tuple[Value, ...]], bytes]] = {}
         self.rows_begin = schema.space + ROW_MARK
         self.rows_end = schema.space + _ENTRIES
         self.encode_tuple = self._generate_checked_encoder(named=False)
@@ -112,7 +89,10 @@ class KeyCodec:
         """Return the bytes after the index number in all entries of a checked value; None is null."""
         if value is None:
             return b"\x00"
-        return self._value_code(field.type).encode((value,))
+        encode = self._value_encoders.get(field.type)
+        if encode is None:
+            encode = self._value_encoders[field.type] = _generate_encoder(b"\x01", (_widest(field),))
+        return encode((value,))
 
     def index_entry_encoder(self, number: int, field: Field) -> Callable[[Value, bytes], bytes]:
         """Return the generated function from an indexed value and a raw row key to the raw entry in one index."""
@@ -130,14 +110,21 @@ class KeyCodec:
 
         The function raises `DataCorruptionError` for bytes that are not such an entry.
         """
-        return self._value_code(field.type).row_key
-
-    def _value_code(self, kind: FieldType) -> _IndexedValueCode:
-        code = self._value_codes.get(kind)
-        if code is None:
-            code = _IndexedValueCode(self.rows_begin, _widest(Field("value", kind)), self._corrupt_entry)
-            self._value_codes[kind] = code
-        return code
+        source, kind = Source(), _widest(field).type
+        source.constants["corrupt"] = self._corrupt_entry
+        null_end = _VALUE_START + 1
+        if width := key_width(kind):
+            end = str(null_end + width)
+        else:
+            terminator = bytes(shortest_form(kind))
+            end = f"raw.index({terminator!r}, {null_end}) + {len(terminator)}"
+        source.add(0, "def row_key(raw):")
+        source.add(1, "try:")
+        source.add(2, f"start = {end} if raw[{_VALUE_START}] else {null_end}")
+        source.add(1, "except FAILURES as error:")
+        source.add(2, "raise corrupt(raw, error) from error")
+        source.add(1, f"return {source.constant('rows', self.rows_begin)} + raw[start:]")
+        return source.function("row_key")
 
     def _corrupt_entry(self, raw: bytes, reason: object) -> DataCorruptionError:
         return corrupt(self._table, "index entry", raw, reason)
@@ -196,3 +183,39 @@ def _generate_encoder(head: bytes, fields: Sequence[Field]) -> Callable[[tuple[A
 
 def _widest(field: Field) -> Field:
     return Field.long(field.name) if field.type.integer_bits else field
+
+
+def generate_entry_encoder(head: bytes, field: Field, layout: RowLayout, otherwise: EntryEncoder) -> EntryEncoder:
+    """Return the generated encoder of one index's entries, all of which begin with `head`, from stored rows.
+
+    It cuts the indexed value from the row, without decoding and encoding it again.
+
+    It encodes rows of the current layout; `otherwise` encodes all others, and raises for bytes that are not a row.
+    """
+    source = Source()
+    position = next(place for place, other in enumerate(layout.fields) if other.name == field.name)
+    word, mask = layout.null_bit(position)
+    rest = f"key[{ROW_KEY_START}:]"
+    unset, set_ = head + b"\x00", head + b"\x01"
+    source.add(0, "def entry_of(key, value):")
+    source.add(1, "try:")
+    begins, ends = layout.edges((position,))
+    last = layout.variable[-1:]
+    ends.update(last)
+    slots = layout.words_slots() + layout.fixed_slots((position,)) + layout.end_slots(ends)
+    source.add_unpack(2, "<", slots, "value", exact=not last)
+    whole = f" and e{last[0]} == len(value)" if last else ""
+    source.add(2, f"if w0 & 65535 == {layout.version}{whole}:")
+    source.add(3, f"if w{word} & {mask}: return {source.constant('null', unset)} + {rest}")
+    piece = f"value[{begins.get(position)}:e{position}]"
+    if field.type is FieldType.STRING:
+        source.add(3, f"return {source.constant('head', set_)} + {piece} + b'\\0' + {rest}")
+    else:
+        if field.type is FieldType.BYTES:
+            source.add(3, f"v{position} = {piece}")
+        kept = _AS_INTEGER[field.type](field.name) if field.type in _AS_INTEGER else _widest(field)
+        source.add(3, f"return {key_expression(source, set_, (kept,), [f'v{position}'])} + {rest}")
+    source.add(1, "except FAILURES:")
+    source.add(2, "pass")
+    source.add(1, f"return {source.constant('otherwise', otherwise)}(key, value)")
+    return source.function("entry_of")

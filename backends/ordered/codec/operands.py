@@ -21,8 +21,6 @@ from .source import Slot, Source
 
 __all__ = ["OperandCodec"]
 
-_FLOATING = (FieldType.FLOAT, FieldType.DOUBLE)
-
 
 class OperandCodec:
     """The operands of one blind table, see `Merger.operand`; immutable, safe to share between threads.
@@ -131,7 +129,7 @@ class OperandCodec:
 def _sum_fits(field: Field, before: Any, values: Sequence[Any]) -> bool:  # noqa: ANN401 - numbers of one type
     if not values:
         return True
-    if field.type in _FLOATING:
+    if field.type.floating:
         # Infinities and NaN are no overflow. A sum is rounded at each addition, in an order that is not known.
         finite = [abs(value) for value in (before or 0.0, *values) if math.isfinite(value)]
         largest = (2 - 2**-23) * 2.0**127 if field.type is FieldType.FLOAT else sys.float_info.max
@@ -168,7 +166,7 @@ def _combining(field: Field, function: AggregateFunction, old: str, given: str) 
             ]
         sign = "<" if function is AggregateFunction.MIN else ">"
         return [numbers, f"if {given}n {sign} {old}n: {old} = {given}"]
-    floating = field.type in _FLOATING
+    floating = field.type.floating
     match function:
         case AggregateFunction.SUM if floating:
             # Packing rejects a FLOAT that is too large.

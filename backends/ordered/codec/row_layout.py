@@ -16,14 +16,13 @@ import struct
 from collections.abc import Container
 
 from structable.backends.base.field_types import FIELD_TYPES
-from structable.spi import Field, FieldType
+from structable.spi import Field
 
 from .source import Slot
 
 __all__ = ["RowLayout"]
 
 _VERSION_BITS = 16
-_FLOATS = (FieldType.FLOAT, FieldType.DOUBLE)
 
 
 class RowLayout:
@@ -58,7 +57,7 @@ class RowLayout:
 
     def exact_parts(self) -> list[slice]:
         """Return the parts of a raw value that hold all but floats: bytes there differ if and only if values do."""
-        floats = [position for position in self.fixed if self.fields[position].type in _FLOATS]
+        floats = [position for position in self.fixed if self.fields[position].type.floating]
         ends = [0, *map(self.end_of, floats)]
         begins = [*(self.offsets[position] for position in floats), None]
         return [slice(*part) for part in zip(ends, begins, strict=True) if part[0] != part[1]]

@@ -9,16 +9,16 @@ from typing import Any, TypeAlias
 
 from structable.backends.base.bounded import Bounded
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import DataCorruptionError, Row
+from structable.spi import DataCorruptionError, Field, FieldType, Row
 from structable.spi.rows import RowShape
 from structable.spi.rules.keyless import new_id
 from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value
 
 from .key_fields import add_key_checks, add_key_decoder, key_expression, key_width
 from .keys import ROW_KEY_START, KeyCodec
-from .row_decoding import add_row_decoder
 from .row_encoding import add_row_encoder
 from .row_layout import RowLayout
+from .scalars import decimal_decoder, from_number
 from .source import NewerLayoutError, Source, corrupt
 
 __all__ = ["Encoder", "Projection", "RowCodec", "RowDecoder", "RowEncoders"]
@@ -125,12 +125,12 @@ class RowCodec:
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema
-        self._keys = KeyCodec(schema)
+        self.keys = KeyCodec(schema)
         self._layouts = {version: RowLayout(version, fields) for version, fields in schema.layouts.items()}
         self.decode_values = _Projections(
-            schema, self._keys, self._layouts, tuple(field.name for field in schema.value_fields), keyed=False
+            schema, self.keys, self._layouts, tuple(field.name for field in schema.value_fields), keyed=False
         ).current
-        encoders = RowEncoders(schema, self._keys.rows_begin)
+        encoders = RowEncoders(schema, self.keys.rows_begin)
         self.encode_full = encoders.generate()
         self.encode_given = encoders.encode
         self.encode_values = self._generate_encoder()
@@ -141,20 +141,18 @@ class RowCodec:
         The decoder decodes only these columns. It raises `DataCorruptionError` for bytes that no encoder made, and its
         subclass `NewerLayoutError` for a row of a newer layout than the schema knows.
         """
-        return _Projections(self._schema, self._keys, self._layouts, columns, keyed=True).current
+        return _Projections(self._schema, self.keys, self._layouts, columns, keyed=True).current
 
     def row_projection(self, shape: RowShape) -> RowDecoder:
         """Like `projection`, but the decoder returns rows with a shape's columns."""
         return _Projections(
-            self._schema, self._keys, self._layouts, shape.columns, keyed=True, row_type=shape.row_type
+            self._schema, self.keys, self._layouts, shape.columns, keyed=True, row_type=shape.row_type
         ).current
 
     def row_completion(self, shape: RowShape) -> Callable[[bytes, Key], Row]:
         """Return the decoder of a raw value and a key tuple that `encode_tuple` accepted to a whole row."""
         names = tuple(field.name for field in self._schema.value_fields)
-        return _Projections(
-            self._schema, self._keys, self._layouts, names, keyed=False, row_type=shape.row_type
-        ).current
+        return _Projections(self._schema, self.keys, self._layouts, names, keyed=False, row_type=shape.row_type).current
 
     def _generate_encoder(self) -> Callable[[tuple[Value, ...]], bytes]:
         source, layout = Source(), self._layouts[self._schema.version]
@@ -209,7 +207,7 @@ class _Projections:
         if wanted and all(isinstance(output, str) for output in outputs):
             source.add_values(2, [str(output) for output in outputs])
         else:
-            add_row_decoder(source, 2, "value", layout, outputs)
+            _add_row_decoder(source, 2, "value", layout, outputs)
         source.add(1, "except FAILURES as error:")
         source.add(2, f"return {source.constant('other', self._other)}({layout.version}, key, value, error)")
         source.add(1, f"return {source.constant('other', self._other)}({layout.version}, key, value, None)")
@@ -233,3 +231,47 @@ class _Projections:
 
     def _corrupt(self, value: bytes, reason: object) -> DataCorruptionError:
         return corrupt(self._schema.spec.name, "row", value, reason)
+
+
+def _add_row_decoder(
+    source: Source, indent: int, raw: str, layout: RowLayout, outputs: Sequence[str | int | None]
+) -> None:
+    """Add lines that return values decoded from one layout; a value of another layout falls through to the next line.
+
+    `raw` is the variable with the value. Each output is literal source, the field at a position of the layout, or None.
+    """
+    wanted = {output for output in outputs if isinstance(output, int)}
+    begins, ends = layout.edges(wanted)
+    # A value without variable-length fields has a constant length, which `unpack` verifies.
+    slots = layout.words_slots() + layout.fixed_slots(wanted) + layout.end_slots(ends)
+    source.add_unpack(indent, "<", slots, raw, exact=not layout.variable)
+    plain = " and ".join([f"w0 == {layout.version}", *(f"not w{word}" for word in range(1, layout.words))])
+    for test, nulls in ((plain, False), (f"w0 & 65535 == {layout.version}", True)):
+        source.add(indent, f"if {test}:")
+        if ends:
+            source.add(indent + 1, f"if e{layout.variable[-1]} != len({raw}): raise ValueError('its length is wrong')")
+        values = [
+            _field(source, raw, layout, output, begins, nulls=nulls) if isinstance(output, int) else str(output)
+            for output in outputs
+        ]
+        source.add_values(indent + 1, values)
+
+
+def _field(source: Source, raw: str, layout: RowLayout, position: int, begins: dict[int, str], *, nulls: bool) -> str:
+    field = layout.fields[position]
+    value = _value(source, field, f"v{position}", f"{raw}[{begins.get(position)}:e{position}]")
+    if not nulls:
+        return value
+    word, mask = layout.null_bit(position)
+    return f"None if w{word} & {mask} else {value}"
+
+
+def _value(source: Source, field: Field, name: str, piece: str) -> str:
+    match field.type:
+        case FieldType.STRING:
+            return f"{piece}.decode()"
+        case FieldType.BYTES:
+            return piece
+        case FieldType.DECIMAL:
+            return f"{source.constant('decimal', decimal_decoder(field))}({name})"
+    return from_number(field.type, name)

@@ -20,11 +20,13 @@ from .ordered_map import (
     OrderedMap,
     Pair,
     ReadSet,
+    SchemaChangedError,
+    SpaceMissingError,
     Step,
     WriteSet,
+    renewed,
     successor,
 )
-from .renewal import SchemaChangedError, SpaceMissingError, renewed
 from .runs import RunLostError, RunStore, StagedRun
 from .splits import SharedSplits, SplitPlan, SplitSource
 from .traits import BulkApplication, EngineTraits

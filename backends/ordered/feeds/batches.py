@@ -17,8 +17,7 @@ from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import DataCorruptionError
 from structable.spi.arrow import feed_schema
 
-from .net import Stamped
-from .parts import Part, net_records_of
+from .parts import Part, Stamped, net_records_of
 from .source import FeedSource
 
 __all__ = ["change_batches"]
@@ -48,7 +47,7 @@ def _net_batches(decoder: ArrowDecoder, schema: pa.Schema, records: Iterator[Sta
     size = 0
     for one in records:
         some.append(one)
-        size += len(one.record.raw)
+        size += len(one.record[2])
         if len(some) == _BATCH_ROWS or size > _BATCH_BYTES:
             yield _net_batch(decoder, schema, some)
             some, size = [], 0

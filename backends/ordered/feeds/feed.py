@@ -8,16 +8,15 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import TypeVar
 
-from structable.backends.base.change_feed import FeedRequest, FeedView, RecordedFeed
-from structable.backends.base.feed_marks import Mark, Segment
+from structable.backends.base.change_feed import FeedView, RecordedFeed
+from structable.backends.base.feed_marks import FeedRequest, Mark, Segment
 from structable.backends.ordered.codec.change_records import count_records
-from structable.backends.ordered.engine import Engine, EngineSnapshot, FeedEntry, renewed
+from structable.backends.ordered.engine import Engine, FeedEntry, renewed
 from structable.backends.ordered.schema.catalog import Catalog
 from structable.spi import Change, FeedPosition, TransactionConflictError
 
 from .floors import marks_after, microseconds, read_floor
-from .net import count_net_records
-from .parts import changes_of
+from .parts import changes_of, count_net_records
 from .retention import raise_floor, restart_feed, set_mark
 from .source import FeedSource, bound_feed
 from .splits import divide_changes
@@ -92,7 +91,7 @@ class OrderedFeed(RecordedFeed):
 class _SnapshotView(FeedView):
     """A feed in a snapshot of an engine."""
 
-    _snapshot: EngineSnapshot
+    newest = 0
 
     def __init__(self, engine: Engine, catalog: Catalog, table: str, stopped: Callable[[], bool]) -> None:
         self._engine = engine
@@ -112,17 +111,13 @@ class _SnapshotView(FeedView):
         feed = binding.schema.feed or bound_feed(binding)
         self._space = feed.space
         self.feed, self.spec, self.state = feed.token, binding.spec, binding.raw_schema
-        self._newest = self._snapshot.settled_version(self._space)
-        self._floor = read_floor(self._engine, self._snapshot, binding, self._newest)
+        self.newest = self._snapshot.settled_version(self._space)
+        self._floor = read_floor(self._engine, self._snapshot, binding, self.newest)
         self.floor = self._floor.version
         self._marks: list[Mark] | None = None
 
     def close(self) -> None:
         self._snapshot.close()
-
-    @property
-    def newest(self) -> int:
-        return self._newest
 
     def _entries(self, since: int, until: int) -> Generator[FeedEntry]:
         return self._snapshot.entries(self._space, since, until)
@@ -133,7 +128,7 @@ class _SnapshotView(FeedView):
     def _commits(self, since: int) -> Iterator[tuple[int, int, int]]:
         """Yield version, time and number of changes of each commit after a version that has any."""
         version = time = count = 0
-        with closing(self._entries(since, self._newest)) as entries:
+        with closing(self._entries(since, self.newest)) as entries:
             for entry in entries:
                 if entry.version != version:
                     if count:
@@ -150,10 +145,10 @@ class _SnapshotView(FeedView):
 
     def _last_before(self, time: int) -> int:
         """Return the version of the last entry that is older than a time, or the floor."""
-        least, most = self.floor, self._newest
+        least, most = self.floor, self.newest
         while least < most:
             middle = (least + most) // 2
-            with closing(self._entries(middle, self._newest)) as entries:
+            with closing(self._entries(middle, self.newest)) as entries:
                 entry = next(entries, None)
             if entry is None or entry.time >= time:
                 most = middle
@@ -173,7 +168,7 @@ class _SnapshotView(FeedView):
     def add_mark(self, last: Mark) -> Mark:
         binding = self._binding
         now = dt.datetime.now(dt.UTC)
-        set_mark(self._engine, binding, last, Mark(self._newest, max(now, last.time)))
+        set_mark(self._engine, binding, last, Mark(self.newest, max(now, last.time)))
         # The newest mark may be one that another process set, after this state.
         self._snapshot.close()
         self._snapshot = self._engine.begin(True)

@@ -69,8 +69,9 @@ def floor_key(space: bytes) -> bytes:
     return space + _FLOOR
 
 
-def recorded_floor(raw: bytes | None) -> Floor | None:
-    """Return the floor that a value holds; None if nothing has expired yet."""
+def recorded_floor(snapshot: EngineSnapshot, space: bytes) -> Floor | None:
+    """Return the recorded floor of the feed in a space; None if nothing has expired yet."""
+    raw = snapshot.get(space + _FLOOR)
     if raw is None:
         return None
     try:
@@ -89,7 +90,7 @@ def read_floor(engine: OrderedMap, snapshot: EngineSnapshot, binding: TableBindi
     """
     assert binding.schema.feed is not None
     space = binding.schema.feed.space
-    floor = recorded_floor(snapshot.get(floor_key(space)))
+    floor = recorded_floor(snapshot, space)
     if floor is not None:
         return floor
     if binding.feed_beginning is None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from structable.backends.base.feed_marks import Mark
 from structable.backends.ordered.engine import EngineSnapshot, ReadSet, Upkeep, WriteSet
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.catalog import put_schema, schema_key
-from structable.backends.ordered.schema.feed_changes import renew_feed
+from structable.backends.ordered.schema.spaces import renew_feed
 from structable.spi import TransactionConflictError
 
 from .floors import Floor, floor_key, mark_interval, mark_key, mark_value, mark_version, recorded_floor
@@ -28,16 +28,14 @@ def set_mark(engine: Upkeep, binding: TableBinding, last: Mark, newest: Mark) ->
         If another process sets one at the same time, or the table has changed.
     """
     space = bound_feed(binding).space
-    with closing(engine.begin(False)) as snapshot:
-        changes = _changes_of(snapshot, binding)
-        floor = recorded_floor(snapshot.get(floor_key(space)))
+    with _changing(engine, binding) as (snapshot, changes):
+        floor = recorded_floor(snapshot, space)
         begin, end = mark_key(space, last.version + 1), mark_interval(space)[1]
         later = [key for key, _ in snapshot.scan(begin, end)]
         if later or (floor is not None and floor.version > last.version):
             return
         changes.writes[mark_key(space, newest.version)] = mark_value(newest)
         changes.reads = ReadSet(keys={floor_key(space)}, intervals=[(begin, end)])
-        engine.commit(snapshot, changes)
 
 
 def raise_floor(engine: Upkeep, binding: TableBinding, version: int, begin: int, stopped: Callable[[], bool]) -> int:
@@ -66,19 +64,16 @@ def raise_floor(engine: Upkeep, binding: TableBinding, version: int, begin: int,
     if floor is None:
         return begin
     if floor.swept < floor.version and engine.drop_entries(space, floor.swept, floor.version, stopped):
-        with closing(engine.begin(False)) as snapshot:
-            changes = _changes_of(snapshot, binding)
-            if recorded_floor(snapshot.get(floor_key(space))) == floor:
+        with _changing(engine, binding) as (snapshot, changes):
+            if recorded_floor(snapshot, space) == floor:
                 changes.writes[floor_key(space)] = replace(floor, swept=floor.version).encode()
-                engine.commit(snapshot, changes)
     return floor.version
 
 
 def _raised(engine: Upkeep, binding: TableBinding, space: bytes, version: int, begin: int) -> Floor | None:
     """Return the floor of now on; None if none is recorded."""
-    with closing(engine.begin(False)) as snapshot:
-        changes = _changes_of(snapshot, binding)
-        floor = recorded_floor(snapshot.get(floor_key(space)))
+    with _changing(engine, binding) as (snapshot, changes):
+        floor = recorded_floor(snapshot, space)
         if version <= (begin if floor is None else floor.version):
             return floor
         time = 0
@@ -88,7 +83,6 @@ def _raised(engine: Upkeep, binding: TableBinding, space: bytes, version: int, b
                 time = int.from_bytes(value)
         raised = Floor(version, time, 0 if floor is None else floor.swept)
         changes.writes[floor_key(space)] = raised.encode()
-        engine.commit(snapshot, changes)
     return raised
 
 
@@ -100,14 +94,17 @@ def restart_feed(engine: Upkeep, binding: TableBinding) -> None:
     TransactionConflictError
         If the table has changed.
     """
-    with closing(engine.begin(False)) as snapshot:
-        changes = _changes_of(snapshot, binding)
+    with _changing(engine, binding) as (snapshot, changes):
         put_schema(changes, renew_feed(engine, snapshot, changes, binding.schema))
-        engine.commit(snapshot, changes)
 
 
-def _changes_of(snapshot: EngineSnapshot, binding: TableBinding) -> WriteSet:
-    """Return a write set that conflicts with changes of the table's schema since a binding."""
-    if snapshot.get(schema_key(binding.spec.name)) != binding.raw_schema:
-        raise TransactionConflictError(f"table {binding.spec.name!r} was changed meanwhile")
-    return WriteSet(spaces={binding.schema.space})
+@contextmanager
+def _changing(engine: Upkeep, binding: TableBinding) -> Iterator[tuple[EngineSnapshot, WriteSet]]:
+    """Commit the changes that the block adds; they conflict with changes of the table's schema since a binding."""
+    with closing(engine.begin(False)) as snapshot:
+        if snapshot.get(schema_key(binding.spec.name)) != binding.raw_schema:
+            raise TransactionConflictError(f"table {binding.spec.name!r} was changed meanwhile")
+        changes = WriteSet(spaces={binding.schema.space})
+        yield snapshot, changes
+        if changes.writes:
+            engine.commit(snapshot, changes)

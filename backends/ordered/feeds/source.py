@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from structable.backends.base.change_feed import require_feed
+from structable.backends.ordered.codec.change_records import count_records, first_number
 from structable.backends.ordered.engine import EngineSnapshot, FeedEntry, OrderedMap
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.catalog import Catalog
 from structable.backends.ordered.table_schema import FeedSchema
 from structable.spi import ChangesLostError, FeedPosition
 
-from .floors import floor_key, read_floor, recorded_floor
-from .seeking import entry_with
+from .floors import read_floor, recorded_floor
 
-__all__ = ["Bound", "FeedSource", "bound_feed"]
+__all__ = ["Bound", "FeedSource", "bound_feed", "entry_with"]
 
 _FIRST_ENTRIES = 64
 _MOST_ENTRIES = 8_192
 _PAGE_BYTES = 4 << 20
 _FIRST_BYTES = 16 << 10
+_MOST_CHUNKS = 1 << 32
+"""More entries than a commit can have."""
 
 
 class Bound(NamedTuple):
@@ -32,11 +34,8 @@ class Bound(NamedTuple):
     chunk: int = 0
 
 
-class _Page(NamedTuple):
-    """Some entries, and where the others begin, if there may be any."""
-
-    entries: list[FeedEntry]
-    rest: Bound | None
+_Page: TypeAlias = tuple[list[FeedEntry], Bound | None]
+"""Some entries, and where the others begin, if there may be any."""
 
 
 def bound_feed(binding: TableBinding) -> FeedSchema:
@@ -67,17 +66,19 @@ class FeedSource:
         TableNotFoundError, UnsupportedOperationError
             If the table, or every feed of it, is gone.
         """
-        since, page, most = begin, _Page([], begin), _FIRST_ENTRIES
-        while page.rest is not None:
+        since, most = begin, _FIRST_ENTRIES
+        held: list[FeedEntry] = []
+        rest: Bound | None = begin
+        while rest is not None:
             # A look at a newer state approves the page before: the floor is raised before entries are deleted.
-            following = self._engine.look(partial(self._next, since, page.rest, end, most, _PAGE_BYTES))
-            if page.entries:
-                yield page.entries
-            since, page, most = page.rest, following, min(4 * most, _MOST_ENTRIES)
+            following, after = self._engine.look(partial(self._next, since, rest, end, most, _PAGE_BYTES))
+            if held:
+                yield held
+            since, held, rest, most = rest, following, after, min(4 * most, _MOST_ENTRIES)
         if not self._engine.traits.keeps_entries:
             self._engine.look(partial(self._require_kept, since))
-        if page.entries:
-            yield page.entries
+        if held:
+            yield held
 
     def pages_on_demand(self, begin: Bound, end: Bound) -> Iterator[list[FeedEntry]]:
         """Yield the entries between two bounds as `pages` does, for a reader who may take a few changes only.
@@ -87,12 +88,12 @@ class FeedSource:
         rest: Bound | None = begin
         most, size = _FIRST_ENTRIES, _FIRST_BYTES
         while rest is not None:
-            page = self._engine.look(partial(self._next, rest, rest, end, most, size))
+            entries, following = self._engine.look(partial(self._next, rest, rest, end, most, size))
             if not self._engine.traits.keeps_entries:
                 self._engine.look(partial(self._require_kept, rest))
-            if page.entries:
-                yield page.entries
-            rest, most, size = page.rest, min(4 * most, _MOST_ENTRIES), min(4 * size, _PAGE_BYTES)
+            if entries:
+                yield entries
+            rest, most, size = following, min(4 * most, _MOST_ENTRIES), min(4 * size, _PAGE_BYTES)
 
     def bound_of(self, version: int, number: int) -> Bound:
         """Return the beginning of the entry that has a numbered change; for feeds of the producer `input`."""
@@ -121,19 +122,19 @@ class FeedSource:
                 if entry[:2] >= end:
                     break
                 if size >= most_bytes or len(page) == most:
-                    return _Page(page, Bound(entry.version, entry.chunk))
+                    return page, Bound(entry.version, entry.chunk)
                 page.append(entry)
                 size += len(entry.payload)
         finally:
             entries.close()
-        return _Page(page, None)
+        return page, None
 
     def _require_kept(self, since: Bound, snapshot: EngineSnapshot) -> None:
         """Check that no entry from a bound on has expired in the newest state."""
         binding = self._catalog.table(snapshot, self._table)
         now = binding.schema.feed or bound_feed(binding)
         if now.token == self._feed.token:
-            kept = recorded_floor(snapshot.get(floor_key(now.space)))
+            kept = recorded_floor(snapshot, now.space)
             if kept is None or kept.version < since.version:
                 return
             reason = "has expired"
@@ -142,3 +143,38 @@ class FeedSource:
             reason = "is of a feed that is gone"
         lost = FeedPosition(self._feed.token, since.version - 1)
         raise ChangesLostError(self._table, lost, FeedPosition(now.token, kept.version), reason)
+
+
+def entry_with(number: int, entry_of: Callable[[int], bytes | None]) -> int:
+    """Return which entry of a commit has the change of a number, or else its last one.
+
+    0, if older software wrote the entries, which do not have the number of their first change.
+
+    Parameters
+    ----------
+    number : int
+        The number of the change.
+    entry_of : callable
+        Returns the nth entry of the commit, None beyond its last.
+    """
+    entry = entry_of(0)
+    low, first, behind = 0, 0, 0 if entry is None else count_records(entry)
+    high, ceiling, step = _MOST_CHUNKS if behind else 1, 0, 0
+    while number >= behind and high - low > 1:
+        step += 1
+        if entry is None or step % 3 == 0:
+            guess = (low + high) // 2  # so that the steps are few whatever the sizes of the entries
+        elif ceiling:
+            guess = low + (number - first) * (high - low) // (ceiling - first)
+        else:
+            guess = number * (low + 1) // behind
+        guess = min(max(guess, low + 1), high - 1)
+        entry = entry_of(guess)
+        begins = number + 1 if entry is None else first_number(entry)
+        if begins is None:
+            return 0
+        if begins > number:
+            high, ceiling = guess, 0 if entry is None else begins
+        elif entry is not None:
+            low, first, behind = guess, begins, begins + count_records(entry)
+    return low

@@ -12,7 +12,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from structable.backends.base.change_feed import FeedRequest
+from structable.backends.base.feed_marks import FeedRequest
 from structable.backends.ordered.codec.change_records import begins_with_postimage, count_records
 from structable.backends.ordered.engine import Engine, EngineSnapshot
 from structable.backends.ordered.schema.binding import TableBinding

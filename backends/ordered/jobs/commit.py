@@ -15,7 +15,7 @@ from structable.spi.rules.signals import feed_channel
 
 from .merging import BagRows, MergedRows
 from .patching import PatchedRows
-from .rows import Fold, JobRows, LastRows, LogRows
+from .rows import Fold, LastRows, LogRows
 from .staged import StagedRows, StagedRuns
 
 __all__ = ["JobCommit", "job_rows"]
@@ -23,23 +23,20 @@ __all__ = ["JobCommit", "job_rows"]
 
 def job_rows(
     engine: RunStore, binding: TableBinding, mode: WriteMode, staged: tuple[str, ...], *, skips_missing: bool = False
-) -> JobRows:
+) -> Fold[Any]:
     """Return the rows that a job staged, in the order of its partitions."""
     runs = StagedRuns(engine, binding, mode, [StagedRows.decode(state) for state in staged])
     options = binding.spec.table_options
-    fold: Fold[Any]
     if binding.log:
-        fold = LogRows(binding, runs, mode)
-    elif mode is WriteMode.PATCH:
-        fold = PatchedRows(binding, runs, skips_missing=skips_missing)
-    elif mode is WriteMode.CHANGES:
-        fold = (BagRows if binding.keyless else MergedRows)(binding, runs, mode)
-    elif mode is WriteMode.UPSERT and (options.merges or runs.mixed or binding.feeds_input):
+        return LogRows(binding, runs, mode)
+    if mode is WriteMode.PATCH:
+        return PatchedRows(binding, runs, skips_missing=skips_missing)
+    if mode is WriteMode.CHANGES:
+        return (BagRows if binding.keyless else MergedRows)(binding, runs, mode)
+    if mode is WriteMode.UPSERT and (options.merges or runs.mixed or binding.feeds_input):
         # A feed with the producer input holds all rows of a key.
-        fold = MergedRows(binding, runs, mode)
-    else:
-        fold = LastRows(binding, runs, mode)
-    return JobRows(binding, runs, fold)
+        return MergedRows(binding, runs, mode)
+    return LastRows(binding, runs, mode)
 
 
 class JobCommit(BulkCommit):
@@ -63,7 +60,7 @@ class JobCommit(BulkCommit):
         self,
         job_id: str,
         decided: JobRecord,
-        rows: JobRows,
+        rows: Fold[Any],
         schema: TableSchema,
         application: BulkApplication,
         recheck: Callable[[EngineSnapshot], None] | None,

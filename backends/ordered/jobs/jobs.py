@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from structable.backends.base.job_rules import job_of_another, overwritten_feed
 from structable.backends.ordered.engine import (
@@ -20,7 +19,14 @@ from structable.backends.ordered.engine import (
     StagedRun,
     WriteSet,
 )
-from structable.backends.ordered.schema.catalog import Catalog, garbage_key, named_schema, read_schema, schema_key
+from structable.backends.ordered.schema.catalog import (
+    Catalog,
+    CatalogChanges,
+    garbage_key,
+    named_schema,
+    read_schema,
+    schema_key,
+)
 from structable.backends.ordered.schema.garbage import GarbageCollector
 from structable.backends.ordered.schema.job_records import (
     JobProgress,
@@ -52,7 +58,6 @@ from structable.spi.bulk import StagedData
 from structable.spi.field_rules import rules_digest
 from structable.spi.rules.keyless import check_mode
 
-from .changing import CatalogChanges
 from .commit import JobCommit, job_rows
 from .encoding import encoded_batches
 from .orders import JobEndedError, JobOrder, living_schema, open_job, required_schema
@@ -60,9 +65,6 @@ from .recovery import JobRecovery
 from .rows import is_repeatable
 from .staged import StagedRows, run_order
 from .sweeping import JobSweep
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["WriteJobs"]
 

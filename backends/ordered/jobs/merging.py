@@ -6,16 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from structable.backends.ordered.codec.change_records import NewRecord
+from structable.backends.ordered.codec.change_records import Record
 from structable.backends.ordered.engine import EngineSnapshot, successor
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import RowKind, WriteMode
 from structable.spi.merging import IGNORED
 
+from .encoding import kind_of
 from .rows import Fold, Written, chunked, staged_size
-from .staged import StagedRow, StagedRuns, kind_of
+from .staged import StagedRow, StagedRuns
 
-__all__ = ["BagRows", "MergedRows"]
+__all__ = ["BagRows", "MergedRows", "folded"]
 
 _Keyed: TypeAlias = tuple[bytes, list[StagedRow]]
 
@@ -38,31 +39,26 @@ class MergedRows(Fold[_Keyed]):
     def size_of(group: _Keyed) -> int:
         return sum(map(staged_size, group[1]))
 
-    def write(
-        self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[NewRecord]
-    ) -> None:
+    def write(self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]) -> None:
         raw_key, rows = group
-        binding, decode = self._binding, self._binding.rows.decode_values
+        binding = self._binding
         if self._replaces:
             for record, _ in self._records(rows):
                 records.append(record)
                 if not binding.merger.drops(record[0]):
                     writes[raw_key] = None if record[0].retracts else binding.current(record[2])
             return
-        row, ignored = None if old is None else decode(old), True
+        row, ignored = None if old is None else binding.rows.decode_values(old), True
         for record, columns in self._records(rows):
             kind, _, raw = record
-            given = dict(zip(binding.value_names, decode(raw), strict=True))
-            if columns is not None:
-                given = {name: given[name] for name in columns if name in given}
-            merged = binding.merger.apply(row, kind, given)
+            merged = binding.merger.apply(row, kind, binding.named(raw, columns))
             if merged is not IGNORED:
                 row, ignored = merged, False
             records.append(record)
         if not ignored:
             writes[raw_key] = None if row is None else binding.encoded(raw_key, row)
 
-    def _records(self, rows: list[StagedRow]) -> Iterator[tuple[NewRecord, tuple[str, ...] | None]]:
+    def _records(self, rows: list[StagedRow]) -> Iterator[tuple[Record, tuple[str, ...] | None]]:
         """Yield what was staged, and the columns that it names."""
         if self.mode is WriteMode.CHANGES:
             return (((kind_of(raw), raw_key, raw[1:]), columns) for raw_key, raw, columns in rows)
@@ -82,7 +78,7 @@ class BagRows(MergedRows):
             taken: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
             for begin, rows in chunk:
                 records = [record for record, _ in self._records(rows)]
-                left, retracts = _folded(records)
+                left, retracts = folded(records)
                 if retracts:
                     taken[retracts].append((begin, successor(begin)))
                 for _, raw_key, raw in left:
@@ -95,9 +91,9 @@ class BagRows(MergedRows):
             yield written
 
 
-def _folded(records: list[NewRecord]) -> tuple[list[NewRecord], int]:
-    """Return those rows that are put and not taken away again, and how many the table loses, if it has that many."""
-    left: list[NewRecord] = []
+def folded(records: list[Record]) -> tuple[list[Record], int]:
+    """Return those of equal rows that are put and not taken away again, and how many the table then loses at most."""
+    left: list[Record] = []
     retracts = 0
     for record in records:
         if not record[0].retracts:

@@ -1,58 +1,25 @@
-"""`PatchedRows`: the rows of a job of mode patch: what each does is judged on the row of its key before the job.
-
-In runs, what a row does precedes its value: a byte with the number of its arm and, in its third bit, whether it is
-required, and a bit for each column of its batch that it names, the lowest of the first byte for the first column.
-"""
+"""`PatchedRows`: the rows of a job of mode patch: what each does is judged on the row of its key before the job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
-from structable.backends.base.patches import REPEATABLE, PatchMarks, misfit
-from structable.backends.ordered.codec.change_records import NewRecord
-from structable.backends.ordered.engine import EngineSnapshot, Pair
+from structable.backends.base.patches import REPEATABLE, misfit
+from structable.backends.ordered.codec.change_records import Record
+from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.spi import (
-    DataCorruptionError,
-    PatchArm,
-    RecordChangedError,
-    RecordExistsError,
-    RecordNotFoundError,
-    RowKind,
-    WriteMode,
-)
+from structable.spi import PatchArm, RecordChangedError, RecordExistsError, RecordNotFoundError, RowKind, WriteMode
 from structable.spi.evaluation import equal
 
+from .encoding import mark_bytes, mark_of
 from .rows import Fold, Written
 from .staged import StagedRow, StagedRuns
 
-__all__ = ["PatchedRows", "of_marks"]
+__all__ = ["PatchedRows"]
 
-_ARMS = tuple(PatchArm)
-_NUMBERS = {arm: number for number, arm in enumerate(_ARMS)}
-_REQUIRED = 4
 _SHOWN_KEYS = 10
 _MOST_ARMS = 2
-
-
-def of_marks(pairs: Iterable[Pair], marks: PatchMarks, columns: int) -> list[Pair]:
-    """Return the pairs of a run of mode patch, whose batches have that many columns."""
-    size = _named_bytes(columns)
-    heads = [
-        bytes([_head(mark.arm, required=mark.required)]) + mark.named.to_bytes(size, "little")
-        for mark in marks.distinct
-    ]
-    return [(raw_key, heads[place] + raw) for (raw_key, raw), place in zip(pairs, marks.places.tolist(), strict=True)]
-
-
-def _head(arm: PatchArm, *, required: bool) -> int:
-    rest, low = divmod(_NUMBERS[arm], _REQUIRED)
-    return low + _REQUIRED * (required + 2 * rest)
-
-
-def _named_bytes(columns: int) -> int:
-    return -(-columns // 8)
 
 
 class _Mark(NamedTuple):
@@ -116,9 +83,7 @@ class PatchedRows(Fold[_Keyed]):
                 others.append(patch)
         return [*found, *others]
 
-    def write(
-        self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[NewRecord]
-    ) -> None:
+    def write(self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]) -> None:
         raw_key, patches = group
         spec = self._binding.spec
         if len(patches) > 1:
@@ -182,19 +147,11 @@ class PatchedRows(Fold[_Keyed]):
     def _patch(self, row: StagedRow) -> _Patch:
         _, raw, columns = row
         assert columns is not None, "rows of a patch come with their columns"
-        size = 1 + _named_bytes(len(columns))
+        size = mark_bytes(len(columns))
         mark = self._marks.get((columns, raw[:size]))
         if mark is None:
-            mark = self._marks[columns, raw[:size]] = self._mark(columns, raw[:size])
+            arm, required, names = mark_of(columns, raw[:size])
+            positions = self._binding.value_positions
+            mark = _Mark(arm, required, tuple(positions[name] for name in names if name in positions))
+            self._marks[columns, raw[:size]] = mark
         return _Patch(mark, raw[size:])
-
-    def _mark(self, columns: tuple[str, ...], head: bytes) -> _Mark:
-        try:
-            marks, low = divmod(head[0], _REQUIRED)
-            rest, required = divmod(marks, 2)
-            arm = _ARMS[low + _REQUIRED * rest]
-        except IndexError:
-            raise DataCorruptionError(f"a staged row begins with {head[:1].hex()}, which is no arm") from None
-        named, positions = int.from_bytes(head[1:], "little"), self._binding.value_positions
-        names = [name for place, name in enumerate(columns) if named >> place & 1]
-        return _Mark(arm, bool(required), tuple(positions[name] for name in names if name in positions))

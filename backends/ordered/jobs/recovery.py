@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import Protocol
 
 from structable.backends.ordered.engine import EngineSnapshot, OrderedMap, RunLostError, WriteSet
-from structable.backends.ordered.schema.catalog import named_schema
+from structable.backends.ordered.schema.catalog import CatalogChanges, named_schema
 from structable.backends.ordered.schema.job_records import (
     JobRecord,
     job_key,
@@ -30,10 +29,6 @@ __all__ = ["JobRecovery"]
 _log = logging.getLogger("structable.ordered")
 
 
-class _Change(Protocol):
-    def __call__(self, body: Callable[[EngineSnapshot, WriteSet], object], /) -> object: ...
-
-
 class JobRecovery:
     """Recovery of decided jobs after a crash.
 
@@ -45,7 +40,7 @@ class JobRecovery:
         self,
         engine: OrderedMap,
         commit_of: Callable[[str, JobRecord, bytes], JobCommit],
-        change: _Change,
+        change: CatalogChanges,
         drop_runs: Callable[[str], None],
     ) -> None:
         self._engine = engine

@@ -1,4 +1,4 @@
-"""`JobRows`: what a job's staged rows make of the table's rows, chunk by chunk."""
+"""`Fold`: what a job's staged rows make of the table's rows, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
-from structable.backends.ordered.codec.change_records import NewRecord, pack_numbered, pack_whole
+from structable.backends.base.bounded import next_rows, taken
+from structable.backends.ordered.codec.change_records import Record, pack_numbered, pack_whole
 from structable.backends.ordered.engine import EngineSnapshot
-from structable.backends.ordered.part_sizes import next_rows, taken
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.job_records import JobProgress
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import RecordExistsError, RecordNotFoundError, RowKind, Value, WriteMode
+from structable.spi import RecordExistsError, RecordNotFoundError, RowKind, WriteMode
 
 from .staged import StagedRow, StagedRuns
 
-__all__ = ["Chunk", "Fold", "JobRows", "LastRows", "LogRows", "Written", "chunked", "is_repeatable", "staged_size"]
+__all__ = ["Chunk", "Fold", "LastRows", "LogRows", "Written", "chunked", "is_repeatable", "staged_size"]
 
 One = TypeVar("One")
 Keyed = TypeVar("Keyed", bound=tuple[Any, ...])
@@ -42,7 +42,7 @@ class Written(NamedTuple):
     writes: dict[bytes, bytes | None]
     olds: dict[bytes, bytes | None]
     """The rows before, of each key in `writes`."""
-    records: list[NewRecord]
+    records: list[Record]
     """The records that a feed with the producer `input` keeps."""
     end: bytes
 
@@ -64,8 +64,13 @@ def is_repeatable(schema: TableSchema, mode: WriteMode) -> bool:
     return not merges and not bags and mode is not WriteMode.PATCH and schema.feed is None
 
 
+def staged_size(group: StagedRow) -> int:
+    """Return the size of what was staged for a row, without its key."""
+    return len(group[1])
+
+
 class Fold(ABC, Generic[Keyed]):
-    """How the staged rows of one key become its row, in a mode and a table.
+    """The rows of a job in order, as raw pairs of the table's current layout: how those of one key become its row.
 
     Attributes
     ----------
@@ -74,7 +79,7 @@ class Fold(ABC, Generic[Keyed]):
     refuses : bool
         Whether a row may be refused.
     missing : int
-        The number of keys that had to have a row and had none, once `written` was exhausted.
+        The number of keys that had to have a row and had none, once `chunks` was exhausted.
     """
 
     reads = True
@@ -86,10 +91,49 @@ class Fold(ABC, Generic[Keyed]):
         self._runs = runs
         self.mode = mode
         self._fit = mode is WriteMode.DELETE or runs.fit_indexes()
+        self.repeatable = is_repeatable(binding.schema, mode)
 
     def decide(self) -> None:
         """Check no more which rows exist: they were checked, and some may be in place already."""
         return None
+
+    def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
+        """Raise if a run is lost or damaged.
+
+        With `decides_first` also if the current table rejects a row: `chunks` cannot fail then.
+        """
+        self._runs.check()
+        if decides_first and self.refuses:
+            presence = self.mode in (WriteMode.INSERT, WriteMode.UPDATE)
+            for _ in self.written(latest, b"") if presence else self.chunks(latest):
+                continue
+            self.decide()
+
+    def chunks(self, latest: EngineSnapshot | None, done: JobProgress = _NOTHING) -> Iterator[Chunk]:
+        """Yield the changes, some thousand rows at a time, or fewer large ones; raise if the table rejects a row.
+
+        Parameters
+        ----------
+        latest : EngineSnapshot or None
+            The newest state, in which all chunks that are `done` are applied; None for no rows.
+        done : JobProgress
+            What the applied chunks have done.
+        """
+        binding = self._binding
+        number = done.number if binding.feeds_input else None
+        for writes, olds, records, end in self.written(latest, done.end):
+            appends: list[bytes] = []
+            if binding.feeds_images:
+                appends = pack_whole(binding.images(writes, olds))
+            elif binding.feeds_input:
+                appends = pack_numbered(records, number)
+                if number is not None:
+                    number += len(records)
+            derived: dict[bytes, bytes | None] = {}
+            binding.derive(writes, olds, derived)
+            writes.update(derived)
+            if writes or appends:
+                yield Chunk(writes, end, appends, number)
 
     def written(self, latest: EngineSnapshot | None, after: bytes) -> Iterator[Written]:
         """Yield the writes of the rows after a key, some thousand rows at a time, or fewer large ones."""
@@ -101,7 +145,7 @@ class Fold(ABC, Generic[Keyed]):
             olds = dict.fromkeys(raw_keys)
             if latest is not None:
                 olds = dict(zip(raw_keys, latest.get_many(raw_keys), strict=True))
-                most = next_rows(len(chunk), sum(len(old) for old in olds.values() if old is not None), _CHUNK_ROWS)
+                most = next_rows(olds.values(), _CHUNK_ROWS)
             written = Written({}, olds, [], raw_keys[-1])
             for group in chunk:
                 self.write(group, olds[group[0]], written.writes, written.records)
@@ -117,9 +161,7 @@ class Fold(ABC, Generic[Keyed]):
         """Return the size of what was staged for a key."""
 
     @abstractmethod
-    def write(
-        self, group: Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[NewRecord]
-    ) -> None:
+    def write(self, group: Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]) -> None:
         """Add what the staged rows of one key write."""
 
     def _row(self, raw_key: bytes, raw: bytes) -> bytes:
@@ -159,12 +201,10 @@ class LastRows(Fold[StagedRow]):
         if last is not None and last[0] > after:
             yield last
 
-    @staticmethod
-    def size_of(group: StagedRow) -> int:
-        return len(group[1])
+    size_of = staticmethod(staged_size)
 
     def write(
-        self, group: StagedRow, old: bytes | None, writes: dict[bytes, bytes | None], records: list[NewRecord]
+        self, group: StagedRow, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]
     ) -> None:
         raw_key, raw, columns = group
         binding = self._binding
@@ -174,9 +214,7 @@ class LastRows(Fold[StagedRow]):
             self._refuse(RecordExistsError, raw_key)
         after: bytes | None = None
         if self._partial and columns is not None and old is not None:
-            staged = dict(zip(binding.value_names, binding.rows.decode_values(raw), strict=True))
-            changes: dict[str, Value] = {name: staged[name] for name in columns if name in staged}
-            after = binding.merged(raw_key, old, changes)
+            after = binding.merged(raw_key, old, binding.named(raw, columns))
         elif self.mode is not WriteMode.DELETE:
             after = self._row(raw_key, raw)
         writes[raw_key] = after
@@ -197,77 +235,15 @@ class LogRows(Fold[StagedRow]):
         for place, (_, raw, columns) in enumerate(islice(self._runs.rows(), done, None), done + 1):
             yield place.to_bytes(_PLACE_BYTES), raw, columns
 
-    @staticmethod
-    def size_of(group: StagedRow) -> int:
-        return len(group[1])
+    size_of = staticmethod(staged_size)
 
     def write(
-        self, group: StagedRow, old: bytes | None, writes: dict[bytes, bytes | None], records: list[NewRecord]
+        self, group: StagedRow, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]
     ) -> None:
         records.append((RowKind.INSERT, self._binding.keys.rows_begin, self._binding.current(group[1])))
-
-
-class JobRows:
-    """The rows of a job in order, as raw pairs of the table's current layout."""
-
-    def __init__(self, binding: TableBinding, runs: StagedRuns, fold: Fold[Any]) -> None:
-        self._binding = binding
-        self._runs = runs
-        self._fold = fold
-        self.decide = fold.decide
-        self.repeatable = is_repeatable(binding.schema, fold.mode)
-
-    @property
-    def missing(self) -> int:
-        """The number of keys that had to have a row and had none, once `chunks` was exhausted."""
-        return self._fold.missing
-
-    def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
-        """Raise if a run is lost or damaged.
-
-        With `decides_first` also if the current table rejects a row: `chunks` cannot fail then.
-        """
-        self._runs.check()
-        fold = self._fold
-        if decides_first and fold.refuses:
-            presence = fold.mode in (WriteMode.INSERT, WriteMode.UPDATE)
-            for _ in fold.written(latest, b"") if presence else self.chunks(latest):
-                continue
-            fold.decide()
-
-    def chunks(self, latest: EngineSnapshot | None, done: JobProgress = _NOTHING) -> Iterator[Chunk]:
-        """Yield the changes, some thousand rows at a time, or fewer large ones; raise if the table rejects a row.
-
-        Parameters
-        ----------
-        latest : EngineSnapshot or None
-            The newest state, in which all chunks that are `done` are applied; None for no rows.
-        done : JobProgress
-            What the applied chunks have done.
-        """
-        binding = self._binding
-        number = done.number if binding.feeds_input else None
-        for writes, olds, records, end in self._fold.written(latest, done.end):
-            appends: list[bytes] = []
-            if binding.feeds_images:
-                appends = pack_whole(binding.all_images(writes, olds))
-            elif binding.feeds_input:
-                appends = pack_numbered(records, number)
-                if number is not None:
-                    number += len(records)
-            derived: dict[bytes, bytes | None] = {}
-            binding.derive(writes, olds, derived)
-            writes.update(derived)
-            if writes or appends:
-                yield Chunk(writes, end, appends, number)
 
 
 def chunked(rows: Iterator[One], size_of: Callable[[One], int]) -> Iterator[list[One]]:
     """Yield the rows of one chunk after the other."""
     while chunk := taken(rows, _CHUNK_ROWS, size_of):
         yield chunk
-
-
-def staged_size(row: StagedRow) -> int:
-    """Return the size of what was staged for a row, without its key."""
-    return len(row[1])

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 from structable.backends.base.job_rules import require_same_rules, staged_for_dropped
-from structable.backends.ordered.engine import SPACE_BYTES, Pair, RunStore
+from structable.backends.ordered.engine import SPACE_BYTES, RunStore
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema, dropped_name
-from structable.spi import DataCorruptionError, InvalidFieldError, RowKind, WriteMode
+from structable.spi import DataCorruptionError, InvalidFieldError, WriteMode
 from structable.spi.field_rules import rules_digest
 
-__all__ = ["StagedRow", "StagedRows", "StagedRuns", "kind_of", "of_kinds", "run_order"]
+__all__ = ["StagedRow", "StagedRows", "StagedRuns", "run_order"]
 
 StagedRow: TypeAlias = tuple[bytes, bytes, tuple[str, ...] | None]
-"""Raw key, raw value, and the columns that the row names; None for all. In mode changes a byte that tells the kind of
-the row precedes the value; in mode patch what the row does, which names some of the columns."""
-
-_KINDS = tuple(RowKind)
-_KIND_BYTES = {kind: bytes([number]) for number, kind in enumerate(_KINDS)}
-
-
-def of_kinds(pairs: Iterable[Pair], kinds: Iterable[RowKind]) -> list[Pair]:
-    """Return the pairs of a run of mode changes."""
-    return [(raw_key, _KIND_BYTES[kind] + raw) for (raw_key, raw), kind in zip(pairs, kinds, strict=True)]
+"""Raw key, raw value, and the columns that the row names; None for all. `encoding` says what precedes the value."""
 
 
 def run_order(binding: TableBinding, mode: WriteMode) -> Callable[[tuple[Any, ...]], bytes]:
@@ -43,14 +34,6 @@ def run_order(binding: TableBinding, mode: WriteMode) -> Callable[[tuple[Any, ..
         equal_rows = binding.keys.equal_rows
         return lambda row: equal_rows(row[0])[0]
     return itemgetter(0)
-
-
-def kind_of(raw: bytes) -> RowKind:
-    """Return the kind of a row that was staged in mode changes."""
-    try:
-        return _KINDS[raw[0]]
-    except IndexError:
-        raise DataCorruptionError(f"a staged row begins with {raw[:1].hex()}, which is no row kind") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from structable.backends.ordered.engine import Engine, EngineSnapshot, StagedRun, WriteSet
-from structable.backends.ordered.schema.catalog import list_schemas
+from structable.backends.ordered.schema.catalog import CatalogChanges, list_schemas
 from structable.backends.ordered.schema.job_records import (
     JobRecord,
     discard_loading,
@@ -20,9 +19,6 @@ from structable.backends.ordered.schema.job_records import (
 from structable.backends.ordered.schema.stream_records import StreamRecord, list_streams, stream_key
 from structable.spi import DataCorruptionError, StructableError
 from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
-
-if TYPE_CHECKING:
-    from .changing import CatalogChanges
 
 __all__ = ["JobSweep"]
 

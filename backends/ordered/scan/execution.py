@@ -9,11 +9,11 @@ from collections.abc import Callable, Generator, Iterator
 from itertools import chain, groupby, islice, starmap
 from operator import itemgetter
 
+from structable.backends.base.bounded import next_rows
 from structable.backends.base.transaction import TransactionLifecycle
 from structable.backends.ordered.codec.rows import Projection, RowDecoder
 from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.overlay import ENGINE_FAILURES, TableOverlay
-from structable.backends.ordered.part_sizes import next_rows
 from structable.backends.ordered.schema.binding import IndexBinding, TableBinding
 from structable.spi import (
     DataCorruptionError,
@@ -314,7 +314,7 @@ class _PathReader:
             # Under SERIALIZABLE the rows are recorded one by one: an interval may hold their entries, which do not
             # change when only other fields of the rows do.
             values = table.snapshot_values(chunk, table.snapshot.get_many)
-            size = next_rows(len(chunk), sum(len(found) for found in values if found is not None), _LARGEST_FETCH)
+            size = next_rows(values, _LARGEST_FETCH)
             for raw_key, found in zip(chunk, values, strict=True):
                 raw = own.get(raw_key, found) if own else found
                 if raw is None:

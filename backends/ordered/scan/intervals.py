@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from structable.backends.ordered.codec.key_fields import shortest_form
 from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.engine import successor
-from structable.spi import Field, FieldType, Filter, Range, Value
+from structable.spi import Field, Filter, Range, Value
 from structable.spi.filters import Comparison, IsIn, IsNull, Operator, StartsWith
 
 __all__ = ["Condition", "Interval", "contains", "field_condition", "intersection", "range_interval", "union"]
@@ -129,8 +130,7 @@ def _bounds(field: Field, part: Filter, encode: Callable[[Value], bytes], not_nu
             return not_null
         case StartsWith(field.name, prefix, False):
             # The encoding without its terminator is the prefix of all longer strings.
-            terminator = 1 if field.type is FieldType.STRING else 2
-            return _starting_with(encode(prefix)[:-terminator])
+            return _starting_with(encode(prefix)[: -shortest_form(field.type)])
     return None
 
 

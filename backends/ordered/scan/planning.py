@@ -11,12 +11,12 @@ from structable.backends.ordered.codec.keys import LONGEST_KEY
 from structable.backends.ordered.engine import successor
 from structable.backends.ordered.schema.binding import IndexBinding, TableBinding
 from structable.spi import Field, Filter, Range, ScanExplanation, Value
-from structable.spi.filters import And
+from structable.spi.filters import conjunction
 
 from .intervals import Condition, Interval, contains, field_condition, intersection, range_interval, union
 from .request import KeyedRequest
 
-__all__ = ["ScanPath", "conjunction", "explain", "plan", "plan_each", "plan_rows"]
+__all__ = ["ScanPath", "explain", "plan", "plan_each", "plan_rows"]
 
 
 @dataclass(slots=True)  # not frozen, as `ScanRequest`
@@ -228,13 +228,6 @@ def _cut(rows_begin: bytes, rows_end: bytes, entry: Interval, row: Interval) -> 
     prefix, end = entry
     head = len(rows_begin)
     return prefix + row[0][head:], end if row[1] == rows_end else prefix + row[1][head:]
-
-
-def conjunction(parts: Sequence[Filter]) -> Filter | None:
-    """Return the conjunction of filters; None if there are none."""
-    if not parts:
-        return None
-    return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
 def explain(binding: TableBinding, path: ScanPath) -> ScanExplanation:

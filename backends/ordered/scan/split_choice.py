@@ -1,4 +1,7 @@
-"""The path that the splits of a plan read: `plan` ranks paths, but the table's content decides about an index."""
+"""What a look at some rows of a table tells: its statistics, and the path that the splits of a plan read.
+
+`plan` ranks paths, but the content of the table decides about an index.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,18 @@ from itertools import islice
 
 from structable.backends.ordered.engine import EngineSnapshot, SharedSplits, SplitPlan, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
+from structable.spi import Range, TableStatistics
+from structable.spi.filters import conjunction
+from structable.spi.operations import Scan
+from structable.spi.rules.ranges import check_range
+from structable.spi.store_reports import COUNTED_ROWS
 
 from .execution import pair_filter
 from .intervals import Interval
-from .planning import ScanPath, conjunction, plan, plan_rows
+from .planning import ScanPath, plan, plan_rows
 from .request import KeyedRequest
 
-__all__ = ["divide_scan"]
+__all__ = ["divide_scan", "table_statistics"]
 
 _FEW_ENTRIES = 2_000
 _ENTRIES_OF_A_SPLIT = 500
@@ -94,3 +102,25 @@ def _share(engine: SplitSource, binding: TableBinding, divided: SplitPlan, rows:
                 seen += 1
                 found += matches(pair)
     return found / seen if seen else 0.0
+
+
+def table_statistics(
+    engine: SplitSource, binding: TableBinding, snapshot: EngineSnapshot, range_: Range
+) -> TableStatistics:
+    """Count the rows of a range in a snapshot if there are few, and estimate their number else.
+
+    See `Storage.statistics`.
+    """
+    if binding.log:
+        check_range(binding.spec, range_)
+        return TableStatistics(0, 0, exact=True)
+    counted = bytes_ = 0
+    for begin, end in plan_rows(binding, KeyedRequest.of(binding, Scan((range_,)))).intervals:  # one, or none
+        with closing(snapshot.scan(begin, end)) as pairs:  # type: ignore[type-var] # a generator
+            for key, value in islice(pairs, COUNTED_ROWS + 1):
+                counted += 1
+                bytes_ += len(key) + len(value)
+        if counted > COUNTED_ROWS:
+            rows, size = engine.estimate(begin, end)
+            return TableStatistics(max(rows, counted), max(size, counted), exact=False)
+    return TableStatistics(counted, bytes_, exact=True)

@@ -10,10 +10,9 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from structable.backends.base.planned_columns import planned_columns
-from structable.backends.base.ruled_batches import ComputedScan, stored_scan
+from structable.backends.base.bounded import next_rows
+from structable.backends.base.ruled_batches import ComputedScan, planned_columns, stored_scan
 from structable.backends.ordered.engine import EngineSnapshot, Pair, SharedSplits, SplitSource, Upcalls
-from structable.backends.ordered.part_sizes import next_rows
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Aggregation, FeedPosition, Filter, ScanPlan, ScanSplit, SnapshotHold
@@ -110,7 +109,7 @@ def reading_upcalls() -> Upcalls:
 def read_table_split(engine: SplitSource, split: ScanSplit) -> Iterator[RecordBatch]:
     """Yield the rows of a split as Arrow batches; see `Storage.read_split`."""
     split.require_open()
-    from structable.backends.ordered.arrow.filtering import matching_batches
+    from structable.backends.ordered.arrow.batch_filters import matching_batches
     from structable.spi import partial_aggregates
 
     # A split is itself a pickle: its state is as trustworthy as the split.
@@ -138,7 +137,7 @@ def _fetched(
     most = _FIRST_FETCH
     while chunk := sorted(islice(raw_keys, most)):
         values = engine.read_planned(state, chunk)
-        most = next_rows(len(chunk), sum(len(raw) for raw in values if raw is not None), _FETCHED_AT_ONCE)
+        most = next_rows(values, _FETCHED_AT_ONCE)
         for raw_key, raw in zip(chunk, values, strict=True):
             if raw is None:
                 raise entry_without_row(binding, index, raw_key)

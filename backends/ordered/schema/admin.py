@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
 from dataclasses import replace
 from itertools import count, islice
 from typing import TypeVar
@@ -42,10 +41,18 @@ from structable.spi.rules.schema_changes import (
 from structable.spi.values import value_size
 
 from .binding import INDEX_MARK
-from .catalog import Catalog, garbage_key, list_schemas, named_schema, put_schema, read_schema, schema_key
-from .feed_changes import admit_types, begin_feed, renew_feed
+from .catalog import (
+    Catalog,
+    catalog_change,
+    garbage_key,
+    list_schemas,
+    named_schema,
+    put_schema,
+    read_schema,
+    schema_key,
+)
 from .garbage import GarbageCollector
-from .spaces import allocate_space
+from .spaces import admit_types, allocate_space, begin_feed, renew_feed
 from .stream_records import stream_keys
 from .stuck_jobs import require_whole, stuck_key
 
@@ -283,12 +290,7 @@ class OrderedAdmin(TableAdmin):
         end = time.monotonic() + self._ddl_timeout
         for attempt in count():
             try:
-                with closing(self._engine.begin(False)) as snapshot:
-                    changes = WriteSet()
-                    result = body(snapshot, changes)
-                    if changes.writes or changes.derived:
-                        self._engine.commit(snapshot, changes)
-                    return result
+                return catalog_change(self._engine, body)
             except (TransactionConflictError, SchemaChangedError) as conflict:
                 if time.monotonic() > end:
                     raise StorageUnavailableError(

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from structable.backends.base.bounded import Bounded
-from structable.backends.ordered.codec.change_records import PACKED_BYTES, NewRecord, Record, pack_change, pack_whole
-from structable.backends.ordered.codec.index_entries import generate_entry_encoder
-from structable.backends.ordered.codec.keys import KeyCodec
+from structable.backends.ordered.codec.change_records import PACKED_BYTES, Record, pack_change, pack_whole
+from structable.backends.ordered.codec.keys import KeyCodec, generate_entry_encoder
 from structable.backends.ordered.codec.operands import OperandCodec
 from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.codec.row_patching import RowPatch, RowPatches
@@ -65,8 +64,8 @@ class TableBinding:
         self.spec = schema.spec
         # Rows written while an index is under construction must fit it as well.
         self.write_spec = self.spec.evolve(indexes=schema.maintained)
-        self.keys = KeyCodec(schema)
         self.rows = RowCodec(schema)
+        self.keys = self.rows.keys
         self.encode_full = self.rows.encode_full
         self.encode_given = self.rows.encode_given
         self.patches = RowPatches(schema, self.keys)
@@ -199,12 +198,16 @@ class TableBinding:
     def changed(self, row: Mapping[str, Value], old: bytes | None) -> bytes:
         """Return the raw value of a row after a user's change; fields that the change does not name are as before."""
         if row.__class__ is dict:
-            values = self.nulls if old is None else self.rows.decode_values(old)
-            encoded = self.encode_full({**dict(zip(self.value_names, values, strict=True)), **row})
+            encoded = self.encode_given(row) if old is None else self.encode_full({**self.named(old, None), **row})
             if encoded is not None:
                 return encoded[1]
         checked = check_row(self.write_spec, row)
         return self.merged(self.checked_raw_key(checked), old, checked)
+
+    def named(self, raw: bytes, columns: tuple[str, ...] | None) -> dict[str, Value]:
+        """Return the fields outside the key of a row, or those among some columns."""
+        fields = dict(zip(self.value_names, self.rows.decode_values(raw), strict=True))
+        return fields if columns is None else {name: fields[name] for name in columns if name in fields}
 
     def merged(self, raw_key: bytes, old: bytes | None, changes: Mapping[str, Value]) -> bytes:
         """Return the raw value of a row after checked changes: other fields keep their old value, or null."""
@@ -244,18 +247,12 @@ class TableBinding:
             merged = self.operands.absorb(merged, operand)
         return merged
 
-    def images(self, raw_key: bytes, before: bytes | None, after: bytes | None) -> list[Record]:
-        """Return the images of one row, see `all_images`."""
-        return [Record(*image) for image in self.all_images({raw_key: after}, {raw_key: before})]
-
-    def all_images(
-        self, writes: Mapping[bytes, bytes | None], originals: Mapping[bytes, bytes | None]
-    ) -> list[NewRecord]:
+    def images(self, writes: Mapping[bytes, bytes | None], originals: Mapping[bytes, bytes | None]) -> list[Record]:
         """Return the images that a feed has of writes: none of rows that stay equal, or of a bag that come and go.
 
         `originals` has the raw value before of each key in `writes`.
         """
-        records: list[NewRecord] = []
+        records: list[Record] = []
         for raw_key, after in writes.items():
             before = originals[raw_key]
             if before is None:
@@ -270,7 +267,7 @@ class TableBinding:
     def packed_images(
         self, writes: Mapping[bytes, bytes | None], originals: Mapping[bytes, bytes | None]
     ) -> list[bytes]:
-        """Return the images of `all_images`, packed."""
+        """Return the images of `images`, packed."""
         if len(writes) == 1:
             [(raw_key, after)] = writes.items()
             before = originals[raw_key]
@@ -278,9 +275,9 @@ class TableBinding:
                 return []
             if len(before or b"") + len(after or b"") < PACKED_BYTES:
                 return [pack_change(raw_key, before, after)]
-        return pack_whole(self.all_images(writes, originals))
+        return pack_whole(self.images(writes, originals))
 
-    def _net_by_value(self, records: list[NewRecord]) -> list[NewRecord]:
+    def _net_by_value(self, records: list[Record]) -> list[Record]:
         """Return the records of a table without a key, but for equal rows that are inserted and deleted."""
         equal_rows = self.keys.equal_rows
         gone = [equal_rows(raw_key)[0] for kind, raw_key, _ in records if kind is _DELETE]
@@ -289,7 +286,7 @@ class TableBinding:
         come = [equal_rows(raw_key)[0] for kind, raw_key, _ in records if kind is _INSERT]
         cancelled = Counter(come) & Counter(gone)
         left_out = {_INSERT: cancelled.copy(), _DELETE: cancelled}
-        kept: list[NewRecord] = []
+        kept: list[Record] = []
         for record in records:
             equal_to = equal_rows(record[1])[0]
             if left_out[record[0]][equal_to]:

@@ -1,14 +1,24 @@
-"""The catalog: tables and garbage recorded in an engine's map, and the cache of bound tables."""
+"""The catalog: tables and garbage recorded in an engine's map, the cache of bound tables, and small changes of both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import TypeVar
 
 from structable.backends.base.admin_rules import require_unretired
 from structable.backends.base.bounded import Bounded
-from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, OrderedMap, WriteSet, successor
-from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import TableNotFoundError
+from structable.backends.ordered.engine import (
+    SPACE_BYTES,
+    EngineSnapshot,
+    OrderedMap,
+    SchemaChangedError,
+    WriteSet,
+    successor,
+)
+from structable.backends.ordered.table_schema import TableSchema, folded_name
+from structable.spi import TableNotFoundError, TransactionConflictError
 
 from .binding import TableBinding
 from .stuck_jobs import require_whole, stuck_key
@@ -16,6 +26,8 @@ from .stuck_jobs import require_whole, stuck_key
 __all__ = [
     "CATALOG_SPACE",
     "Catalog",
+    "CatalogChanges",
+    "catalog_change",
     "garbage_key",
     "list_garbage",
     "list_schemas",
@@ -25,14 +37,18 @@ __all__ = [
     "schema_key",
 ]
 
+Result = TypeVar("Result")
+
 CATALOG_SPACE = b"\0" * SPACE_BYTES
 _TABLES = CATALOG_SPACE + b"\x10"
 _GARBAGE = CATALOG_SPACE + b"\x12"
+_ATTEMPTS = 20
+_PAUSE = 0.002
 
 
 def schema_key(table: str) -> bytes:
-    """Return the key of a table's catalog entry: by lower case, since no two tables may differ by case alone."""
-    return _TABLES + table.lower().encode(errors="surrogatepass")  # never a table's name, but callers may pass it
+    """Return the key of a table's catalog entry."""
+    return _TABLES + folded_name(table)
 
 
 def read_schema(snapshot: EngineSnapshot, table: str) -> TableSchema | None:
@@ -82,22 +98,27 @@ class Catalog:
         """Return the table of exactly this name in a snapshot; rejects one that is retired or has a stuck write job."""
         epoch, tables = self._current
         known = epoch == snapshot.epoch
-        if not isinstance(name, str):
-            raise TableNotFoundError(name)
-        if known and (binding := tables.get(name)) is not None:
+        if known and isinstance(name, str) and (binding := tables.get(name)) is not None:
             return binding
-        raw, stuck = snapshot.get_many([schema_key(name), stuck_key(name)])
-        if raw is None:
+        found = self.find(snapshot, name)
+        if found is None:
             raise TableNotFoundError(name)
-        binding = self.bind(raw)
-        if binding.spec.name != name:
-            raise TableNotFoundError(name)
-        require_whole(stuck, binding.schema)
-        require_unretired(binding.spec)
+        require_unretired(found.spec)
         if known:
-            tables[name] = binding
+            tables[name] = found
         elif snapshot.epoch > epoch:
-            self._current = (snapshot.epoch, {name: binding})
+            self._current = (snapshot.epoch, {name: found})
+        return found
+
+    def find(self, snapshot: EngineSnapshot, name: object) -> TableBinding | None:
+        """Return what a snapshot has of a table, past what is known of its epoch; rejects a stuck write job."""
+        if not isinstance(name, str):
+            return None
+        raw, stuck = snapshot.get_many([schema_key(name), stuck_key(name)])
+        binding = None if raw is None else self.bind(raw)
+        if binding is None or binding.spec.name != name:
+            return None
+        require_whole(stuck, binding.schema)
         return binding
 
     def may_have_feed(self, table: str) -> bool:
@@ -111,3 +132,30 @@ class Catalog:
             binding = TableBinding(TableSchema.decode(raw), raw, describes_merges=self._engine.traits.describes_merges)
             self._bound[raw] = binding
         return binding
+
+
+class CatalogChanges:
+    """Runs a transaction on the catalog of an engine, when called."""
+
+    def __init__(self, engine: OrderedMap) -> None:
+        self._engine = engine
+
+    def __call__(self, body: Callable[[EngineSnapshot, WriteSet], Result]) -> Result:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return catalog_change(self._engine, body)
+            except (TransactionConflictError, SchemaChangedError):
+                if attempt == _ATTEMPTS:
+                    raise
+            time.sleep(_PAUSE * attempt)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def catalog_change(engine: OrderedMap, body: Callable[[EngineSnapshot, WriteSet], Result]) -> Result:
+    """Return what a function makes of the newest state, and commit the changes that it adds to a write set, if any."""
+    with closing(engine.begin(False)) as snapshot:
+        changes = WriteSet()
+        result = body(snapshot, changes)
+        if changes.writes or changes.derived:
+            engine.commit(snapshot, changes)
+        return result

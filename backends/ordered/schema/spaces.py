@@ -1,16 +1,32 @@
-"""Spaces: their allocation, and their state in the catalog."""
+"""Spaces: their allocation to tables and change feeds, and their state in the catalog.
+
+A feed begins and ends in the commit that changes the schema of its table.
+"""
 
 from __future__ import annotations
 
+import secrets
 from contextlib import suppress
+from dataclasses import replace
 
-from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, Spaces, SpaceTakenError, Upkeep
-from structable.spi import DataCorruptionError
+from structable.backends.ordered.codec.change_records import pack_records
+from structable.backends.ordered.engine import (
+    SPACE_BYTES,
+    EngineSnapshot,
+    Spaces,
+    SpaceTakenError,
+    Upkeep,
+    WriteSet,
+)
+from structable.backends.ordered.table_schema import FeedSchema, TableSchema
+from structable.spi import DataCorruptionError, TableSpecification, UnsupportedOperationError
+from structable.spi.table_options import ChangelogProducer
 
-from .catalog import CATALOG_SPACE, list_garbage, list_schemas
+from .catalog import CATALOG_SPACE, garbage_key, list_garbage, list_schemas
 from .job_records import list_jobs
+from .stuck_jobs import require_whole, stuck_key
 
-__all__ = ["allocate_space", "read_spaces"]
+__all__ = ["admit_types", "allocate_space", "begin_feed", "read_spaces", "renew_feed"]
 
 _NEXT_SPACE = CATALOG_SPACE + b"\x11"
 
@@ -49,3 +65,38 @@ def read_spaces(snapshot: EngineSnapshot) -> Spaces:
         frozenset(beginning for beginning in list_garbage(snapshot) if len(beginning) == SPACE_BYTES),
         min(_following(snapshot), (1 << 8 * SPACE_BYTES) - 1).to_bytes(SPACE_BYTES),
     )
+
+
+def admit_types(engine: Upkeep) -> None:
+    """Let a store have tables whose options mean something; raises UnsupportedOperationError if it has none."""
+    if not engine.traits.table_types:
+        raise UnsupportedOperationError(
+            "this store has no table types: its tables have a primary key, no merge engine, and no write-mode"
+        )
+    engine.exclude_older_software()
+
+
+def begin_feed(
+    engine: Upkeep, snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification
+) -> FeedSchema | None:
+    """Return the feed that a table is to have from this commit on: an entry without records is its first."""
+    if spec.table_options.changelog_producer is ChangelogProducer.NONE:
+        return None
+    engine.exclude_older_software(feeds=True)
+    feed = FeedSchema(allocate_space(engine, snapshot, changes.writes, feed=True), secrets.token_hex(8))
+    changes.appends[feed.space] = [pack_records([])]
+    return feed
+
+
+def renew_feed(engine: Upkeep, snapshot: EngineSnapshot, changes: WriteSet, schema: TableSchema) -> TableSchema:
+    """Return a table with another feed than it has, or with none, as its specification says; the old one is garbage.
+
+    Raises
+    ------
+    DataCorruptionError
+        If a write job of the table cannot be completed.
+    """
+    require_whole(snapshot.get(stuck_key(schema.spec.name)), schema)
+    if schema.feed is not None:
+        changes.writes[garbage_key(schema.feed.space)] = b"\x01"
+    return replace(schema, feed=begin_feed(engine, snapshot, changes, schema.spec))

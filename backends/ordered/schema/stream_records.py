@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from structable.backends.ordered.engine import EngineSnapshot, successor
-from structable.backends.ordered.table_schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema, folded_name
 from structable.spi import DataCorruptionError
 
 from .catalog import CATALOG_SPACE
@@ -68,7 +68,7 @@ def stream_key(table: str, stream: str) -> bytes:
 
 
 def _of_table(table: str) -> bytes:
-    return _STREAMS + table.lower().encode(errors="surrogatepass") + _END
+    return _STREAMS + folded_name(table) + _END
 
 
 def read_stream(snapshot: EngineSnapshot, schema: TableSchema, stream: str) -> StreamRecord | None:

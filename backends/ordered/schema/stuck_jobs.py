@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, successor
-from structable.backends.ordered.table_schema import TableSchema
+from structable.backends.ordered.table_schema import TableSchema, folded_name
 from structable.spi import DataCorruptionError
 
 __all__ = ["StuckJob", "list_stuck", "require_whole", "stuck_key"]
@@ -46,7 +46,7 @@ class StuckJob:
 
 def stuck_key(table: str) -> bytes:
     """Return the key that records the stuck job of a table."""
-    return _STUCK + table.lower().encode(errors="surrogatepass")
+    return _STUCK + folded_name(table)
 
 
 def list_stuck(snapshot: EngineSnapshot) -> Iterator[StuckJob]:

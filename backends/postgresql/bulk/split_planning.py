@@ -10,8 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from structable.backends.base.planned_columns import PlannedColumns, planned_columns
-from structable.backends.base.ruled_batches import ComputedScan, stored_scan
+from structable.backends.base.ruled_batches import ComputedScan, PlannedColumns, planned_columns, stored_scan
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
