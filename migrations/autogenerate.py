@@ -1,4 +1,4 @@
-"""Differences between a store's tables and a program's specifications, as operations of a revision."""
+"""Differences between a store's tables and a program's specifications: operations of a revision, and its script."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from structable.spi import Derived, Field, FieldRule, Renamed, Storage, TableNotFoundError, TableSpecification
+from structable.spi import (
+    Derived,
+    Field,
+    FieldRule,
+    FieldType,
+    Renamed,
+    Storage,
+    TableNotFoundError,
+    TableSpecification,
+)
 from structable.spi.fields import widens
 
 from .errors import RevisionError
-from .folder import Folder, Revision
-from .functions import object_named
+from .folder import Folder, Revision, object_named
 from .history import RevisionRow
 from .operations import (
     AddField,
@@ -21,13 +29,17 @@ from .operations import (
     DropIndex,
     DropRule,
     DropTable,
+    FieldOperation,
     Operation,
     RenameField,
     WidenField,
     function_text,
+    name_of,
 )
 
-__all__ = ["Differences", "differences", "specifications_named"]
+__all__ = ["Differences", "differences", "script_of", "specifications_named"]
+
+_HINT = "    # op.create_table, op.add_field, op.add_index, op.rename_field, ...: docs/migrations.md lists them"
 
 
 @dataclass(slots=True)
@@ -227,3 +239,52 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
         for new in added:
             if new.name not in rules and new.name not in renames and old.type_text == new.type_text:
                 found.renames.append(RenameField(name, old.name, new.name))
+
+
+def script_of(slug: str, found: Differences) -> str:
+    """Return the script that does what was found to differ."""
+    title = slug.replace("_", " ").capitalize()
+    lines = [f'"""{title}."""', "", "", "def up(op):"]
+    lines += [
+        f"    # {_call(one)}  # if it is meant: in place of its add_field and its drop_field" for one in found.renames
+    ]
+    lines += [f"    {_call(one)}" for one in found.up] if found else [_HINT]
+    lines += [] if found.up else ["    pass"]
+    if found.contract:
+        lines += ["", "", "def contract(op):"]
+        lines += [f"    {_call(one)}" for one in found.contract]
+    return "\n".join(lines) + "\n"
+
+
+def _call(operation: Operation) -> str:
+    match operation:
+        case CreateTable(specification):
+            return f"op.create_table({_table(specification)})"
+        case AddField(table, field, derive, source) if derive is not None:
+            return f"op.add_field({table!r}, {_field(field)}, derive=op.{function_text(derive)}, source={source!r})"
+        case AddField(table, field):
+            return f"op.add_field({table!r}, {_field(field)})"
+        case WidenField(table, field):
+            return f"op.widen_field({table!r}, {_field(field)})"
+        case FieldOperation(table, name):
+            return f"op.{name_of(operation)}({table!r}, {name!r})"
+        case RenameField(table, old, new):
+            return f"op.rename_field({table!r}, {old!r}, {new!r})"
+        case DropTable(table, keep_days):
+            return f"op.drop_table({table!r}, keep_days={keep_days})"
+    raise TypeError(operation)
+
+
+def _table(spec: TableSpecification) -> str:
+    parts = [repr(spec.name), f"[{', '.join(map(_field, spec.fields))}]", f"primary_key={list(spec.primary_key)!r}"]
+    if spec.indexes:
+        parts.append(f"indexes={list(spec.indexes)!r}")
+    if spec.options:
+        parts.append(f"options={dict(spec.options)!r}")
+    return f"op.table({', '.join(parts)})"
+
+
+def _field(field: Field) -> str:
+    if field.type is FieldType.DECIMAL:
+        return f"op.decimal({field.name!r}, {field.precision}, {field.scale})"
+    return f"op.{field.type.value}({field.name!r})"

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from structable.spi import Row, StructableError, Transaction, Value
 
-from .clocks import Clock
 from .errors import MigrationError
 from .fills import Fill
 from .history import History
-from .lease import check_epoch
+from .lease import Clock, check_epoch
 from .parts import range_of_texts, text_of_key
 
 __all__ = ["INDEX_PART", "MADE_PART", "MOST_BYTES", "MOST_ROWS", "Batch", "TaskKey", "do_batch", "task_of", "transform"]

@@ -24,7 +24,7 @@ from structable.spi.rules.filters import bind_filter
 from structable.spi.where import WhereError, parse_where
 
 from .errors import MigrationError
-from .functions import function_named
+from .folder import function_named
 from .operations import AddField, Operation, RenameField, Rewrite
 
 __all__ = ["Changed", "Fill", "fill_of", "stored_table"]

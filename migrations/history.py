@@ -10,8 +10,7 @@ from structable.spi import Row, Storage, StructuredTable, TableNotFoundError, Ta
 from .errors import MigrationError
 from .folder import Revision
 from .operations import Operations
-from .state_tables import CLIENTS, DEFAULT_PREFIX, LEASE, REVISIONS, STATE_TABLES, TASKS
-from .states import State
+from .states import CLIENTS, DEFAULT_PREFIX, LEASE, REVISIONS, STATE_TABLES, TASKS, State
 
 __all__ = ["MINIMUM", "History", "RevisionRow"]
 

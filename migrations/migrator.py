@@ -9,18 +9,15 @@ from pathlib import Path
 
 from structable.spi import Storage, Transaction
 
-from .background import Background
-from .clients import require_no_older
-from .clocks import Clock, Clocks, Monotonic
+from .backfill import Mapper, RunnerScope
 from .errors import IrreversibleError, LiveClientsError, MigrationError, RevisionChangedError
 from .folder import Folder, Revision
 from .history import History, RevisionRow
-from .lease import RunnerLease, owner_name, take_away
+from .lease import Clock, Clocks, Monotonic, RunnerLease, owner_name, take_away
 from .plans import PlannedRevision, planned, rehearse
-from .runner import Runner
-from .runner_scope import Mapper, RunnerScope
-from .state_tables import DEFAULT_PREFIX
-from .states import State
+from .runner import Background, Runner
+from .schema import require_no_older
+from .states import DEFAULT_PREFIX, State
 from .status import RevisionStatus, status_of
 from .steps import check_reversible
 from .throttle import Throttle

@@ -11,17 +11,15 @@ from typing import Annotated
 
 import typer
 
-from structable.migrations.autogenerate import Differences, differences, specifications_named
+from structable.migrations.autogenerate import Differences, differences, script_of, specifications_named
 from structable.migrations.errors import LiveClientsError, MigrationLockedError, RevisionError
 from structable.migrations.folder import Folder
 from structable.migrations.history import History
 from structable.migrations.migrator import Migrator
-from structable.migrations.scripts import script_of
 from structable.migrations.throttle import Throttle
 from structable.spi import Storage, StorageUrl, connect
 
-from .bar import fill_bar
-from .display import plan_lines, status_lines
+from .display import fill_bar, plan_lines, status_lines
 
 __all__ = ["app"]
 

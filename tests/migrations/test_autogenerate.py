@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from structable.migrations import Differences, Folder, Migrator, RevisionError, differences
+from structable.migrations.autogenerate import script_of
 from structable.migrations.history import History
-from structable.migrations.scripts import script_of
 from structable.spi import (
     Cast,
     Derived,

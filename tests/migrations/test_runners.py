@@ -25,10 +25,9 @@ from structable.migrations import (
     part_filler,
     schema_calls,
 )
-from structable.migrations.clocks import Clocks
 from structable.migrations.fills import Fill
 from structable.migrations.history import History
-from structable.migrations.lease import RunnerLease
+from structable.migrations.lease import Clocks, RunnerLease
 from structable.migrations.parts import Part
 from structable.migrations.schema_calls import Report, SchemaCalls
 from structable.migrations.throttle import Pace
