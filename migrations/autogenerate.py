@@ -72,7 +72,7 @@ def specifications_named(name: str, folder: Path) -> list[TableSpecification]:
     """
     try:
         found = object_named(name, folder)
-    except (ImportError, AttributeError, ValueError) as error:
+    except ValueError as error:
         raise RevisionError(
             f"the target {name!r} cannot be imported: {error}; name it as package:SPECIFICATIONS"
         ) from error

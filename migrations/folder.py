@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from structable.spi import StructableError
 from structable.spi.module_names import named_module
 
 from .errors import MigrationError, RevisionError
@@ -144,7 +143,7 @@ def _recorded(file: Path, namespace: dict[str, object], function: str) -> tuple[
         body(recorder)
     except RevisionError as error:
         raise RevisionError(f"{file}, {function}: {error}") from None
-    except (StructableError, TypeError, ValueError, AttributeError) as error:
+    except Exception as error:
         raise RevisionError(f"{file}, {function}: {type(error).__name__}: {error}") from error
     return recorder.recorded
 
@@ -154,11 +153,15 @@ def object_named(name: str, folder: Path) -> Any:  # noqa: ANN401 - whatever it 
 
     Raises
     ------
-    ImportError, AttributeError, ValueError
-        If there is none.
+    ValueError
+        If there is none, or its module cannot be imported.
     """
-    module, attribute = named_module(name, '"module:name"', str(folder.resolve().parent))
-    return getattr(module, attribute)
+    try:
+        module, attribute = named_module(name, '"module:name"', str(folder.resolve().parent))
+        return getattr(module, attribute)
+    except Exception as error:  # of the module's own, too
+        kind = "" if isinstance(error, ImportError | AttributeError | ValueError) else f"{type(error).__name__}: "
+        raise ValueError(f"{kind}{error}") from error
 
 
 # Any: what the function takes and returns is its operation's matter.
@@ -172,7 +175,7 @@ def function_named(name: str, folder: Path) -> Callable[..., Any]:
     """
     try:
         found = object_named(name, folder)
-    except (ImportError, AttributeError, ValueError) as error:
+    except ValueError as error:
         raise MigrationError(f"the function {name!r} of a revision cannot be imported: {error}") from error
     if not callable(found):
         raise MigrationError(f"{name!r}, which a revision names as a function, is none")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from structable.spi import Storage, Transaction
+from structable.spi import Storage, StructableError, Transaction
 
 from .backfill import Mapper, RunnerScope
-from .errors import IrreversibleError, LiveClientsError, MigrationError, RevisionChangedError
+from .errors import IrreversibleError, MigrationError, RevisionChangedError
 from .folder import Folder, Revision
 from .history import History, RevisionRow
-from .lease import Clock, Clocks, Monotonic, RunnerLease, owner_name, take_away
+from .lease import ENDING, Clock, Clocks, Monotonic, RunnerLease, owner_name, take_away
 from .plans import PlannedRevision, planned, rehearse
 from .runner import Background, Runner
 from .schema import require_no_older
@@ -167,12 +168,13 @@ class Migrator:
             if row.state is State.DONE:
                 return None
             if row.state is State.READY:
-                before = self.storage.run(lambda tx: self._set_minimum(tx, lease, revision))
+                self.storage.run(lambda tx: self._set_minimum(tx, lease, revision))
                 try:
                     if not force:
                         require_no_older(self._history, revision, self._clocks)
-                except LiveClientsError:
-                    self.storage.run(lambda tx: self._set_minimum(tx, lease, before, lower=True))
+                except BaseException:  # Ctrl-C, too
+                    with contextlib.suppress(StructableError):  # the next contract, or `down`, lowers it
+                        self.storage.run(lambda tx: self._set_minimum(tx, lease), deadline=ENDING)
                     raise
             until = self._runner(lease, Throttle(), threading.Event()).contract(revision)
         if until is None:
@@ -200,6 +202,7 @@ class Migrator:
                         "revision"
                     )
                 check_reversible(row.number, row.operations)
+            self.storage.run(lambda tx: self._set_minimum(tx, lease))  # which a contract that was killed had raised
             runner = self._runner(lease, throttle or Throttle(), threading.Event())
             for row in undone:
                 runner.revert(row.number)
@@ -238,9 +241,7 @@ class Migrator:
                         )
                     if one.number not in begun or begun[one.number].state is State.PENDING:
                         self._history.begin(tx, one, lease.owner, self._clocks.clock(), State.DONE)
-                contracted = max((one.number for one in revisions if one.operations.contracts), default=0)
-                if contracted > self._history.minimum(tx):
-                    self._history.set_minimum(tx, contracted)
+                self._history.set_minimum(tx, self._history.contracted(tx))
 
             self.storage.run(record)
 
@@ -314,9 +315,7 @@ class Migrator:
             if number < revision and earlier.state not in (State.CONTRACTING, State.DONE):
                 raise MigrationError(f"revision {number} is {earlier.state}; contract it before revision {revision}")
 
-    def _set_minimum(self, tx: Transaction, lease: RunnerLease, revision: int, *, lower: bool = False) -> int:
+    def _set_minimum(self, tx: Transaction, lease: RunnerLease, revision: int = 0) -> None:
+        """Set the oldest revision whose programs may run to the newest contracted one, or to a later one."""
         lease.hold(tx)
-        before = self._history.minimum(tx)
-        if lower or revision > before:
-            self._history.set_minimum(tx, revision)
-        return before
+        self._history.set_minimum(tx, max(revision, self._history.contracted(tx)))

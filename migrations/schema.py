@@ -174,20 +174,26 @@ def require_no_older(history: History, revision: int, clocks: Clocks) -> None:
         If a beat moves while they are watched, or another program appears.
     """
     storage = history.storage
-    first = storage.run(lambda tx: _older(tx, history, revision), read_only=True)
+
+    def older(tx: Transaction) -> dict[_Client, int]:
+        return _older(tx, history, revision)
+
+    def forget(tx: Transaction) -> None:
+        ended = [client for client, beat in older(tx).items() if first.get(client) == beat]
+        history.clients(tx).delete_many([(one.application, one.instance) for one in ended])
+
+    first = storage.run(older, read_only=True)
     begun = clocks.monotonic()
     never = threading.Event()
     while first:
         before = clocks.monotonic()
-        now = storage.run(lambda tx: _older(tx, history, revision), read_only=True)
+        now = storage.run(older, read_only=True)
         living = [client for client, beat in now.items() if first.get(client) != beat]
         if living:
             raise LiveClientsError(revision, map(str, living))
         if not now:
             return
         if before - begun >= WATCHED:
-            break
+            storage.run(forget)
+            return
         clocks.wait(_LOOKS, never)
-    ended = [(client.application, client.instance) for client in first]
-    if ended:
-        storage.run(lambda tx: history.clients(tx).delete_many(ended))

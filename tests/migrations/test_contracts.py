@@ -1,0 +1,90 @@
+"""Contracts that end early: what was not taken away is there for older programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from structable.migrations import LiveClientsError, Migrator, Schema, SchemaAheadError, State, migrator, schema
+from structable.migrations.history import History
+from structable.spi import Storage, Transaction
+from tests.migrations.support.clocks import fast
+from tests.migrations.support.folders import Scripts, put_runs
+
+
+@pytest.fixture
+def ready(store: Storage, scripts: Scripts) -> Migrator:
+    """Return a migrator whose two revisions are READY, the first of them contracted."""
+    put_runs(store, 20)
+    scripts.add("more", up='op.add_field("runs", op.int("m"))', contract='op.drop_field("runs", "payload")')
+    scripts.add("fewer", up='op.drop_field("runs", "attempts")')
+    one = Migrator(store, scripts.path, monotonic=fast)
+    one.up()
+    one.contract(1)
+    return one
+
+
+def refused(store: Storage, revision: int) -> bool:
+    """Return whether a program of a revision cannot start."""
+    try:
+        Schema(store, revision=revision, application="a", monotonic=fast).close()
+    except SchemaAheadError:
+        return True
+    return False
+
+
+def test_an_interrupted_contract_lets_older_programs_start(
+    store: Storage, ready: Migrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while older programs are watched for."""
+    within: list[bool] = []
+
+    def interrupted(*args: object) -> None:
+        within.append(refused(store, 1))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(migrator, "require_no_older", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ready.contract(2)
+    assert within == [True]
+    assert ready.status()[1].state is State.READY
+    assert not refused(store, 1)
+    assert refused(store, 0)
+
+
+@pytest.mark.parametrize("then", ["contract", "down"])
+def test_a_killed_contract_is_undone_by_the_next_command(store: Storage, ready: Migrator, then: str) -> None:
+    """A runner that was killed as it watched had refused programs that still find all they need."""
+    older = Schema(store, revision=1, application="old", monotonic=fast)
+    store.run(lambda tx: History(store).set_minimum(tx, 2))
+    assert refused(store, 1)
+    if then == "contract":
+        with pytest.raises(LiveClientsError):
+            ready.contract(2)
+    else:
+        ready.down(1)
+    older.close()
+    assert not refused(store, 1)
+    assert refused(store, 0)
+
+
+def test_a_program_that_was_replaced_while_it_was_watched_stays_announced(
+    store: Storage, ready: Migrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its new version has the same name of the process; another program that has ended is forgotten."""
+    for instance in ("replaced", "gone"):
+        Schema(store, revision=1, application="a", instance=instance)._ended.set()
+    looks = 0
+    older = schema._older
+
+    def replacing(tx: Transaction, history: History, revision: int) -> object:
+        nonlocal looks
+        looks += 1
+        found = older(tx, history, revision)
+        if looks == 1:
+            Schema(store, revision=2, application="a", instance="replaced", monotonic=fast)._ended.set()
+        return found
+
+    monkeypatch.setattr(schema, "_older", replacing)
+    ready.contract(2)
+    with store.table("structable_clients").scan() as rows:
+        assert [row.instance for row in rows if row.application] == ["replaced"]
