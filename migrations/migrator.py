@@ -15,6 +15,7 @@ from .errors import IrreversibleError, MigrationError, RevisionChangedError
 from .folder import Folder, Revision
 from .history import History, RevisionRow
 from .lease import ENDING, Clock, Clocks, Monotonic, RunnerLease, owner_name, take_away
+from .operations import Operation
 from .plans import PlannedRevision, planned, rehearse
 from .runner import Background, Runner
 from .schema import require_no_older
@@ -80,9 +81,11 @@ class Migrator:
         """Transform up to 1,000 rows of each table that `up` would fill, roll back, and return what came of it."""
         revisions, rows = self._known()
         found: list[str] = []
+        before: list[Operation] = []
         for one in self._until(revisions, to):
-            if one.number not in rows:
-                found += rehearse(self.storage, one, self.folder.path)
+            if one.number not in rows or not rows[one.number].state.ready:
+                found += rehearse(self.storage, one, self.folder.path, before)
+                before += one.operations.up
         return found
 
     def up(

@@ -121,7 +121,7 @@ class Recorder(Constructors):
         A default is filled into the rows in which the field is null, once; rows that come later have what their writer
         says.
         """
-        self._check_field(field)
+        self._check_field(table, field)
         if (derive is None) != (source is None):
             raise RevisionError(f"field {field.name!r} of table {table!r}: give derive and source together, or neither")
         if derive is not None and not isinstance(derive, FieldFunction):
@@ -133,12 +133,12 @@ class Recorder(Constructors):
             if derive is not None:
                 raise RevisionError(f"field {field.name!r} of table {table!r}: a computed field has no default")
             default = check_value(table, field, default)
-        self._record(AddField(self._name(table), field, derive, source, default), "up")
+        self._record(AddField(table, field, derive, source, default), "up")
 
     def widen_field(self, table: str, field: Field) -> None:
         """Let an integer or a float be a wider one: `field` is the field as it will be."""
-        self._check_field(field)
-        self._record(WidenField(self._name(table), field), "up")
+        self._check_field(table, field)
+        self._record(WidenField(table, field), "up")
 
     def add_index(self, table: str, field: str) -> None:
         """Index a field, after it was filled if this revision does that."""
@@ -150,7 +150,8 @@ class Recorder(Constructors):
 
     def rename_field(self, table: str, old: str, new: str) -> None:
         """Give a field a second name, which is its only one after contract."""
-        self._record(RenameField(self._name(table), self._name(old), self._name(new)), "up")
+        self._check_field(table, Field.int(self._name(new)))
+        self._record(RenameField(table, self._name(old), new), "up")
 
     def drop_field(self, table: str, field: str) -> None:
         """Remove a field, its index and the rule that computes it, in contract."""
@@ -178,10 +179,10 @@ class Recorder(Constructors):
             raise RevisionError(f"'{operation}' is an operation of {places}, not of {self._function}")
         self._recorded.append(operation)
 
-    @staticmethod
-    def _check_field(field: object) -> None:
+    def _check_field(self, table: str, field: object) -> None:
         if not isinstance(field, Field):
             raise RevisionError(f"{field!r} is no field; make one, as in op.long('n')")
+        TableSpecification(self._name(table), [field], options={"write-mode": "append-only"})  # which checks names
 
     @staticmethod
     def _name(name: object) -> str:
