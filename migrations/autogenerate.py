@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from structable.spi import (
     TableSpecification,
 )
 from structable.spi.fields import widens
+from structable.spi.row_rules import RowRules
 
 from .errors import RevisionError
 from .folder import Folder, Revision, object_named
@@ -32,9 +33,12 @@ from .operations import (
     FieldOperation,
     Operation,
     RenameField,
+    What,
     WidenField,
+    added,
     function_text,
     name_of,
+    taken,
 )
 
 __all__ = ["Differences", "differences", "script_of", "specifications_named"]
@@ -108,12 +112,13 @@ def differences(
             before = storage.admin.get_specification(name) if storage.admin.exists(name) else None
         except TableNotFoundError:
             before = None
-        if before is None or name in dropped.tables:
+        if before is None or name in dropped:
             _create(found, wanted[name])
-        else:
-            _compare(found, dropped.without(before), wanted[name])
+        else:  # a name that the specification calls an old one stays until its contract
+            kept = [rule.old for rule in _renamed(wanted[name])]
+            _compare(found, dropped.without(before, kept), wanted[name])
     for name in _made(revisions):
-        if name not in wanted and name not in dropped.tables and storage.admin.exists(name):
+        if name not in wanted and name not in dropped and storage.admin.exists(name):
             found.contract.append(DropTable(name))
     return found
 
@@ -122,48 +127,29 @@ class _Dropped:
     """Fields and indexes that contracts take away, unfinished contracts included."""
 
     def __init__(self, rows: Iterable[RevisionRow]) -> None:
-        self.tables: set[str] = set()
-        self._fields: set[tuple[str, str]] = set()
-        self._indexes: set[tuple[str, str]] = set()
-        self._rules: set[tuple[str, str]] = set()
+        self._gone: set[What] = set()
         self._renamed: dict[tuple[str, str], str] = {}
         for row in sorted(rows, key=lambda row: row.number):
-            for operation in row.operations.up:  # what is added again is there again
-                match operation:
-                    case CreateTable(specification):
-                        self.tables.discard(specification.name)
-                        self._fields -= {(specification.name, name) for name in specification.field_names}
-                        self._indexes -= {(specification.name, name) for name in specification.indexes}
-                    case AddField(table, one):
-                        self._fields.discard((table, one.name))
-                        self._rules.discard((table, one.name))
-                    case AddIndex(table, name):
-                        self._indexes.discard((table, name))
-                    case RenameField(table, _, new):
-                        self._fields.discard((table, new))
-            for operation in row.operations.contracts:
-                match operation:
-                    case DropTable(table):
-                        self.tables.add(table)
-                    case DropField(table, name):
-                        self._fields.add((table, name))
-                    case RenameField(table, old, new):
-                        self._fields.add((table, old))
-                        self._renamed[table, old] = new
-                    case DropIndex(table, name):
-                        self._indexes.add((table, name))
-                    case DropRule(table, name):
-                        self._rules.add((table, name))
+            operations = row.operations
+            for operation in operations.up:  # what is added again is there again
+                self._gone -= added(operation)
+            for operation in operations.contracts:
+                self._gone.add(taken(operation))
+                if isinstance(operation, RenameField):
+                    self._renamed[operation.table, operation.old] = operation.new
 
-    def without(self, spec: TableSpecification) -> TableSpecification:
-        """Return a table without what contracts take away."""
-        gone = {name for name in spec.field_names if (spec.name, name) in self._fields}
+    def __contains__(self, table: str) -> bool:
+        return ("table", table) in self._gone
+
+    def without(self, spec: TableSpecification, kept: Collection[str]) -> TableSpecification:
+        """Return a table without what contracts take away, but for some fields."""
+        gone = {name for name in spec.field_names if name not in kept and ("field", spec.name, name) in self._gone}
         rules: list[FieldRule] = []
         for rule in spec.rules:
             match rule:
                 case Renamed(old, new) if old in gone or new in gone:
                     continue
-                case Derived(field, source) if field in gone or (spec.name, field) in self._rules:
+                case Derived(name, source) if name in gone or ("rule", spec.name, name) in self._gone:
                     continue
                 case Derived(_, source) if source in gone:
                     known = self._renamed.get((spec.name, source))
@@ -171,11 +157,9 @@ class _Dropped:
                         continue
                     rule = replace(rule, source=known)
             rules.append(rule)
-        return spec.evolve(
-            fields=[one for one in spec.fields if one.name not in gone],
-            indexes=[name for name in spec.indexes if name not in gone and (spec.name, name) not in self._indexes],
-            rules=rules,
-        )
+        indexed = [name for name in spec.indexes if name not in gone and ("index", spec.name, name) not in self._gone]
+        fields = [one for one in spec.fields if one.name not in gone]
+        return spec.evolve(fields=fields, indexes=indexed, rules=rules)
 
 
 def _made(revisions: Iterable[Revision]) -> list[str]:
@@ -185,11 +169,19 @@ def _made(revisions: Iterable[Revision]) -> list[str]:
 
 
 def _create(found: Differences, spec: TableSpecification) -> None:
-    derived = [rule for rule in spec.rules if isinstance(rule, Derived)]
-    found.up.append(CreateTable(spec.evolve(rules=[])))
-    found.up += [AddField(spec.name, spec.field(rule.field), rule.function, rule.source) for rule in derived]
-    if any(isinstance(rule, Renamed) for rule in spec.rules):
-        raise RevisionError(f"table {spec.name!r} is new and has a renamed field; leave the old name out")
+    """Record a table, then its rules: an operation makes a table without them."""
+    named = {rule.new for rule in _renamed(spec)}
+    plain = spec.evolve(
+        fields=[one for one in spec.fields if one.name not in named],
+        indexes=[one for one in spec.indexes if one not in named],
+        rules=[],
+    )
+    found.up.append(CreateTable(plain))
+    _compare(found, plain, spec)
+
+
+def _renamed(spec: TableSpecification) -> list[Renamed]:
+    return [rule for rule in spec.rules if isinstance(rule, Renamed)]
 
 
 def _compare(found: Differences, before: TableSpecification, wanted: TableSpecification) -> None:
@@ -201,44 +193,45 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
         )
     if {**before.options, **wanted.options} != dict(before.options):
         raise RevisionError(f"table {name!r} has the options {dict(before.options)!r}; no revision changes options")
-    rules = {rule.field: rule for rule in wanted.rules if isinstance(rule, Derived)}
+    rules = RowRules(wanted).derived  # each after the one of its source
     present = {rule.field: rule for rule in before.rules if isinstance(rule, Derived)}
-    renames = {rule.new: rule.old for rule in wanted.rules if isinstance(rule, Renamed)}
-    added: list[Field] = []
+    renames = {rule.new: rule.old for rule in _renamed(wanted)}
+    ruled = {*renames, *(rule.field for rule in rules)}
+    new = [one for one in wanted.fields if one.name not in before]
+    found.up += [AddField(name, one) for one in new if one.name not in ruled]
     for one in wanted.fields:
-        rule = rules.get(one.name)
-        if one.name not in before:
-            added.append(one)
-            if one.name in renames:
-                found.up.append(RenameField(name, renames[one.name], one.name))
-            elif rule is not None:
-                found.up.append(AddField(name, one, rule.function, rule.source))
-            else:
-                found.up.append(AddField(name, one))
-            continue
-        old = before.field(one.name)
+        old = before.field(one.name) if one.name in before else one
         if widens(old, one) and one.name not in wanted.primary_key:
             found.up.append(WidenField(name, one))
         elif old != one and not widens(one, old):
             raise RevisionError(
                 f"table {name!r}: {old} cannot become {one.type_text}; add a field of another name, and derive it"
             )
-        if rule is not None and one.name not in present:
-            found.up.append(AddField(name, one, rule.function, rule.source))
-        elif rule is not None and replace(rule, ready=True) != replace(present[one.name], ready=True):
-            kept = present[one.name]
+    there = {(rule.old, rule.new) for rule in _renamed(before)}
+    for one_new, one_old in renames.items():
+        if one_new in before and one_old not in before:
+            raise RevisionError(f"table {name!r}: {one_old!r} is {one_new!r} by now; leave {one_old!r} out")
+        if (one_old, one_new) not in there:
+            found.up.append(RenameField(name, one_old, one_new))
+    for rule in rules:
+        kept = present.get(rule.field)
+        if kept is None:
+            found.up.append(AddField(name, wanted.field(rule.field), rule.function, rule.source))
+        elif replace(rule, ready=True) != replace(kept, ready=True):
             raise RevisionError(
-                f"table {name!r}: {one.name!r} is {function_text(kept.function)} of {kept.source!r} and cannot become "
-                f"{function_text(rule.function)} of {rule.source!r}; add a field of another name"
+                f"table {name!r}: {rule.field!r} is {function_text(kept.function)} of {kept.source!r} and cannot "
+                f"become {function_text(rule.function)} of {rule.source!r}; add a field of another name"
             )
     found.up += [AddIndex(name, one) for one in wanted.indexes if one not in before.indexes]
     gone = [one for one in before.fields if one.name not in wanted]
-    found.contract += [DropIndex(name, one) for one in before.indexes if one not in wanted.indexes and one in wanted]
-    found.contract += [DropField(name, one.name) for one in gone if one.name not in renames.values()]
+    extra = [one for one in before.indexes if one in wanted and one not in wanted.indexes]
+    found.contract += [DropIndex(name, one) for one in extra if renames.get(one) not in wanted.indexes]
+    found.contract += [DropRule(name, one) for one in present if wanted.rules and one in wanted and one not in ruled]
+    found.contract += [DropField(name, one.name) for one in gone]
     for old in gone:
-        for new in added:
-            if new.name not in rules and new.name not in renames and old.type_text == new.type_text:
-                found.renames.append(RenameField(name, old.name, new.name))
+        for one in new:
+            if one.name not in ruled and old.type_text == one.type_text:
+                found.renames.append(RenameField(name, old.name, one.name))
 
 
 def script_of(slug: str, found: Differences) -> str:

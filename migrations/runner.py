@@ -18,7 +18,7 @@ from .errors import MigrationError, MigrationLockedError
 from .fills import fill_of
 from .folder import Revision, function_named
 from .lease import ENDING, check_epoch
-from .operations import FIRST_OF_DOWN, Operation, Run
+from .operations import FIRST_OF_DOWN, Operation, Run, What, added
 from .schema_calls import Report, SchemaCalls
 from .states import State
 
@@ -99,16 +99,22 @@ class Runner:
         calls = SchemaCalls(self._storage, number, self._ended)
         if row.state is not State.CONTRACTING:
             self._move(number, State.CONTRACTING)
+        again = self._added_after(number)
         kept: list[dt.datetime] = []
         for operation in row.operations.contracts:
             self._check()
-            until = steps.contract(calls, operation, self._clocks.clock())
+            until = steps.contract(calls, operation, self._clocks.clock(), again)
             if until is not None:
                 kept.append(until)
         if kept:
             return max(kept)
         self._move(number, State.DONE)
         return None
+
+    def _added_after(self, number: int) -> set[What]:
+        """Return what later revisions, which have begun, add: it is theirs, also if an earlier one drops its name."""
+        later = (row for row in self._history.all().values() if row.number > number and row.state is not State.PENDING)
+        return {what for row in later for operation in row.operations.up for what in added(operation)}
 
     def revert(self, number: int) -> None:
         """Undo what a revision expanded, from any state before its contract."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 
 from structable.migrations import LiveClientsError, Migrator, Schema, SchemaAheadError, State, migrator, schema
 from structable.migrations.history import History
-from structable.spi import Storage, Transaction
+from structable.spi import Range, Storage, Transaction, col
 from tests.migrations.support.clocks import fast
-from tests.migrations.support.folders import Scripts, put_runs
+from tests.migrations.support.folders import RUNS, Scripts, put_runs
 
 
 @pytest.fixture
@@ -88,3 +90,42 @@ def test_a_program_that_was_replaced_while_it_was_watched_stays_announced(
     ready.contract(2)
     with store.table("structable_clients").scan() as rows:
         assert [row.instance for row in rows if row.application] == ["replaced"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_a_later_revision_adds_again_stays(store: Storage, scripts: Scripts, begun: bool) -> None:
+    """The contract of the earlier one, which drops the name, comes later, or goes on once a table's days are over."""
+    rows = put_runs(store, 20)
+    store.admin.create(RUNS.evolve(name="others"))
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    one = Migrator(store, scripts.path, clock=lambda: now)
+    drop = """
+    op.drop_field("runs", "attempts")
+    op.drop_index("runs", "state")
+    op.rename_field("runs", "payload", "document")
+    op.drop_table("others", keep_days=3)
+    """
+    scripts.add("drop", up=drop)
+    one.up()
+    if begun:
+        assert one.contract(1) is not None
+    again = """
+    op.add_field("runs", op.int("attempts"))
+    op.add_index("runs", "state")
+    op.add_field("runs", op.string("payload"))
+    """
+    scripts.add("again", up=again)
+    one.up()
+    table = store.table("runs")
+    table.update_all(Range.all(), {"attempts": 7})
+    assert begun is not (table.count(where=col("payload").is_not_null()) == len(rows))
+    one.contract(1)
+    now += dt.timedelta(days=4)
+    assert one.contract(1) is None
+    assert [status.state for status in one.status()] == [State.DONE, State.DONE]
+    assert table.count(where=(col("attempts") == 7) & col("document").is_not_null()) == len(rows)
+    assert sum(1 for _ in table.scan_index("state", "DONE")) == len(rows) // 2
+    table.update({"app": "app0", "run": 0, "payload": "other"})
+    row = table.read(("app0", 0))
+    assert row is not None
+    assert (row.payload, row.document) == ("other", rows[0]["payload"])
