@@ -115,8 +115,10 @@ def differences(
         if before is None or name in dropped:
             _create(found, wanted[name])
         else:  # a name that the specification calls an old one stays until its contract
-            kept = [rule.old for rule in _renamed(wanted[name])]
+            kept, done = [rule.old for rule in _renamed(wanted[name])], len(found.up)
             _compare(found, dropped.without(before, kept), wanted[name])
+            for operation in found.up[done:]:
+                _require_possible(before, operation)
     for name in _made(revisions):
         if name not in wanted and name not in dropped and storage.admin.exists(name):
             found.contract.append(DropTable(name))
@@ -197,8 +199,8 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
     present = {rule.field: rule for rule in before.rules if isinstance(rule, Derived)}
     renames = {rule.new: rule.old for rule in _renamed(wanted)}
     ruled = {*renames, *(rule.field for rule in rules)}
-    new = [one for one in wanted.fields if one.name not in before]
-    found.up += [AddField(name, one) for one in new if one.name not in ruled]
+    fresh = [one for one in wanted.fields if one.name not in before]
+    found.up += [AddField(name, one) for one in fresh if one.name not in ruled]
     for one in wanted.fields:
         old = before.field(one.name) if one.name in before else one
         if widens(old, one) and one.name not in wanted.primary_key:
@@ -208,11 +210,11 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
                 f"table {name!r}: {old} cannot become {one.type_text}; add a field of another name, and derive it"
             )
     there = {(rule.old, rule.new) for rule in _renamed(before)}
-    for one_new, one_old in renames.items():
-        if one_new in before and one_old not in before:
-            raise RevisionError(f"table {name!r}: {one_old!r} is {one_new!r} by now; leave {one_old!r} out")
-        if (one_old, one_new) not in there:
-            found.up.append(RenameField(name, one_old, one_new))
+    for rename in _renamed(wanted):
+        if rename.new in before and rename.old not in before:
+            raise RevisionError(f"table {name!r}: {rename.old!r} is {rename.new!r} by now; leave {rename.old!r} out")
+        if (rename.old, rename.new) not in there:
+            found.up.append(RenameField(name, rename.old, rename.new))
     for rule in rules:
         kept = present.get(rule.field)
         if kept is None:
@@ -222,16 +224,38 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
                 f"table {name!r}: {rule.field!r} is {function_text(kept.function)} of {kept.source!r} and cannot "
                 f"become {function_text(rule.function)} of {rule.source!r}; add a field of another name"
             )
-    found.up += [AddIndex(name, one) for one in wanted.indexes if one not in before.indexes]
+    # The second name of an indexed field is indexed, too: the first one goes with its index.
+    indexes = dict.fromkeys([*wanted.indexes, *(new for new, old in renames.items() if old in wanted.indexes)])
+    found.up += [AddIndex(name, one) for one in indexes if one not in before.indexes]
     gone = [one for one in before.fields if one.name not in wanted]
-    extra = [one for one in before.indexes if one in wanted and one not in wanted.indexes]
-    found.contract += [DropIndex(name, one) for one in extra if renames.get(one) not in wanted.indexes]
+    found.contract += [DropIndex(name, one) for one in before.indexes if one in wanted and one not in indexes]
     found.contract += [DropRule(name, one) for one in present if wanted.rules and one in wanted and one not in ruled]
     found.contract += [DropField(name, one.name) for one in gone]
     for old in gone:
-        for one in new:
+        for one in fresh:
             if one.name not in ruled and old.type_text == one.type_text:
                 found.renames.append(RenameField(name, old.name, one.name))
+
+
+def _require_possible(stored: TableSpecification, operation: Operation) -> None:
+    """Raise RevisionError for what a table does not allow before a contract that it waits for."""
+    named = {name for rule in _renamed(stored) for name in (rule.old, rule.new)}
+    derived = {rule.field: (rule.source, rule.function) for rule in stored.rules if isinstance(rule, Derived)}
+    match operation:
+        case AddField(_, field, derive, source) if field.name in stored:
+            known = stored.field(field.name)
+            wrong = known != field and not widens(field, known)
+            if derive is not None:
+                how = (source, derive)
+                wrong = wrong or field.name in named or derived.get(field.name, how) != how
+        case WidenField(_, field):
+            wrong = field.name in named
+        case RenameField(_, old, new):
+            wrong = not named.isdisjoint((old, new))
+        case _:
+            wrong = False
+    if wrong:
+        raise RevisionError(f"'{operation}' has to wait for the contract of an earlier revision; run that first")
 
 
 def script_of(slug: str, found: Differences) -> str:

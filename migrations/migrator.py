@@ -262,6 +262,8 @@ class Migrator:
             rows = self._checked(revisions)
             runner = self._runner(lease, throttle, ended)
             for number in sorted({one.number for one in revisions} | {n for n in rows if to is None or n <= to}):
+                if ended.is_set():
+                    return
                 row = rows.get(number)
                 state = State.PENDING if row is None else row.state
                 if state is State.REVERTING:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from structable.spi import Range, StructableError, Transaction
 
 from . import steps
-from .backfill import Backfill, RunnerScope
+from .backfill import Backfill, RunnerScope, Stopped
 from .batches import INDEX_PART, MADE_PART, TaskKey, task_of
 from .errors import MigrationError, MigrationLockedError
 from .fills import fill_of
@@ -192,7 +192,9 @@ class Runner:
         return report
 
     def _check(self) -> None:
-        """Check that the lease is held, before a change of tables, which does not check it."""
+        """Check that the lease is held, before a change of tables, which does not check it; and that work goes on."""
+        if self._ended.is_set():
+            raise Stopped("the runner was stopped")
         self._storage.run(lambda tx: check_epoch(tx, self._history, self._lease.epoch), read_only=True)
 
     def _move(self, number: int, state: State) -> State:

@@ -183,7 +183,7 @@ def contract(
     with _answered(), _connected(url, create=False) as storage:
         migrator = Migrator(storage, folder)
         kept = migrator.contract(revision, force)
-        if kept is not None and form is Format.TEXT:
+        if kept is not None:
             typer.echo(f"{kept}; contract again then", err=True)
         _print_status(migrator, form)
 
