@@ -140,6 +140,22 @@ def test_misuse(structable: Command, url: str, tmp_path: Path, scripts: Scripts)
     (scripts.path / "0002_gap.py").unlink()
     assert structable("migrate", "up", url, "--to", "7", "--folder", scripts.path).code == 1
     assert structable("migrate", "status", url, "--folder", scripts.path).out == "no revisions\n"
+    assert structable("migrate", "new", "Add Region", "--folder", scripts.path).code == 2
+    target = f"{scripts.function('SPECIFICATIONS = [')}:SPECIFICATIONS"
+    broken = structable("migrate", "check", url, "--target", target, "--folder", scripts.path)
+    assert (broken.code, broken.out) == (2, "")
+    assert "cannot be imported: SyntaxError" in broken.err
+    assert structable("migrate", "init", "--folder", next(iter(tmp_path.glob("program/*.py")))).code == 1
+
+
+def test_a_retired_table_is_said_to_be_kept(structable: Command, url: str, scripts: Scripts) -> None:
+    """On standard error, beside JSON too."""
+    scripts.add("gone", up='op.drop_table("runs")')
+    where = ("--folder", scripts.path, "--format", "json")
+    assert structable("migrate", "up", url, *where).code == 0
+    contracted = structable("migrate", "contract", url, "1", *where)
+    assert "tables that revision 1 drops are kept until" in contracted.err
+    assert [one["state"] for one in json.loads(contracted.out)] == ["CONTRACTING"]
 
 
 def test_a_locked_store_may_be_tried_again(

@@ -66,3 +66,13 @@ def test_fields_that_come_first_are_there_in_a_rehearsal(store: Storage, scripts
         migrator.down(0)  # undone revisions are rehearsed again
     migrator.up()
     assert store.table("runs").count(where=col("total").is_not_null()) == len(changed)
+
+
+def test_a_module_that_fails_pauses_the_revision(store: Storage, scripts: Scripts) -> None:
+    put_runs(store, 3)
+    module = scripts.function("def fine(row):\n    return None\nmissing()\n")
+    scripts.add("wrong", up=f'op.rewrite("runs", "{module}:fine")')
+    migrator = Migrator(store, scripts.path)
+    with pytest.raises(MigrationError, match="cannot be imported: NameError: name 'missing'"):
+        migrator.up()
+    assert migrator.status()[0].state is State.PAUSED
