@@ -32,7 +32,9 @@ def scripts(tmp_path: Path) -> Scripts:
     return Scripts(tmp_path / "program")
 
 
-def test_from_init_to_contract(structable: Command, url: str, tmp_path: Path) -> None:
+def test_from_init_to_contract(
+    structable: Command, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "revisions"
     where = ("--folder", folder)
     assert structable("migrate", "init", *where).out == f"folder {folder} is made\n"
@@ -63,6 +65,10 @@ def test_from_init_to_contract(structable: Command, url: str, tmp_path: Path) ->
     [status] = json.loads(structable("migrate", "status", url, "--format", "json", *where).out)
     assert (status["revision"], status["state"], status["failed"], status["error"]) == (1, "DONE", 4, None)
     assert structable("migrate", "down", url, "0", *where).code == 1
+    monkeypatch.setenv("STRUCTABLE_URL", url)
+    assert structable("migrate", "contract", "1", *where) == contracted
+    assert structable("migrate", "down", *where, "1").code == 0
+    assert structable("migrate", "status", *where) == contracted
 
 
 def test_auto_and_check(structable: Command, url: str, scripts: Scripts) -> None:
