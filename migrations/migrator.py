@@ -15,7 +15,7 @@ from .errors import IrreversibleError, MigrationError, RevisionChangedError
 from .folder import Folder, Revision
 from .history import History, RevisionRow
 from .lease import ENDING, Clock, Clocks, Monotonic, RunnerLease, owner_name, take_away
-from .operations import Operation
+from .operations import Operation, needed, taken
 from .plans import PlannedRevision, planned, rehearse
 from .runner import Background, Runner
 from .schema import require_no_older
@@ -319,6 +319,15 @@ class Migrator:
         for number, earlier in sorted(rows.items()):
             if number < revision and earlier.state not in (State.CONTRACTING, State.DONE):
                 raise MigrationError(f"revision {number} is {earlier.state}; contract it before revision {revision}")
+        dropped = {taken(operation) for operation in row.operations.contracts}
+        for number, later in sorted(rows.items()):
+            if number > revision and not later.state.ready and later.state is not State.PENDING:
+                for operation in later.operations.up:
+                    if not dropped.isdisjoint(needed(operation)):
+                        raise MigrationError(
+                            f"revision {number} is {later.state}, and '{operation}' needs what revision {revision} "
+                            "drops; run 'structable migrate up' to its end before"
+                        )
 
     def _set_minimum(self, tx: Transaction, lease: RunnerLease, revision: int = 0) -> None:
         """Set the oldest revision whose programs may run to the newest contracted one, or to a later one."""

@@ -44,6 +44,7 @@ __all__ = [
     "added",
     "function_text",
     "name_of",
+    "needed",
     "taken",
 ]
 
@@ -281,6 +282,18 @@ def added(operation: Operation) -> set[What]:
             return {("field", table, new)}
         case AddIndex(table, name):
             return {("index", table, name)}
+    return set()
+
+
+def needed(operation: Operation) -> set[What]:
+    """Return what an operation fills rows from."""
+    match operation:
+        case AddField(table, source=str(source)) | RenameField(table, source):
+            return {("table", table), ("field", table, source)}
+        case AddField(table, default=default) if default is not None:
+            return {("table", table)}
+        case Rewrite(table):
+            return {("table", table)}
     return set()
 
 

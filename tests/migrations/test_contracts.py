@@ -6,7 +6,17 @@ import datetime as dt
 
 import pytest
 
-from structable.migrations import LiveClientsError, Migrator, Schema, SchemaAheadError, State, migrator, schema
+from structable.migrations import (
+    LiveClientsError,
+    MigrationError,
+    Migrator,
+    Schema,
+    SchemaAheadError,
+    State,
+    batches,
+    migrator,
+    schema,
+)
 from structable.migrations.history import History
 from structable.spi import Range, Storage, Transaction, col
 from tests.migrations.support.clocks import fast
@@ -129,3 +139,22 @@ def test_what_a_later_revision_adds_again_stays(store: Storage, scripts: Scripts
     row = table.read(("app0", 0))
     assert row is not None
     assert (row.payload, row.document) == ("other", rows[0]["payload"])
+
+
+@pytest.mark.parametrize("drop", ['op.drop_field("runs", "payload")', 'op.rename_field("runs", "payload", "document")'])
+def test_what_a_revision_is_filled_from_is_not_dropped_before(store: Storage, scripts: Scripts, drop: str) -> None:
+    rows = put_runs(store, 20)
+    one = Migrator(store, scripts.path)
+    scripts.add("drop", up=drop)
+    one.up()
+    scripts.add("n", up='op.add_field("runs", op.long("n"), derive=op.json_field(("n",), "long"), source="payload")')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "do_batch", None)
+        with pytest.raises(TypeError):
+            one.up()
+    assert one.status()[1].state is State.PAUSED
+    with pytest.raises(MigrationError, match="revision 2 is PAUSED, and 'add field .*' needs what revision 1 drops"):
+        one.contract(1)
+    one.resume()
+    one.contract(1)
+    assert store.table("runs").count(where=col("n").is_not_null()) == len(rows) - 2
