@@ -163,7 +163,7 @@ def _specification(storage: Storage, table: str) -> TableSpecification | None:
         return None
 
 
-def rehearse(storage: Storage, revision: Revision, folder: Path, before: Iterable[Operation] = ()) -> list[str]:
+def rehearse(storage: Storage, revision: Revision, folder: Path, before: Iterable[Operation]) -> list[str]:
     """Transform up to 1,000 rows for each operation that fills a table, and roll back; return lines for people.
 
     `before` are the operations of earlier revisions, which are not done either.
@@ -215,7 +215,7 @@ def _rewritten(storage: Storage, fill: RewriteFill, earlier: list[Operation]) ->
             Row(shape, tuple([row.get(name) if rules is None else rules.current(row, name) for name in shape.columns]))
             for row in found
         ]
-        if where is not stored:
+        if where is not None and stored is None:
             holds = compile_filter(future, where, shape.columns)
             rows = [row for row in rows if holds(row.astuple())]
         changed = [one for row in rows if (one := changed_row(fill, row, spec.primary_key)[0]) is not None]
@@ -234,7 +234,7 @@ def _after(spec: TableSpecification, operations: Iterable[Operation]) -> tuple[T
                 rules = () if derive is None or source is None else (Derived(field.name, source, derive),)
                 spec = spec.evolve(fields=[*spec.fields, field], rules=[*spec.rules, *rules])
                 defaults[field.name] = default
-            case RenameField(spec.name, old, new) if new not in spec:
+            case RenameField(spec.name, old, new) if old in spec and new not in spec:
                 fields = [*spec.fields, replace(spec.field(old), name=new)]
                 spec = spec.evolve(fields=fields, rules=[*spec.rules, Renamed(old, new)])
     return spec, defaults
