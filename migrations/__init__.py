@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from .autogenerate import Differences, differences
 from .backfill import Mapper
-
 from .errors import (
     IrreversibleError,
     LiveClientsError,

@@ -99,9 +99,7 @@ def check_contract(calls: SchemaCalls, operations: Operations) -> None:
             calls.require_droppable(operation.table, operation.field)
 
 
-def contract(
-    calls: SchemaCalls, operation: Operation, at: dt.datetime, again: Collection[What]
-) -> dt.datetime | None:
+def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime, again: Collection[What]) -> dt.datetime | None:
     """Take away what only old code needs, but for what is added `again`.
 
     Returns the time until which a retired table is kept, or None.

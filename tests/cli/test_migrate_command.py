@@ -32,9 +32,7 @@ def scripts(tmp_path: Path) -> Scripts:
     return Scripts(tmp_path / "program")
 
 
-def test_from_init_to_contract(
-    structable: Command, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_from_init_to_contract(structable: Command, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "revisions"
     where = ("--folder", folder)
     assert structable("migrate", "init", *where).out == f"folder {folder} is made\n"

@@ -153,7 +153,7 @@ def test_what_a_revision_is_filled_from_is_not_dropped_before(store: Storage, sc
         with pytest.raises(TypeError):
             one.up()
     assert one.status()[1].state is State.PAUSED
-    with pytest.raises(MigrationError, match="revision 2 is PAUSED, and 'add field .*' needs what revision 1 drops"):
+    with pytest.raises(MigrationError, match=r"revision 2 is PAUSED, and 'add field .*' needs what revision 1 drops"):
         one.contract(1)
     one.resume()
     one.contract(1)

@@ -53,7 +53,7 @@ def test_fields_that_come_first_are_there_in_a_rehearsal(store: Storage, scripts
     scripts.add("total", up=total, down="pass")
     migrator = Migrator(store, scripts.path)
     before = store.admin.get_specification("runs")
-    changed = [row for row in rows if 10 <= int(str(row["run"])) and row["payload"] != "no JSON"]
+    changed = [row for row in rows if int(str(row["run"])) >= 10 and row["payload"] != "no JSON"]
     for _ in range(2):
         assert migrator.rehearse() == [
             "0001 add field runs.n long = json_field(('n',), 'long') of payload: "
