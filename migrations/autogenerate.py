@@ -136,7 +136,7 @@ class _Dropped:
             for operation in operations.up:  # what is added again is there again
                 self._gone -= added(operation)
             for operation in operations.contracts:
-                self._gone.add(taken(operation))
+                self._gone |= taken(operation)
                 if isinstance(operation, RenameField):
                     self._renamed[operation.table, operation.old] = operation.new
 

@@ -319,7 +319,7 @@ class Migrator:
         for number, earlier in sorted(rows.items()):
             if number < revision and earlier.state not in (State.CONTRACTING, State.DONE):
                 raise MigrationError(f"revision {number} is {earlier.state}; contract it before revision {revision}")
-        dropped = {taken(operation) for operation in row.operations.contracts}
+        dropped = {what for operation in row.operations.contracts for what in taken(operation)}
         for number, later in sorted(rows.items()):
             if number > revision and not later.state.ready and later.state is not State.PENDING:
                 for operation in later.operations.up:

@@ -297,18 +297,18 @@ def needed(operation: Operation) -> set[What]:
     return set()
 
 
-def taken(operation: Operation) -> What:
+def taken(operation: Operation) -> set[What]:
     """Return what an operation takes away in a contract; nothing for others."""
     match operation:
         case DropTable(table):
-            return ("table", table)
+            return {("table", table)}
         case DropField(table, name) | RenameField(table, name):
-            return ("field", table, name)
+            return {("field", table, name), ("index", table, name)}
         case DropIndex(table, name):
-            return ("index", table, name)
+            return {("index", table, name)}
         case DropRule(table, name):
-            return ("rule", table, name)
-    return ()
+            return {("rule", table, name)}
+    return set()
 
 
 _KINDS: dict[str, type[Operation]] = {

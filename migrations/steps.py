@@ -105,9 +105,12 @@ def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime, again: C
     Returns the time until which a retired table is kept, or None.
     """
     match operation:
-        case RenameField(table, _, new) if taken(operation) in again:
-            calls.drop_rule(table, new)
-        case _ if taken(operation) in again:
+        case DropField(table, field) | RenameField(table, field) if ("field", table, field) in again:
+            if isinstance(operation, RenameField):
+                calls.drop_rule(table, operation.new)
+            if ("index", table, field) not in again:
+                calls.drop_index(table, field, for_good=True)
+        case _ if not taken(operation).isdisjoint(again):
             pass
         case DropRule(table, field):
             calls.drop_rule(table, field)

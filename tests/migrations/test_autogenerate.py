@@ -56,7 +56,7 @@ def specifications(draw: st.DrawFn) -> list[TableSpecification]:
         fields = [Field(one, kind) for one, kind in kinds.items() if kind is not None]
         indexes = [one.name for one in fields if one.type.keyable and draw(st.booleans())]
         rules: list[FieldRule] = []
-        if fields and draw(st.booleans()):
+        if bool(fields) and draw(st.booleans()):
             new = replace(fields[0], name="second")
             rules.append(Renamed(fields[0].name, new.name, ready=True))
             fields.append(new)
