@@ -133,8 +133,10 @@ class _Dropped:
         self._renamed: dict[tuple[str, str], str] = {}
         for row in sorted(rows, key=lambda row: row.number):
             operations = row.operations
-            for operation in operations.up:  # what is added again is there again
-                self._gone -= added(operation)
+            for operation in operations.up:  # what is added again is there again, a field without its index
+                made = added(operation)
+                bare = {("index", *what[1:]) for what in made & self._gone if what[0] == "field"}
+                self._gone = (self._gone | bare) - made
             for operation in operations.contracts:
                 self._gone |= taken(operation)
                 if isinstance(operation, RenameField):

@@ -303,7 +303,7 @@ def taken(operation: Operation) -> set[What]:
         case DropTable(table):
             return {("table", table)}
         case DropField(table, name) | RenameField(table, name):
-            return {("field", table, name), ("index", table, name)}
+            return {("field", table, name)}
         case DropIndex(table, name):
             return {("index", table, name)}
         case DropRule(table, name):
