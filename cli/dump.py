@@ -10,7 +10,7 @@ import typer
 
 from structable.spi import SharedSnapshot, Storage, UnsupportedOperationError, WriteMode
 
-from .copying import Target, planned_target
+from .copying import Target, copied_specification, planned_target
 from .creation import undone
 from .errors import UsageProblem
 from .file_options import FileForm
@@ -35,7 +35,7 @@ def export_all(storage: Storage, folder: str, format_: str | None) -> None:
     place.mkdir(parents=True, exist_ok=True)
     if any(place.iterdir()):
         raise UsageProblem(f"{folder} is not empty; name a new folder")
-    specs = [storage.admin.get_specification(name) for name in storage.admin.list()]
+    specs = [copied_specification(storage.admin.get_specification(name)) for name in storage.admin.list()]
     with _shared(storage) as snapshot:
         for spec in specs:
             batches = whole_batches(storage, spec, snapshot)

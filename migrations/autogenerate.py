@@ -1,17 +1,26 @@
-"""Differences between a store's tables and a program's specifications, as operations of a revision."""
+"""Differences between a store's tables and a program's specifications: operations of a revision, and its script."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from structable.spi import Derived, Field, FieldRule, Renamed, Storage, TableNotFoundError, TableSpecification
+from structable.spi import (
+    Derived,
+    Field,
+    FieldRule,
+    FieldType,
+    Renamed,
+    Storage,
+    TableNotFoundError,
+    TableSpecification,
+)
 from structable.spi.fields import widens
+from structable.spi.row_rules import RowRules
 
 from .errors import RevisionError
-from .folder import Folder, Revision
-from .functions import object_named
+from .folder import Folder, Revision, object_named
 from .history import RevisionRow
 from .operations import (
     AddField,
@@ -21,13 +30,20 @@ from .operations import (
     DropIndex,
     DropRule,
     DropTable,
+    FieldOperation,
     Operation,
     RenameField,
+    What,
     WidenField,
+    added,
     function_text,
+    name_of,
+    taken,
 )
 
-__all__ = ["Differences", "differences", "specifications_named"]
+__all__ = ["Differences", "differences", "script_of", "specifications_named"]
+
+_HINT = "    # op.create_table, op.add_field, op.add_index, op.rename_field, ...: docs/migrations.md lists them"
 
 
 @dataclass(slots=True)
@@ -60,7 +76,7 @@ def specifications_named(name: str, folder: Path) -> list[TableSpecification]:
     """
     try:
         found = object_named(name, folder)
-    except (ImportError, AttributeError, ValueError) as error:
+    except ValueError as error:
         raise RevisionError(
             f"the target {name!r} cannot be imported: {error}; name it as package:SPECIFICATIONS"
         ) from error
@@ -96,12 +112,15 @@ def differences(
             before = storage.admin.get_specification(name) if storage.admin.exists(name) else None
         except TableNotFoundError:
             before = None
-        if before is None or name in dropped.tables:
+        if before is None or name in dropped:
             _create(found, wanted[name])
-        else:
-            _compare(found, dropped.without(before), wanted[name])
+        else:  # a name that the specification calls an old one stays until its contract
+            kept, done = [rule.old for rule in _renamed(wanted[name])], len(found.up)
+            _compare(found, dropped.without(before, kept), wanted[name])
+            for operation in found.up[done:]:
+                _require_possible(before, operation)
     for name in _made(revisions):
-        if name not in wanted and name not in dropped.tables and storage.admin.exists(name):
+        if name not in wanted and name not in dropped and storage.admin.exists(name):
             found.contract.append(DropTable(name))
     return found
 
@@ -110,48 +129,31 @@ class _Dropped:
     """Fields and indexes that contracts take away, unfinished contracts included."""
 
     def __init__(self, rows: Iterable[RevisionRow]) -> None:
-        self.tables: set[str] = set()
-        self._fields: set[tuple[str, str]] = set()
-        self._indexes: set[tuple[str, str]] = set()
-        self._rules: set[tuple[str, str]] = set()
+        self._gone: set[What] = set()
         self._renamed: dict[tuple[str, str], str] = {}
         for row in sorted(rows, key=lambda row: row.number):
-            for operation in row.operations.up:  # what is added again is there again
-                match operation:
-                    case CreateTable(specification):
-                        self.tables.discard(specification.name)
-                        self._fields -= {(specification.name, name) for name in specification.field_names}
-                        self._indexes -= {(specification.name, name) for name in specification.indexes}
-                    case AddField(table, one):
-                        self._fields.discard((table, one.name))
-                        self._rules.discard((table, one.name))
-                    case AddIndex(table, name):
-                        self._indexes.discard((table, name))
-                    case RenameField(table, _, new):
-                        self._fields.discard((table, new))
-            for operation in row.operations.contracts:
-                match operation:
-                    case DropTable(table):
-                        self.tables.add(table)
-                    case DropField(table, name):
-                        self._fields.add((table, name))
-                    case RenameField(table, old, new):
-                        self._fields.add((table, old))
-                        self._renamed[table, old] = new
-                    case DropIndex(table, name):
-                        self._indexes.add((table, name))
-                    case DropRule(table, name):
-                        self._rules.add((table, name))
+            operations = row.operations
+            for operation in operations.up:  # what is added again is there again, a field without its index
+                made = added(operation)
+                bare = {("index", *what[1:]) for what in made & self._gone if what[0] == "field"}
+                self._gone = (self._gone | bare) - made
+            for operation in operations.contracts:
+                self._gone |= taken(operation)
+                if isinstance(operation, RenameField):
+                    self._renamed[operation.table, operation.old] = operation.new
 
-    def without(self, spec: TableSpecification) -> TableSpecification:
-        """Return a table without what contracts take away."""
-        gone = {name for name in spec.field_names if (spec.name, name) in self._fields}
+    def __contains__(self, table: str) -> bool:
+        return ("table", table) in self._gone
+
+    def without(self, spec: TableSpecification, kept: Collection[str]) -> TableSpecification:
+        """Return a table without what contracts take away, but for some fields."""
+        gone = {name for name in spec.field_names if name not in kept and ("field", spec.name, name) in self._gone}
         rules: list[FieldRule] = []
         for rule in spec.rules:
             match rule:
                 case Renamed(old, new) if old in gone or new in gone:
                     continue
-                case Derived(field, source) if field in gone or (spec.name, field) in self._rules:
+                case Derived(name, source) if name in gone or ("rule", spec.name, name) in self._gone:
                     continue
                 case Derived(_, source) if source in gone:
                     known = self._renamed.get((spec.name, source))
@@ -159,11 +161,9 @@ class _Dropped:
                         continue
                     rule = replace(rule, source=known)
             rules.append(rule)
-        return spec.evolve(
-            fields=[one for one in spec.fields if one.name not in gone],
-            indexes=[name for name in spec.indexes if name not in gone and (spec.name, name) not in self._indexes],
-            rules=rules,
-        )
+        indexed = [name for name in spec.indexes if name not in gone and ("index", spec.name, name) not in self._gone]
+        fields = [one for one in spec.fields if one.name not in gone]
+        return spec.evolve(fields=fields, indexes=indexed, rules=rules)
 
 
 def _made(revisions: Iterable[Revision]) -> list[str]:
@@ -173,11 +173,19 @@ def _made(revisions: Iterable[Revision]) -> list[str]:
 
 
 def _create(found: Differences, spec: TableSpecification) -> None:
-    derived = [rule for rule in spec.rules if isinstance(rule, Derived)]
-    found.up.append(CreateTable(spec.evolve(rules=[])))
-    found.up += [AddField(spec.name, spec.field(rule.field), rule.function, rule.source) for rule in derived]
-    if any(isinstance(rule, Renamed) for rule in spec.rules):
-        raise RevisionError(f"table {spec.name!r} is new and has a renamed field; leave the old name out")
+    """Record a table, then its rules: an operation makes a table without them."""
+    named = {rule.new for rule in _renamed(spec)}
+    plain = spec.evolve(
+        fields=[one for one in spec.fields if one.name not in named],
+        indexes=[one for one in spec.indexes if one not in named],
+        rules=[],
+    )
+    found.up.append(CreateTable(plain))
+    _compare(found, plain, spec)
+
+
+def _renamed(spec: TableSpecification) -> list[Renamed]:
+    return [rule for rule in spec.rules if isinstance(rule, Renamed)]
 
 
 def _compare(found: Differences, before: TableSpecification, wanted: TableSpecification) -> None:
@@ -189,41 +197,113 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
         )
     if {**before.options, **wanted.options} != dict(before.options):
         raise RevisionError(f"table {name!r} has the options {dict(before.options)!r}; no revision changes options")
-    rules = {rule.field: rule for rule in wanted.rules if isinstance(rule, Derived)}
+    rules = RowRules(wanted).derived  # each after the one of its source
     present = {rule.field: rule for rule in before.rules if isinstance(rule, Derived)}
-    renames = {rule.new: rule.old for rule in wanted.rules if isinstance(rule, Renamed)}
-    added: list[Field] = []
+    renames = {rule.new: rule.old for rule in _renamed(wanted)}
+    ruled = {*renames, *(rule.field for rule in rules)}
+    fresh = [one for one in wanted.fields if one.name not in before]
+    found.up += [AddField(name, one) for one in fresh if one.name not in ruled]
     for one in wanted.fields:
-        rule = rules.get(one.name)
-        if one.name not in before:
-            added.append(one)
-            if one.name in renames:
-                found.up.append(RenameField(name, renames[one.name], one.name))
-            elif rule is not None:
-                found.up.append(AddField(name, one, rule.function, rule.source))
-            else:
-                found.up.append(AddField(name, one))
-            continue
-        old = before.field(one.name)
+        old = before.field(one.name) if one.name in before else one
         if widens(old, one) and one.name not in wanted.primary_key:
             found.up.append(WidenField(name, one))
         elif old != one and not widens(one, old):
             raise RevisionError(
                 f"table {name!r}: {old} cannot become {one.type_text}; add a field of another name, and derive it"
             )
-        if rule is not None and one.name not in present:
-            found.up.append(AddField(name, one, rule.function, rule.source))
-        elif rule is not None and replace(rule, ready=True) != replace(present[one.name], ready=True):
-            kept = present[one.name]
+    there = {(rule.old, rule.new) for rule in _renamed(before)}
+    for rename in _renamed(wanted):
+        if rename.new in before and rename.old not in before:
+            raise RevisionError(f"table {name!r}: {rename.old!r} is {rename.new!r} by now; leave {rename.old!r} out")
+        if (rename.old, rename.new) not in there:
+            found.up.append(RenameField(name, rename.old, rename.new))
+    for rule in rules:
+        kept = present.get(rule.field)
+        if kept is None:
+            found.up.append(AddField(name, wanted.field(rule.field), rule.function, rule.source))
+        elif replace(rule, ready=True) != replace(kept, ready=True):
             raise RevisionError(
-                f"table {name!r}: {one.name!r} is {function_text(kept.function)} of {kept.source!r} and cannot become "
-                f"{function_text(rule.function)} of {rule.source!r}; add a field of another name"
+                f"table {name!r}: {rule.field!r} is {function_text(kept.function)} of {kept.source!r} and cannot "
+                f"become {function_text(rule.function)} of {rule.source!r}; add a field of another name"
             )
-    found.up += [AddIndex(name, one) for one in wanted.indexes if one not in before.indexes]
+    # The second name of an indexed field is indexed, too: the first one goes with its index.
+    indexes = dict.fromkeys([*wanted.indexes, *(new for new, old in renames.items() if old in wanted.indexes)])
+    found.up += [AddIndex(name, one) for one in indexes if one not in before.indexes]
     gone = [one for one in before.fields if one.name not in wanted]
-    found.contract += [DropIndex(name, one) for one in before.indexes if one not in wanted.indexes and one in wanted]
-    found.contract += [DropField(name, one.name) for one in gone if one.name not in renames.values()]
+    found.contract += [DropIndex(name, one) for one in before.indexes if one in wanted and one not in indexes]
+    found.contract += [DropRule(name, one) for one in present if wanted.rules and one in wanted and one not in ruled]
+    found.contract += [DropField(name, one.name) for one in gone]
     for old in gone:
-        for new in added:
-            if new.name not in rules and new.name not in renames and old.type_text == new.type_text:
-                found.renames.append(RenameField(name, old.name, new.name))
+        for one in fresh:
+            if one.name not in ruled and old.type_text == one.type_text:
+                found.renames.append(RenameField(name, old.name, one.name))
+
+
+def _require_possible(stored: TableSpecification, operation: Operation) -> None:
+    """Raise RevisionError for what a table does not allow before a contract that it waits for."""
+    named = {name for rule in _renamed(stored) for name in (rule.old, rule.new)}
+    derived = {rule.field: (rule.source, rule.function) for rule in stored.rules if isinstance(rule, Derived)}
+    match operation:
+        case AddField(_, field, derive, source) if field.name in stored:
+            known = stored.field(field.name)
+            wrong = known != field and not widens(field, known)
+            if derive is not None:
+                how = (source, derive)
+                wrong = wrong or field.name in named or derived.get(field.name, how) != how
+        case WidenField(_, field):
+            wrong = field.name in named
+        case RenameField(_, old, new):
+            wrong = not named.isdisjoint((old, new))
+        case _:
+            wrong = False
+    if wrong:
+        raise RevisionError(f"'{operation}' has to wait for the contract of an earlier revision; run that first")
+
+
+def script_of(slug: str, found: Differences) -> str:
+    """Return the script that does what was found to differ."""
+    title = slug.replace("_", " ").capitalize()
+    lines = [f'"""{title}."""', "", "", "def up(op):"]
+    lines += [
+        f"    # {_call(one)}  # if it is meant: in place of its add_field and its drop_field" for one in found.renames
+    ]
+    lines += [f"    {_call(one)}" for one in found.up] if found else [_HINT]
+    lines += [] if found.up else ["    pass"]
+    if found.contract:
+        lines += ["", "", "def contract(op):"]
+        lines += [f"    {_call(one)}" for one in found.contract]
+    return "\n".join(lines) + "\n"
+
+
+def _call(operation: Operation) -> str:
+    match operation:
+        case CreateTable(specification):
+            return f"op.create_table({_table(specification)})"
+        case AddField(table, field, derive, source) if derive is not None:
+            return f"op.add_field({table!r}, {_field(field)}, derive=op.{function_text(derive)}, source={source!r})"
+        case AddField(table, field):
+            return f"op.add_field({table!r}, {_field(field)})"
+        case WidenField(table, field):
+            return f"op.widen_field({table!r}, {_field(field)})"
+        case FieldOperation(table, name):
+            return f"op.{name_of(operation)}({table!r}, {name!r})"
+        case RenameField(table, old, new):
+            return f"op.rename_field({table!r}, {old!r}, {new!r})"
+        case DropTable(table, keep_days):
+            return f"op.drop_table({table!r}, keep_days={keep_days})"
+    raise TypeError(operation)
+
+
+def _table(spec: TableSpecification) -> str:
+    parts = [repr(spec.name), f"[{', '.join(map(_field, spec.fields))}]", f"primary_key={list(spec.primary_key)!r}"]
+    if spec.indexes:
+        parts.append(f"indexes={list(spec.indexes)!r}")
+    if spec.options:
+        parts.append(f"options={dict(spec.options)!r}")
+    return f"op.table({', '.join(parts)})"
+
+
+def _field(field: Field) -> str:
+    if field.type is FieldType.DECIMAL:
+        return f"op.decimal({field.name!r}, {field.precision}, {field.scale})"
+    return f"op.{field.type.value}({field.name!r})"

@@ -4,21 +4,62 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
 
-from structable.spi import Range, Row, Transaction
+from structable.spi import Range, Row, Storage, Transaction, Value
 
 from .batches import TaskKey, task_of
-from .errors import MigrationError
+from .errors import MigrationError, VerificationError
 from .fills import Fill
-from .lease import check_epoch
+from .history import History
+from .lease import Clocks, RunnerLease, check_epoch
 from .part_filler import Filling, PartFiller
-from .parts import Part, cut
-from .runner_scope import RunnerScope
+from .parts import Part, cut, range_of_texts, text_of_key
 from .schema_calls import SchemaCalls
-from .verification import verify
+from .throttle import Throttle
 
-__all__ = ["Backfill", "Stopped"]
+__all__ = ["Backfill", "Mapper", "RunnerScope", "Stopped", "verify"]
+
+Mapper: TypeAlias = Callable[[Callable[[int], int], Iterable[int]], Iterable[int]]
+"""Calls a function with each number, like `map`, in any order, anywhere; the function is picklable."""
+
+_ROWS = 2_000
+_SAMPLES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerScope:
+    """The state that a runner and its backfills share.
+
+    Parameters
+    ----------
+    history : History
+        The store, which has the state tables.
+    folder : Path
+        The folder of revisions.
+    lease : RunnerLease
+        The lease, which is held.
+    clocks : Clocks
+        The clocks.
+    throttle : Throttle
+        Limits of backfills.
+    mapper : callable or None
+        Fills parts elsewhere; None: threads of this process do.
+    ended : Event
+        Ends the work after the batches that run.
+    """
+
+    history: History
+    folder: Path
+    lease: RunnerLease
+    clocks: Clocks
+    throttle: Throttle
+    mapper: Mapper | None
+    ended: threading.Event
 
 
 class Stopped(MigrationError):
@@ -129,3 +170,61 @@ class Backfill:
         verify(self._storage, fill, parts, lambda tx: check_epoch(tx, self._history, epoch), self._ended)
         if self._ended.is_set():
             raise Stopped("the runner was stopped")
+
+
+def verify(
+    storage: Storage,
+    fill: Fill,
+    parts: Iterable[Part],
+    check: Callable[[Transaction], None],
+    ended: threading.Event,
+) -> None:
+    """Look at all rows of some parts.
+
+    Parameters
+    ----------
+    check : callable
+        Is called in each transaction, and raises if the lease was lost.
+    ended : Event
+        Ends it early.
+
+    Raises
+    ------
+    VerificationError
+        If a row differs from the rule.
+    """
+    count = 0
+    samples: list[str] = []
+    for part in parts:
+        cursor: str | None = None
+        while not ended.is_set():
+            found, cursor = _differing(storage, fill, part, cursor, check)
+            count += len(found)
+            samples += found[: _SAMPLES - len(samples)]
+            if cursor is None:
+                break
+    if count:
+        raise VerificationError(fill.table, fill.verified or "", count, samples)
+
+
+def _differing(
+    storage: Storage, fill: Fill, part: Part, cursor: str | None, check: Callable[[Transaction], None]
+) -> tuple[list[str], str | None]:
+    """Return how the next rows differ, and the cursor behind them, or None at the end."""
+
+    def look(tx: Transaction) -> tuple[list[str], str | None]:
+        check(tx)
+        table = fill.open(tx)
+        spec, field = table.specification, fill.verified or ""
+        found: list[str] = []
+        last: tuple[Value, ...] | None = None
+        seen = 0
+        with fill.scan(table, range_of_texts(spec, part.begin, part.end, cursor), _ROWS) as rows:
+            for row in rows:
+                last, changes = row.key, fill.change(row).changes
+                seen += 1
+                if changes is not None:
+                    found.append(f"key {last!r}: stored {row[field]!r}, the rule gives {changes.get(field)!r}")
+        return found, None if last is None or seen < _ROWS else text_of_key(spec, last)
+
+    return storage.run(look, read_only=True)

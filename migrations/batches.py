@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from structable.spi import Row, StructableError, Transaction, Value
+from structable.spi import InvalidFieldError, Row, StructableError, StructuredTable, Transaction, Value
 
-from .clocks import Clock
 from .errors import MigrationError
 from .fills import Fill
 from .history import History
-from .lease import check_epoch
+from .lease import Clock, check_epoch
 from .parts import range_of_texts, text_of_key
 
-__all__ = ["INDEX_PART", "MADE_PART", "MOST_BYTES", "MOST_ROWS", "Batch", "TaskKey", "do_batch", "task_of", "transform"]
+__all__ = [
+    "INDEX_PART",
+    "MADE_PART",
+    "MOST_BYTES",
+    "MOST_ROWS",
+    "Batch",
+    "TaskKey",
+    "changed_row",
+    "do_batch",
+    "task_of",
+    "transform",
+    "update",
+]
 
 INDEX_PART = -1
 """The part in whose row the rows are counted that an index covers, while it is built."""
@@ -111,7 +123,7 @@ def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch,
     table = fill.open(tx)
     spec = table.specification
     part = range_of_texts(spec, task.begin, task.end, task.cursor)
-    names, change = spec.primary_key, fill.change
+    names = spec.primary_key
     large: list[int] | None = None
     seen = failed = size = 0
     changes: list[dict[str, Value]] = []
@@ -119,16 +131,11 @@ def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch,
     with fill.scan(table, part, rows) as found:
         for row in found:
             last = row.key
-            try:
-                changed, unfit = change(row)
-            except Exception as error:
-                raise _refused(fill, last, error) from error
+            changed, unfit = changed_row(fill, row, names)
             seen += 1
             failed += unfit
             if changed is not None:
-                whole: dict[str, Value] = dict(zip(names, last, strict=True))
-                whole.update(changed)
-                changes.append(whole)
+                changes.append(changed)
             if large is None:
                 large = [place for place, name in enumerate(row) if not spec.field(name).type.width]
             values = row.astuple()
@@ -141,9 +148,36 @@ def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch,
         else:
             size = 0
     if changes:
-        table.update_many(changes)
+        update(fill, table, changes)
     done = size <= MOST_BYTES and seen < rows
     return Batch(seen, len(changes), failed, done), None if last is None else text_of_key(spec, last)
+
+
+def changed_row(fill: Fill, row: Row, key: Sequence[str]) -> tuple[dict[str, Value] | None, bool]:
+    """Return the key of a row with what changes, or None; and whether it has no value that fits."""
+    try:
+        changes, failed = fill.change(row)
+    except Exception as error:
+        raise _refused(fill, row.key, error) from error
+    if changes is None:
+        return None, failed
+    changed: dict[str, Value] = dict(zip(key, row.key, strict=True))
+    changed.update(changes)
+    return changed, failed
+
+
+def update(fill: Fill, table: StructuredTable, changes: list[dict[str, Value]]) -> None:
+    """Change rows; MigrationError with the key of one that cannot have its new values."""
+    try:
+        table.update_many(changes)
+    except InvalidFieldError:
+        for one in changes:
+            try:
+                table.update_many([one])
+            except InvalidFieldError as error:
+                key = tuple([one[name] for name in table.specification.primary_key])
+                raise _refused(fill, key, error) from error
+        raise
 
 
 def _refused(fill: Fill, key: tuple[Value, ...], error: Exception) -> MigrationError:

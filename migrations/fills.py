@@ -24,7 +24,7 @@ from structable.spi.rules.filters import bind_filter
 from structable.spi.where import WhereError, parse_where
 
 from .errors import MigrationError
-from .functions import function_named
+from .folder import function_named
 from .operations import AddField, Operation, RenameField, Rewrite
 
 __all__ = ["Changed", "Fill", "fill_of", "stored_table"]
@@ -182,9 +182,14 @@ class RewriteFill:
 
     def open(self, tx: Transaction) -> StructuredTable:
         table = tx.table(self.table)
-        self._key = table.specification.primary_key
-        self._filter = None if self._where is None else _filter(table.specification, self._where)
+        self.bind(table.specification)
         return table
+
+    def bind(self, spec: TableSpecification) -> Filter | None:
+        """Take the table as it is, or will be; return the filter of its rows."""
+        self._key = spec.primary_key
+        self._filter = None if self._where is None else _filter(spec, self._where)
+        return self._filter
 
     def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
         return table.scan(range, where=self._filter, limit=limit)
@@ -223,10 +228,9 @@ def _same(one: Value, other: Value) -> bool:
     return type(one) is type(other) and equal(one, other)
 
 
-def _filter(spec: TableSpecification, text: str) -> Filter:
+def _filter(spec: TableSpecification, text: str) -> Filter | None:
     try:
         where = parse_where(spec, text)
     except WhereError as error:
         raise MigrationError(f"where {text!r} of a rewrite of table {spec.name!r}: {error}") from None
-    bind_filter(spec, where)
-    return where
+    return bind_filter(spec, where)

@@ -1,18 +1,20 @@
-"""`Folder`: the revisions of a program, a folder of scripts `NNNN_slug.py`."""
+"""`Folder`: the revisions of a program, a folder of scripts `NNNN_slug.py`, and the functions that scripts name."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from structable.spi import StructableError
+from structable.spi.imports import named_module
 
-from .errors import RevisionError
+from .errors import MigrationError, RevisionError
 from .operations import Operation, Operations
 from .recorder import Recorder
 
-__all__ = ["Folder", "Revision"]
+__all__ = ["Folder", "Revision", "function_named", "object_named"]
 
 _FILE = re.compile(r"(\d{4})_([a-z0-9][a-z0-9_]*)\.py")
 _SLUG = re.compile(r"[a-z0-9][a-z0-9_]*")
@@ -141,6 +143,40 @@ def _recorded(file: Path, namespace: dict[str, object], function: str) -> tuple[
         body(recorder)
     except RevisionError as error:
         raise RevisionError(f"{file}, {function}: {error}") from None
-    except (StructableError, TypeError, ValueError, AttributeError) as error:
+    except Exception as error:
         raise RevisionError(f"{file}, {function}: {type(error).__name__}: {error}") from error
     return recorder.recorded
+
+
+def object_named(name: str, folder: Path) -> Any:  # noqa: ANN401 - whatever it is
+    """Return what "module:name" names, of a module beside a folder of revisions before others of its name.
+
+    Raises
+    ------
+    ValueError
+        If there is none, or its module cannot be imported.
+    """
+    try:
+        module, attribute = named_module(name, '"module:name"', str(folder.resolve().parent))
+        return getattr(module, attribute)
+    except Exception as error:  # of the module's own, too
+        kind = "" if isinstance(error, ImportError | AttributeError | ValueError) else f"{type(error).__name__}: "
+        raise ValueError(f"{kind}{error}") from error
+
+
+# Any: what the function takes and returns is its operation's matter.
+def function_named(name: str, folder: Path) -> Callable[..., Any]:
+    """Import a function.
+
+    Raises
+    ------
+    MigrationError
+        If there is no such module or function.
+    """
+    try:
+        found = object_named(name, folder)
+    except ValueError as error:
+        raise MigrationError(f"the function {name!r} of a revision cannot be imported: {error}") from error
+    if not callable(found):
+        raise MigrationError(f"{name!r}, which a revision names as a function, is none")
+    return found  # type: ignore[no-any-return]

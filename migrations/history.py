@@ -10,8 +10,7 @@ from structable.spi import Row, Storage, StructuredTable, TableNotFoundError, Ta
 from .errors import MigrationError
 from .folder import Revision
 from .operations import Operations
-from .state_tables import CLIENTS, DEFAULT_PREFIX, LEASE, REVISIONS, STATE_TABLES, TASKS
-from .states import State
+from .states import CLIENTS, DEFAULT_PREFIX, LEASE, REVISIONS, STATE_TABLES, TASKS, State
 
 __all__ = ["MINIMUM", "History", "RevisionRow"]
 
@@ -191,3 +190,9 @@ class History:
     def set_minimum(self, tx: Transaction, revision: int) -> None:
         """Set the oldest revision whose programs may run; conflicts with each announcement of a program."""
         self.clients(tx).upsert({"application": MINIMUM[0], "instance": MINIMUM[1], "revision": revision})
+
+    def contracted(self, tx: Transaction) -> int:
+        """Return the newest revision whose contract has begun to take something away, or 0."""
+        begun = (State.CONTRACTING, State.DONE)
+        found = (one.number for one in self.all_in(tx).values() if one.state in begun and one.operations.contracts)
+        return max(found, default=0)

@@ -7,15 +7,30 @@ import logging
 import os
 import socket
 import threading
-from typing import NamedTuple
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from structable.spi import Transaction
 
-from .clocks import Clocks
 from .errors import MigrationError, MigrationLockedError
 from .history import History
 
-__all__ = ["ENDING", "TTL", "RunnerLease", "check_epoch", "owner_name", "take_away"]
+__all__ = [
+    "ENDING",
+    "TTL",
+    "Clock",
+    "Clocks",
+    "Monotonic",
+    "RunnerLease",
+    "check_epoch",
+    "owner_name",
+    "take_away",
+]
+
+Clock: TypeAlias = Callable[[], dt.datetime]
+Monotonic: TypeAlias = Callable[[], float]
 
 TTL = 15
 """Seconds without a beat after which another runner takes over."""
@@ -26,6 +41,41 @@ _log = logging.getLogger("structable.migrations")
 _RUNNER = ("runner",)
 _BEAT = ("beat",)
 _LOOKS = 0.25
+_CLOCK_LOOKS = 0.1
+"""Seconds between two looks at a clock that a caller gave, which may run faster than time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Two clocks.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns the time, an aware datetime.
+    monotonic : callable
+        Returns seconds that never go back.
+    """
+
+    clock: Clock
+    monotonic: Monotonic = time.monotonic
+
+    @classmethod
+    def given(cls, clock: Clock | None, monotonic: Monotonic) -> Clocks:
+        """Return clocks; None is UTC now."""
+        return cls(clock or _utc_now, monotonic)
+
+    def wait(self, seconds: float, ended: threading.Event) -> bool:
+        """Wait until so many seconds have passed, or the event is set; return whether it is."""
+        end = self.monotonic() + seconds
+        while (left := end - self.monotonic()) > 0:
+            if ended.wait(left if self.monotonic is time.monotonic else min(left, _CLOCK_LOOKS)):
+                return True
+        return ended.is_set()
+
+
+def _utc_now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
 
 
 class _Holder(NamedTuple):

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from structable.spi import Storage, Transaction
+from structable.spi import Storage, StructableError, Transaction
 
-from .background import Background
-from .clients import require_no_older
-from .clocks import Clock, Clocks, Monotonic
-from .errors import IrreversibleError, LiveClientsError, MigrationError, RevisionChangedError
+from .backfill import Mapper, RunnerScope
+from .errors import IrreversibleError, MigrationError, RevisionChangedError
 from .folder import Folder, Revision
 from .history import History, RevisionRow
-from .lease import RunnerLease, owner_name, take_away
+from .lease import ENDING, Clock, Clocks, Monotonic, RunnerLease, owner_name, take_away
+from .operations import Operation, needed, taken
 from .plans import PlannedRevision, planned, rehearse
-from .runner import Runner
-from .runner_scope import Mapper, RunnerScope
-from .state_tables import DEFAULT_PREFIX
-from .states import State
+from .runner import Background, Runner
+from .schema import require_no_older
+from .states import DEFAULT_PREFIX, State
 from .status import RevisionStatus, status_of
 from .steps import check_reversible
 from .throttle import Throttle
@@ -82,9 +81,11 @@ class Migrator:
         """Transform up to 1,000 rows of each table that `up` would fill, roll back, and return what came of it."""
         revisions, rows = self._known()
         found: list[str] = []
+        before: list[Operation] = []
         for one in self._until(revisions, to):
-            if one.number not in rows:
-                found += rehearse(self.storage, one, self.folder.path)
+            if one.number not in rows or not rows[one.number].state.ready:
+                found += rehearse(self.storage, one, self.folder.path, before)
+                before += one.operations.up
         return found
 
     def up(
@@ -170,12 +171,13 @@ class Migrator:
             if row.state is State.DONE:
                 return None
             if row.state is State.READY:
-                before = self.storage.run(lambda tx: self._set_minimum(tx, lease, revision))
+                self.storage.run(lambda tx: self._set_minimum(tx, lease, revision))
                 try:
                     if not force:
                         require_no_older(self._history, revision, self._clocks)
-                except LiveClientsError:
-                    self.storage.run(lambda tx: self._set_minimum(tx, lease, before, lower=True))
+                except BaseException:  # Ctrl-C, too
+                    with contextlib.suppress(StructableError):  # the next contract, or `down`, lowers it
+                        self.storage.run(lambda tx: self._set_minimum(tx, lease), deadline=ENDING)
                     raise
             until = self._runner(lease, Throttle(), threading.Event()).contract(revision)
         if until is None:
@@ -203,6 +205,7 @@ class Migrator:
                         "revision"
                     )
                 check_reversible(row.number, row.operations)
+            self.storage.run(lambda tx: self._set_minimum(tx, lease))  # which a contract that was killed had raised
             runner = self._runner(lease, throttle or Throttle(), threading.Event())
             for row in undone:
                 runner.revert(row.number)
@@ -241,9 +244,7 @@ class Migrator:
                         )
                     if one.number not in begun or begun[one.number].state is State.PENDING:
                         self._history.begin(tx, one, lease.owner, self._clocks.clock(), State.DONE)
-                contracted = max((one.number for one in revisions if one.operations.contracts), default=0)
-                if contracted > self._history.minimum(tx):
-                    self._history.set_minimum(tx, contracted)
+                self._history.set_minimum(tx, self._history.contracted(tx))
 
             self.storage.run(record)
 
@@ -261,6 +262,8 @@ class Migrator:
             rows = self._checked(revisions)
             runner = self._runner(lease, throttle, ended)
             for number in sorted({one.number for one in revisions} | {n for n in rows if to is None or n <= to}):
+                if ended.is_set():
+                    return
                 row = rows.get(number)
                 state = State.PENDING if row is None else row.state
                 if state is State.REVERTING:
@@ -316,10 +319,17 @@ class Migrator:
         for number, earlier in sorted(rows.items()):
             if number < revision and earlier.state not in (State.CONTRACTING, State.DONE):
                 raise MigrationError(f"revision {number} is {earlier.state}; contract it before revision {revision}")
+        dropped = {what for operation in row.operations.contracts for what in taken(operation)}
+        for number, later in sorted(rows.items()):
+            if number > revision and not later.state.ready and later.state is not State.PENDING:
+                for operation in later.operations.up:
+                    if not dropped.isdisjoint(needed(operation)):
+                        raise MigrationError(
+                            f"revision {number} is {later.state}, and '{operation}' needs what revision {revision} "
+                            "drops; run 'structable migrate up' to its end before"
+                        )
 
-    def _set_minimum(self, tx: Transaction, lease: RunnerLease, revision: int, *, lower: bool = False) -> int:
+    def _set_minimum(self, tx: Transaction, lease: RunnerLease, revision: int = 0) -> None:
+        """Set the oldest revision whose programs may run to the newest contracted one, or to a later one."""
         lease.hold(tx)
-        before = self._history.minimum(tx)
-        if lower or revision > before:
-            self._history.set_minimum(tx, revision)
-        return before
+        self._history.set_minimum(tx, max(revision, self._history.contracted(tx)))

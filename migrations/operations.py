@@ -40,8 +40,12 @@ __all__ = [
     "Rewrite",
     "Run",
     "WidenField",
+    "What",
+    "added",
     "function_text",
     "name_of",
+    "needed",
+    "taken",
 ]
 
 
@@ -260,6 +264,51 @@ class Operations:
         document = json.loads(text)
         parts = [tuple(map(_from_document, document[part])) for part in ("up", "contract", "down")]
         return cls(parts[0], parts[1], parts[2], document["reversible"])
+
+
+What: TypeAlias = tuple[str, ...]
+"""A table, or a field, a rule or an index of one: the kind, and the names."""
+
+
+def added(operation: Operation) -> set[What]:
+    """Return what an operation makes."""
+    match operation:
+        case CreateTable(spec):
+            fields = {("field", spec.name, name) for name in spec.field_names}
+            return {("table", spec.name), *fields, *(("index", spec.name, name) for name in spec.indexes)}
+        case AddField(table, field):
+            return {("field", table, field.name), ("rule", table, field.name)}
+        case RenameField(table, _, new):
+            return {("field", table, new)}
+        case AddIndex(table, name):
+            return {("index", table, name)}
+    return set()
+
+
+def needed(operation: Operation) -> set[What]:
+    """Return what an operation fills rows from."""
+    match operation:
+        case AddField(table, source=str(source)) | RenameField(table, source):
+            return {("table", table), ("field", table, source)}
+        case AddField(table, default=default) if default is not None:
+            return {("table", table)}
+        case Rewrite(table):
+            return {("table", table)}
+    return set()
+
+
+def taken(operation: Operation) -> set[What]:
+    """Return what an operation takes away in a contract; nothing for others."""
+    match operation:
+        case DropTable(table):
+            return {("table", table)}
+        case DropField(table, name) | RenameField(table, name):
+            return {("field", table, name)}
+        case DropIndex(table, name):
+            return {("index", table, name)}
+        case DropRule(table, name):
+            return {("rule", table, name)}
+    return set()
 
 
 _KINDS: dict[str, type[Operation]] = {

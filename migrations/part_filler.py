@@ -18,10 +18,10 @@ from structable.spi import (
 
 from . import batches
 from .batches import TaskKey
-from .clocks import Clock, Clocks
 from .errors import MigrationError
 from .fills import Fill, fill_of
 from .history import History
+from .lease import Clock, Clocks
 from .throttle import BatchSize, Pace, Throttle
 
 __all__ = ["Filling", "PartFiller"]

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from structable.spi import (
-    Range,
+    Derived,
+    Renamed,
+    Row,
     Storage,
     StructableError,
     TableNotFoundError,
     TableSpecification,
     UnsupportedOperationError,
+    Value,
 )
+from structable.spi.evaluation import compile_filter
+from structable.spi.row_rules import RowRules
+from structable.spi.rows import shared_shape
 
+from .batches import changed_row, update
 from .errors import MigrationError
 from .fills import RewriteFill, fill_of
 from .folder import Revision
@@ -155,20 +163,25 @@ def _specification(storage: Storage, table: str) -> TableSpecification | None:
         return None
 
 
-def rehearse(storage: Storage, revision: Revision, folder: Path) -> list[str]:
-    """Transform up to 1,000 rows for each operation that fills a table, and roll back; return lines for people."""
+def rehearse(storage: Storage, revision: Revision, folder: Path, before: Iterable[Operation]) -> list[str]:
+    """Transform up to 1,000 rows for each operation that fills a table, and roll back; return lines for people.
+
+    `before` are the operations of earlier revisions, which are not done either.
+    """
     lines: list[str] = []
+    earlier = list(before)
     for operation in revision.operations.up:
         try:
-            line = _rehearsed(storage, operation, folder)
+            line = _rehearsed(storage, operation, folder, earlier)
         except StructableError as error:
             raise MigrationError(f"revision {revision.number}, {operation}: {error}") from error
         if line:
             lines.append(f"{revision.number:04} {operation}: {line}")
+        earlier.append(operation)
     return lines
 
 
-def _rehearsed(storage: Storage, operation: Operation, folder: Path) -> str:
+def _rehearsed(storage: Storage, operation: Operation, folder: Path, earlier: list[Operation]) -> str:
     match operation:
         case AddField(table, _, derive, source) if derive is not None and source is not None:
             with storage.transaction(read_only=True) as tx:
@@ -183,24 +196,45 @@ def _rehearsed(storage: Storage, operation: Operation, folder: Path) -> str:
             assert isinstance(fill, RewriteFill)
             if not storage.admin.exists(table):
                 return "the table does not exist yet"
-            return _rewritten(storage, fill)
+            return _rewritten(storage, fill, earlier)
     return ""
 
 
-def _rewritten(storage: Storage, fill: RewriteFill) -> str:
+def _rewritten(storage: Storage, fill: RewriteFill, earlier: list[Operation]) -> str:
     transaction = storage.transaction()
     try:
-        table = fill.open(transaction)
-        key = table.specification.primary_key
-        with fill.scan(table, Range.all(), _REHEARSED) as rows:
-            found = list(rows)
-        changed = [
-            {**dict(zip(key, row.key, strict=True)), **changes}
+        table = transaction.table(fill.table)
+        spec = table.specification
+        future, defaults = _after(spec, earlier)
+        rules, where = RowRules.of(future), fill.bind(future)
+        stored = None if where is None or any(name not in spec for name in where.fields()) else where
+        with table.scan(where=stored, limit=_REHEARSED) as scanned:
+            found = [{**defaults, **row} for row in scanned]
+        shape = shared_shape(spec.name, future.field_names, spec.primary_key)
+        rows = [
+            Row(shape, tuple([row.get(name) if rules is None else rules.current(row, name) for name in shape.columns]))
             for row in found
-            if (changes := fill.change(row).changes) is not None
         ]
-        if changed:
-            table.update_many(changed)
+        if where is not None and stored is None:
+            holds = compile_filter(future, where, shape.columns)
+            rows = [row for row in rows if holds(row.astuple())]
+        changed = [one for row in rows if (one := changed_row(fill, row, spec.primary_key)[0]) is not None]
+        update(fill, table, [{name: value for name, value in one.items() if name in spec} for one in changed])
     finally:
         transaction.rollback()
-    return f"{len(found):,} rows, {len(changed):,} of them changed, and rolled back"
+    return f"{len(rows):,} rows, {len(changed):,} of them changed, and rolled back"
+
+
+def _after(spec: TableSpecification, operations: Iterable[Operation]) -> tuple[TableSpecification, dict[str, Value]]:
+    """Return a table with the fields that operations add, and the defaults of these."""
+    defaults: dict[str, Value] = {}
+    for operation in operations:
+        match operation:
+            case AddField(spec.name, field, derive, source, default) if field.name not in spec:
+                rules = () if derive is None or source is None else (Derived(field.name, source, derive),)
+                spec = spec.evolve(fields=[*spec.fields, field], rules=[*spec.rules, *rules])
+                defaults[field.name] = default
+            case RenameField(spec.name, old, new) if old in spec and new not in spec:
+                fields = [*spec.fields, replace(spec.field(old), name=new)]
+                spec = spec.evolve(fields=fields, rules=[*spec.rules, Renamed(old, new)])
+    return spec, defaults

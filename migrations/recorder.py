@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from structable.spi import Field, TableSpecification, Value, check_value
+import builtins
+from collections.abc import Callable, Iterable, Mapping
+
+from structable.spi import Cast, Field, FieldType, JsonField, Lower, TableSpecification, Value, check_value
 from structable.spi.field_functions import FieldFunction
 
-from .constructors import Constructors
 from .errors import RevisionError
 from .operations import (
     AddField,
@@ -22,7 +24,57 @@ from .operations import (
     WidenField,
 )
 
-__all__ = ["Recorder"]
+__all__ = ["Constructors", "Recorder"]
+
+
+class Constructors:
+    """Makes fields (`op.long("n")`), tables (`op.table("runs", fields, ["app"])`) and functions (`op.lower()`)."""
+
+    def table(
+        self,
+        name: str,
+        fields: Iterable[Field],
+        primary_key: Iterable[str] = (),
+        indexes: Iterable[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> TableSpecification:
+        """Return a table's specification."""
+        return TableSpecification(name, fields, primary_key, indexes, options)
+
+    def decimal(self, name: str, precision: builtins.int, scale: builtins.int) -> Field:
+        """Return a field of type decimal."""
+        return Field.decimal(name, precision, scale)
+
+    boolean: Callable[[str], Field] = staticmethod(Field.boolean)
+    byte: Callable[[str], Field] = staticmethod(Field.byte)
+    short: Callable[[str], Field] = staticmethod(Field.short)
+    int: Callable[[str], Field] = staticmethod(Field.int)
+    long: Callable[[str], Field] = staticmethod(Field.long)
+    float: Callable[[str], Field] = staticmethod(Field.float)
+    double: Callable[[str], Field] = staticmethod(Field.double)
+    string: Callable[[str], Field] = staticmethod(Field.string)
+    bytes: Callable[[str], Field] = staticmethod(Field.bytes)
+    date: Callable[[str], Field] = staticmethod(Field.date)
+    timestamp: Callable[[str], Field] = staticmethod(Field.timestamp)
+    timestamp_ntz: Callable[[str], Field] = staticmethod(Field.timestamp_ntz)
+
+    def json_field(
+        self,
+        path: tuple[str | builtins.int, ...],
+        type: FieldType | str,  # noqa: A002
+        *,
+        strict: bool = False,
+    ) -> JsonField:
+        """Return the function that takes a value out of a JSON document: a type by its name, such as "long"."""
+        return JsonField(path, type, strict=strict)
+
+    def cast(self, type: FieldType | str) -> Cast:  # noqa: A002
+        """Return the function that makes a number wider, or its decimal text."""
+        return Cast(type)
+
+    def lower(self) -> Lower:
+        """Return the function that makes a string lower case."""
+        return Lower()
 
 
 class Recorder(Constructors):
@@ -69,7 +121,7 @@ class Recorder(Constructors):
         A default is filled into the rows in which the field is null, once; rows that come later have what their writer
         says.
         """
-        self._check_field(field)
+        self._check_field(table, field)
         if (derive is None) != (source is None):
             raise RevisionError(f"field {field.name!r} of table {table!r}: give derive and source together, or neither")
         if derive is not None and not isinstance(derive, FieldFunction):
@@ -81,12 +133,12 @@ class Recorder(Constructors):
             if derive is not None:
                 raise RevisionError(f"field {field.name!r} of table {table!r}: a computed field has no default")
             default = check_value(table, field, default)
-        self._record(AddField(self._name(table), field, derive, source, default), "up")
+        self._record(AddField(table, field, derive, source, default), "up")
 
     def widen_field(self, table: str, field: Field) -> None:
         """Let an integer or a float be a wider one: `field` is the field as it will be."""
-        self._check_field(field)
-        self._record(WidenField(self._name(table), field), "up")
+        self._check_field(table, field)
+        self._record(WidenField(table, field), "up")
 
     def add_index(self, table: str, field: str) -> None:
         """Index a field, after it was filled if this revision does that."""
@@ -98,7 +150,8 @@ class Recorder(Constructors):
 
     def rename_field(self, table: str, old: str, new: str) -> None:
         """Give a field a second name, which is its only one after contract."""
-        self._record(RenameField(self._name(table), self._name(old), self._name(new)), "up")
+        self._check_field(table, Field.int(self._name(new)))
+        self._record(RenameField(table, self._name(old), new), "up")
 
     def drop_field(self, table: str, field: str) -> None:
         """Remove a field, its index and the rule that computes it, in contract."""
@@ -126,10 +179,10 @@ class Recorder(Constructors):
             raise RevisionError(f"'{operation}' is an operation of {places}, not of {self._function}")
         self._recorded.append(operation)
 
-    @staticmethod
-    def _check_field(field: object) -> None:
+    def _check_field(self, table: str, field: object) -> None:
         if not isinstance(field, Field):
             raise RevisionError(f"{field!r} is no field; make one, as in op.long('n')")
+        TableSpecification(self._name(table), [field], options={"write-mode": "append-only"})  # which checks names
 
     @staticmethod
     def _name(name: object) -> str:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import logging
+import threading
 import time
 from collections.abc import Callable
 
 from structable.spi import Range, StructableError, Transaction
 
 from . import steps
-from .backfill import Backfill
+from .backfill import Backfill, RunnerScope, Stopped
 from .batches import INDEX_PART, MADE_PART, TaskKey, task_of
 from .errors import MigrationError, MigrationLockedError
 from .fills import fill_of
-from .folder import Revision
-from .functions import function_named
+from .folder import Revision, function_named
 from .lease import ENDING, check_epoch
-from .operations import FIRST_OF_DOWN, Operation, Run
-from .runner_scope import RunnerScope
+from .operations import FIRST_OF_DOWN, Operation, Run, What, added
 from .schema_calls import Report, SchemaCalls
 from .states import State
 
-__all__ = ["Runner"]
+__all__ = ["Background", "Runner"]
 
+_log = logging.getLogger("structable.migrations")
 _REPORTS = 1.0
 """Seconds between two reports of an index that is built."""
 
@@ -98,16 +99,22 @@ class Runner:
         calls = SchemaCalls(self._storage, number, self._ended)
         if row.state is not State.CONTRACTING:
             self._move(number, State.CONTRACTING)
+        again = self._added_after(number)
         kept: list[dt.datetime] = []
         for operation in row.operations.contracts:
             self._check()
-            until = steps.contract(calls, operation, self._clocks.clock())
+            until = steps.contract(calls, operation, self._clocks.clock(), again)
             if until is not None:
                 kept.append(until)
         if kept:
             return max(kept)
         self._move(number, State.DONE)
         return None
+
+    def _added_after(self, number: int) -> set[What]:
+        """Return what later revisions, which have begun, add: it is theirs, also if an earlier one drops its name."""
+        later = (row for row in self._history.all().values() if row.number > number and row.state is not State.PENDING)
+        return {what for row in later for operation in row.operations.up for what in added(operation)}
 
     def revert(self, number: int) -> None:
         """Undo what a revision expanded, from any state before its contract."""
@@ -185,7 +192,9 @@ class Runner:
         return report
 
     def _check(self) -> None:
-        """Check that the lease is held, before a change of tables, which does not check it."""
+        """Check that the lease is held, before a change of tables, which does not check it; and that work goes on."""
+        if self._ended.is_set():
+            raise Stopped("the runner was stopped")
         self._storage.run(lambda tx: check_epoch(tx, self._history, self._lease.epoch), read_only=True)
 
     def _move(self, number: int, state: State) -> State:
@@ -214,3 +223,55 @@ class Runner:
                 ),
                 ENDING,
             )
+
+
+class Background:
+    """A migration that runs in a daemon thread.
+
+    Parameters
+    ----------
+    work : callable
+        Does it, and ends soon once the event that it is given is set.
+
+    Attributes
+    ----------
+    error : BaseException or None
+        What ended it, once it is done.
+    """
+
+    def __init__(self, work: Callable[[threading.Event], None]) -> None:
+        self.error: BaseException | None = None
+        self._work = work
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="structable migrate", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._work(self._ended)
+        except BaseException as error:
+            self.error = error
+            _log.warning("migrations stopped: %s", error)
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return not self._thread.is_alive()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for its end, and return whether it has ended.
+
+        Raises
+        ------
+        StructableError
+            What ended it.
+        """
+        self._thread.join(timeout)
+        if self.done and self.error is not None:
+            raise self.error
+        return self.done
+
+    def stop(self) -> None:
+        """Let it stop after the batches that run, and wait for that; the revision is PAUSED, if it was not finished."""
+        self._ended.set()
+        self._thread.join()

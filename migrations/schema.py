@@ -1,4 +1,7 @@
-"""`Schema`: what a program says of itself as it starts, and asks of the store's revisions."""
+"""`Schema`: what a program says of itself as it starts, and asks of the store's revisions.
+
+Whether an announced program lives is judged by beats that were watched.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,24 @@ import socket
 import threading
 import time
 import uuid
-from typing import Self
+from typing import NamedTuple, Self
 
 from structable.spi import Storage, TableNotFoundError, Transaction, Value
 
-from .clients import BEAT
-from .clocks import Clock, Clocks, Monotonic
-from .errors import NotReadyError, SchemaAheadError, SchemaBehindError
-from .history import History, RevisionRow
-from .lease import owner_name
+from .errors import LiveClientsError, NotReadyError, SchemaAheadError, SchemaBehindError
+from .history import MINIMUM, History, RevisionRow
+from .lease import Clock, Clocks, Monotonic, owner_name
 from .states import State
 from .status import status_of
 
-__all__ = ["Schema"]
+__all__ = ["BEAT", "WATCHED", "Schema", "require_no_older"]
 
 _log = logging.getLogger("structable.migrations")
+BEAT = 10
+"""Seconds between two beats of a program."""
+WATCHED = 30
+"""Seconds for which beats must stand still before a program counts as ended."""
+_LOOKS = 1.0
 
 
 class Schema:
@@ -138,3 +144,56 @@ class Schema:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+
+class _Client(NamedTuple):
+    application: str
+    instance: str
+    revision: int
+    host: str | None
+
+    def __str__(self) -> str:
+        return f"{self.application} {self.instance} on {self.host} (revision {self.revision})"
+
+
+def _older(tx: Transaction, history: History, revision: int) -> dict[_Client, int]:
+    with history.clients(tx).scan() as rows:
+        return {
+            _Client(row.application, row.instance, row.revision, row.host): int(row.beat or 0)
+            for row in rows
+            if row.key != MINIMUM and row.revision < revision
+        }
+
+
+def require_no_older(history: History, revision: int, clocks: Clocks) -> None:
+    """Check that no announced program of an older revision lives; forget those that have ended.
+
+    Raises
+    ------
+    LiveClientsError
+        If a beat moves while they are watched, or another program appears.
+    """
+    storage = history.storage
+
+    def older(tx: Transaction) -> dict[_Client, int]:
+        return _older(tx, history, revision)
+
+    def forget(tx: Transaction) -> None:
+        ended = [client for client, beat in older(tx).items() if first.get(client) == beat]
+        history.clients(tx).delete_many([(one.application, one.instance) for one in ended])
+
+    first = storage.run(older, read_only=True)
+    begun = clocks.monotonic()
+    never = threading.Event()
+    while first:
+        before = clocks.monotonic()
+        now = storage.run(older, read_only=True)
+        living = [client for client, beat in now.items() if first.get(client) != beat]
+        if living:
+            raise LiveClientsError(revision, map(str, living))
+        if not now:
+            return
+        if before - begun >= WATCHED:
+            storage.run(forget)
+            return
+        clocks.wait(_LOOKS, never)

@@ -11,8 +11,7 @@ from structable.spi import Finding, FindingLevel, Range, Row, Storage, Structabl
 from .batches import INDEX_PART, MADE_PART
 from .history import History, RevisionRow
 from .operations import AddField, Operation, RenameField, Rewrite
-from .state_tables import REVISIONS, TASKS
-from .states import State
+from .states import REVISIONS, TASKS, State
 
 __all__ = ["RevisionStatus", "filled_share", "paused_revisions", "status_of"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from structable.spi import Derived
 
@@ -21,7 +21,9 @@ from .operations import (
     RenameField,
     Rewrite,
     Run,
+    What,
     WidenField,
+    taken,
 )
 from .schema_calls import Report, SchemaCalls
 
@@ -97,9 +99,19 @@ def check_contract(calls: SchemaCalls, operations: Operations) -> None:
             calls.require_droppable(operation.table, operation.field)
 
 
-def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime) -> dt.datetime | None:
-    """Take away what only old code needs; return the time until which a retired table is kept, or None."""
+def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime, again: Collection[What]) -> dt.datetime | None:
+    """Take away what only old code needs, but for what is added `again`.
+
+    Returns the time until which a retired table is kept, or None.
+    """
     match operation:
+        case DropField(table, field) | RenameField(table, field) if ("field", table, field) in again:
+            if isinstance(operation, RenameField):
+                calls.drop_rule(table, operation.new)
+            if ("index", table, field) not in again:
+                calls.drop_index(table, field, for_good=True)
+        case _ if not taken(operation).isdisjoint(again):
+            pass
         case DropRule(table, field):
             calls.drop_rule(table, field)
         case RenameField(table, old, new):

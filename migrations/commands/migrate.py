@@ -5,23 +5,23 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from structable.migrations.autogenerate import Differences, differences, specifications_named
+from structable.migrations.autogenerate import Differences, differences, script_of, specifications_named
 from structable.migrations.errors import LiveClientsError, MigrationLockedError, RevisionError
 from structable.migrations.folder import Folder
 from structable.migrations.history import History
 from structable.migrations.migrator import Migrator
-from structable.migrations.scripts import script_of
 from structable.migrations.throttle import Throttle
 from structable.spi import Storage, StorageUrl, connect
 
-from .bar import fill_bar
-from .display import plan_lines, status_lines
+from .display import fill_bar, plan_lines, status_lines
 
 __all__ = ["app"]
 
@@ -38,7 +38,8 @@ class Format(enum.StrEnum):
     JSON = "json"
 
 
-Url = Annotated[str, typer.Argument(envvar="STRUCTABLE_URL", help="The store.", show_default=False)]
+_URL_VARIABLE = "STRUCTABLE_URL"
+Url = Annotated[str, typer.Argument(envvar=_URL_VARIABLE, help="The store.", show_default=False)]
 FolderPath = Annotated[Path, typer.Option("--folder", help="The folder of revisions.")]
 Form = Annotated[Format, typer.Option("--format", help="The form of the output.")]
 To = Annotated[int | None, typer.Option("--to", help="The last revision; the newest, if left out.", show_default=False)]
@@ -57,6 +58,17 @@ Revision = Annotated[int, typer.Argument(help="The revision's number.", show_def
 _FOLDER = Path("revisions")
 
 
+class _NumberedCommand(TyperCommand):
+    """A command of a URL, which the environment may provide, and a revision's number."""
+
+    # Any: the parser's context class is private to Typer.
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        known = os.environ.get(_URL_VARIABLE)
+        if known and "://" not in str(self.make_parser(ctx).parse_args(list(args))[0].get("url")):
+            args = [known, *args]
+        return super().parse_args(ctx, args)
+
+
 @app.callback()
 def migrate() -> None:
     """Change the schema of tables while services run."""
@@ -73,7 +85,7 @@ def init(folder: FolderPath = _FOLDER, form: Form = Format.TEXT) -> None:
 def new(
     slug: Annotated[str, typer.Argument(help="What the revision does, as in add_region.", show_default=False)],
     url: Annotated[
-        str | None, typer.Argument(envvar="STRUCTABLE_URL", help="The store, with --auto.", show_default=False)
+        str | None, typer.Argument(envvar=_URL_VARIABLE, help="The store, with --auto.", show_default=False)
     ] = None,
     auto: Annotated[bool, typer.Option("--auto", help="Write what differs from the program's specifications.")] = False,
     target: Annotated[str | None, _TARGET] = None,
@@ -173,7 +185,7 @@ def pause(url: Url, folder: FolderPath = _FOLDER, form: Form = Format.TEXT) -> N
     _print(form, {"paused": paused}, text)
 
 
-@app.command()
+@app.command(cls=_NumberedCommand)
 def contract(
     url: Url,
     revision: Revision,
@@ -185,12 +197,12 @@ def contract(
     with _answered(), _connected(url, create=False) as storage:
         migrator = Migrator(storage, folder)
         kept = migrator.contract(revision, force)
-        if kept is not None and form is Format.TEXT:
+        if kept is not None:
             typer.echo(f"{kept}; contract again then", err=True)
         _print_status(migrator, form)
 
 
-@app.command()
+@app.command(cls=_NumberedCommand)
 def down(
     url: Url,
     to: Annotated[int, typer.Argument(help="The last revision that stays; 0 for none.", show_default=False)],
@@ -211,7 +223,7 @@ def status(url: Url, folder: FolderPath = _FOLDER, form: Form = Format.TEXT) -> 
         _print_status(Migrator(storage, folder), form)
 
 
-@app.command()
+@app.command(cls=_NumberedCommand)
 def stamp(url: Url, revision: Revision, folder: FolderPath = _FOLDER, form: Form = Format.TEXT) -> None:
     """Record that a new store, whose tables its program has made, has all up to a revision."""
     with _answered(), _connected(url, create=False) as storage:

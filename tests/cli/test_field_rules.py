@@ -79,9 +79,16 @@ def test_explain_names_computed_values(structable: Command, ruled: str) -> None:
     assert "n > 4 is evaluated on computed values: n is being filled" in shown.out
 
 
-def test_copy_has_rows_as_they_are_read(structable: Command, ruled: str, copy_url: str) -> None:
-    """The copy has computed values, and rules that are ready."""
-    assert structable("copy", ruled, copy_url).code == 0
+@pytest.mark.parametrize("by", ["copy", "dump"])
+def test_copy_has_rows_as_they_are_read(
+    structable: Command, ruled: str, copy_url: str, by: str, tmp_path: Path
+) -> None:
+    """Copies and dumps have computed values, and rules that are ready."""
+    if by == "copy":
+        assert structable("copy", ruled, copy_url).code == 0
+    else:
+        assert structable("export", ruled, "--all", tmp_path / "dump").code == 0
+        assert structable("import", copy_url, "--all", tmp_path / "dump").code == 0
     with connect(copy_url) as copy:
         assert copy.admin.get_specification("events") == EVENTS.evolve(rules=[NUMBER])
         assert [dict(row) for row in copy.table("events").scan()] == [

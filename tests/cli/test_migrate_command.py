@@ -32,7 +32,7 @@ def scripts(tmp_path: Path) -> Scripts:
     return Scripts(tmp_path / "program")
 
 
-def test_from_init_to_contract(structable: Command, url: str, tmp_path: Path) -> None:
+def test_from_init_to_contract(structable: Command, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "revisions"
     where = ("--folder", folder)
     assert structable("migrate", "init", *where).out == f"folder {folder} is made\n"
@@ -63,6 +63,10 @@ def test_from_init_to_contract(structable: Command, url: str, tmp_path: Path) ->
     [status] = json.loads(structable("migrate", "status", url, "--format", "json", *where).out)
     assert (status["revision"], status["state"], status["failed"], status["error"]) == (1, "DONE", 4, None)
     assert structable("migrate", "down", url, "0", *where).code == 1
+    monkeypatch.setenv("STRUCTABLE_URL", url)
+    assert structable("migrate", "contract", "1", *where) == contracted
+    assert structable("migrate", "down", *where, "1").code == 0
+    assert structable("migrate", "status", *where) == contracted
 
 
 def test_auto_and_check(structable: Command, url: str, scripts: Scripts) -> None:
@@ -140,6 +144,22 @@ def test_misuse(structable: Command, url: str, tmp_path: Path, scripts: Scripts)
     (scripts.path / "0002_gap.py").unlink()
     assert structable("migrate", "up", url, "--to", "7", "--folder", scripts.path).code == 1
     assert structable("migrate", "status", url, "--folder", scripts.path).out == "no revisions\n"
+    assert structable("migrate", "new", "Add Region", "--folder", scripts.path).code == 2
+    target = f"{scripts.function('SPECIFICATIONS = [')}:SPECIFICATIONS"
+    broken = structable("migrate", "check", url, "--target", target, "--folder", scripts.path)
+    assert (broken.code, broken.out) == (2, "")
+    assert "cannot be imported: SyntaxError" in broken.err
+    assert structable("migrate", "init", "--folder", next(iter(tmp_path.glob("program/*.py")))).code == 1
+
+
+def test_a_retired_table_is_said_to_be_kept(structable: Command, url: str, scripts: Scripts) -> None:
+    """On standard error, beside JSON too."""
+    scripts.add("gone", up='op.drop_table("runs")')
+    where = ("--folder", scripts.path, "--format", "json")
+    assert structable("migrate", "up", url, *where).code == 0
+    contracted = structable("migrate", "contract", url, "1", *where)
+    assert "tables that revision 1 drops are kept until" in contracted.err
+    assert [one["state"] for one in json.loads(contracted.out)] == ["CONTRACTING"]
 
 
 def test_a_locked_store_may_be_tried_again(

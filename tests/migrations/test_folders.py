@@ -48,6 +48,10 @@ def test_a_gap_names_both_files(scripts: Scripts) -> None:
         ("op.create_table('t')", "takes a table of op.table"),
         ("op.create_table(op.table('t', [op.long('n')], ['m']))", "InvalidSpecificationError"),
         ("op.unknown()", "AttributeError"),
+        ("op.string(nam)", "NameError"),
+        ("op.add_field('t', op.long('bad name'))", "InvalidSpecificationError.*'bad name'"),
+        ("op.add_field('t', op.decimal('d', 50, 2))", "InvalidSpecificationError.*50"),
+        ("op.rename_field('t', 'a', 'b c')", "InvalidSpecificationError.*'b c'"),
         ("op.add_index('t')", "TypeError"),
     ],
 )

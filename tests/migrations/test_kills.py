@@ -17,7 +17,7 @@ from tests.datasets.support.stores import url_of
 from tests.migrations.support.clocks import fast
 from tests.migrations.support.folders import Scripts, put_runs
 from tests.migrations.support.killed import PLACES
-from tests.migrations.support.programs import UP, Program, models_of, require_rows
+from tests.migrations.support.programs import UP, Process, models_of, require_rows
 
 ROOT = Path(__file__).parents[2]
 ROWS = 130
@@ -84,9 +84,9 @@ def test_killed_while_two_versions_write(
         scripts.add("new", up=UP)
         size = max(20, min(2_000, MANY // (5 * KILLS)))
         killed = 0
-        with Program(storage, models[0], "attempts", SEED), Program(storage, models[1], "attempts", SEED + 1):
+        with Process(url, models[0], "attempts", SEED), Process(url, models[1], "attempts", SEED + 1):
             killed += run_killed(url, scripts, size, 1, "inside")  # the revision is expanded
-            with Program(storage, models[2], "tries", SEED + 2):
+            with Process(url, models[2], "tries", SEED + 2):
                 for _ in range(KILLS - 1):
                     killed += run_killed(url, scripts, size, dice.randint(1, 12), dice.choice(PLACES))
                 migrator = Migrator(storage, scripts.path, monotonic=fast)

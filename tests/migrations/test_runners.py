@@ -25,14 +25,14 @@ from structable.migrations import (
     part_filler,
     schema_calls,
 )
-from structable.migrations.clocks import Clocks
 from structable.migrations.fills import Fill
 from structable.migrations.history import History
-from structable.migrations.lease import RunnerLease
+from structable.migrations.lease import Clocks, RunnerLease
 from structable.migrations.parts import Part
 from structable.migrations.schema_calls import Report, SchemaCalls
 from structable.migrations.throttle import Pace
 from structable.spi import (
+    Field,
     InvalidFieldError,
     Row,
     Storage,
@@ -160,6 +160,28 @@ def test_conflicts_halve_batches_and_end_a_fill_that_always_loses(
         with pytest.raises(MigrationError, match="conflicted 5 times in a row"):
             migrator.up(throttle=Throttle(threads=1, max_conflicts=5))
     assert sizes == [100, 50, 25, 12, 6]
+
+
+def test_a_runner_that_is_stopped_begins_nothing_more(
+    store: Storage, migrator: Migrator, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts.add("two", up='op.add_field("runs", op.int("one"))\nop.add_field("runs", op.int("two"))')
+    scripts.add("last", up='op.add_field("runs", op.int("three"))')
+    add_field = SchemaCalls.add_field
+
+    def stopping(self: SchemaCalls, table: str, field: Field) -> None:
+        add_field(self, table, field)
+        if field.name == "one":
+            self._ended.set()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SchemaCalls, "add_field", stopping)
+        with pytest.raises(MigrationError, match="stopped"):
+            migrator.up()
+    assert [one.state for one in migrator.status()] == [State.READY, State.PAUSED, State.PENDING]
+    assert "two" not in store.admin.get_specification("runs")
+    migrator.resume()
+    assert "three" in store.admin.get_specification("runs")
 
 
 @every_store

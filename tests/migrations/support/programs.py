@@ -1,15 +1,23 @@
-"""Versions of a program that write at random, and a model of what they wrote."""
+"""Versions of a program that write at random, and a model of what they wrote.
+
+`python -m tests.migrations.support.programs URL TRIES SEED` is one of them as a process of its own.
+"""
 
 from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
-from structable.spi import Row, Storage, Value
+from structable.spi import Row, Storage, Value, connect
 
-__all__ = ["UP", "Model", "Program", "models_of", "require_rows", "wanted"]
+__all__ = ["UP", "Model", "Process", "Program", "models_of", "require_rows", "wanted"]
+
+ROOT = Path(__file__).parents[3]
 
 UP = """
 op.add_field("runs", op.long("n"), derive=op.json_field(("n",), "long"), source="payload")
@@ -88,6 +96,46 @@ class Program:
             self._model.setdefault(key, {}).update(old)
 
 
+class Process:
+    """A version of a program in a process of its own, from its first write on; its model is known once it has ended."""
+
+    def __init__(self, url: str, model: Model, tries: str, seed: int) -> None:
+        self._command = [sys.executable, "-m", "tests.migrations.support.programs", url, tries, str(seed)]
+        self._model = model
+
+    def __enter__(self) -> Process:
+        self._process = subprocess.Popen(
+            self._command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([*self._model.items()]) + "\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "writes\n"
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        written, _ = self._process.communicate()  # the end of its input ends it
+        assert self._process.returncode == 0
+        self._model.clear()
+        self._model.update(_model_of(written))
+
+
+def _model_of(text: str) -> Model:
+    return {tuple(key): row for key, row in json.loads(text)}
+
+
+def main(url: str, tries: str, seed: str) -> None:
+    """Write until the input ends, whose first line is the model; print the model then."""
+    model = _model_of(sys.stdin.readline())
+    with connect(url) as storage, Program(storage, model, tries, int(seed)) as program:
+        while not program.written and program.error is None:
+            pass
+        print("writes", flush=True)
+        sys.stdin.read()
+    print(json.dumps([*model.items()]))
+
+
 def of_model(row: dict[str, Value]) -> tuple[Value, ...]:
     try:
         n = json.loads(str(row.get("payload")))["n"]
@@ -125,3 +173,7 @@ def require_rows(storage: Storage, models: Iterable[Model], *names: str) -> None
     for number in list({values[3] for values in rows.values()})[:10]:
         with storage.table("runs").scan_index("n", number) as found:
             assert {row.key for row in found} == {key for key, values in rows.items() if values[3] == number}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

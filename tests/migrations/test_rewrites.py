@@ -1,0 +1,78 @@
+"""Rewrites: what their functions see and return, and how `up --dry-run` rehearses them."""
+
+from __future__ import annotations
+
+import pytest
+
+from structable.migrations import MigrationError, Migrator, State
+from structable.spi import Storage, col
+from tests.migrations.support.folders import Scripts, put_runs
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [("'x'", "an int is needed"), ("1 / 0", "ZeroDivisionError: division by zero"), ("2**40", "'attempts'")],
+)
+def test_what_a_function_gets_wrong_is_shown_with_its_row(
+    store: Storage, scripts: Scripts, value: str, reason: str
+) -> None:
+    """In `up`, which pauses with that, and before in the rehearsal."""
+    put_runs(store, 30)
+    module = scripts.function(f"""
+    def wrong(row):
+        return {{"attempts": {value} if row.run == 7 else 3}}
+    """)
+    scripts.add("wrong", up=f'op.rewrite("runs", "{module}:wrong")')
+    migrator = Migrator(store, scripts.path)
+    for call in (migrator.rehearse, migrator.up):
+        with pytest.raises(MigrationError, match=rf"row \('app1', 7\): .*{reason}"):
+            call()
+    [paused] = migrator.status()
+    assert (paused.state, paused.resumes) == (State.PAUSED, State.FILLING)
+    assert "row ('app1', 7)" in str(paused.error)
+
+
+def test_fields_that_come_first_are_there_in_a_rehearsal(store: Storage, scripts: Scripts) -> None:
+    """Empty, with their default, or computed; of the same revision or of one before."""
+    rows = put_runs(store, 50)
+    module = scripts.function("""
+    def summed(row):
+        assert (row.region, row.tries) == ("eu", row.attempts)
+        return None if row.n is None else {"total": row.n + row.tries, "region": "us"}
+    """)
+    scripts.add(
+        "fields",
+        up="""
+        op.add_field("runs", op.long("n"), derive=op.json_field(("n",), "long"), source="payload")
+        op.rename_field("runs", "attempts", "tries")
+        op.add_field("runs", op.string("region"), default="eu")
+        """,
+    )
+    where = "total is null and n >= 10"
+    total = f'op.add_field("runs", op.long("total"))\nop.rewrite("runs", "{module}:summed", where="{where}")'
+    scripts.add("total", up=total, down="pass")
+    migrator = Migrator(store, scripts.path)
+    before = store.admin.get_specification("runs")
+    changed = [row for row in rows if int(str(row["run"])) >= 10 and row["payload"] != "no JSON"]
+    for _ in range(2):
+        assert migrator.rehearse() == [
+            "0001 add field runs.n long = json_field(('n',), 'long') of payload: "
+            "50 rows computed, 5 of them have no value",
+            f"0002 rewrite runs by {module}:summed where {where}: "
+            f"{len(changed)} rows, {len(changed)} of them changed, and rolled back",
+        ]
+        assert store.admin.get_specification("runs") == before
+        migrator.up()
+        migrator.down(0)  # undone revisions are rehearsed again
+    migrator.up()
+    assert store.table("runs").count(where=col("total").is_not_null()) == len(changed)
+
+
+def test_a_module_that_fails_pauses_the_revision(store: Storage, scripts: Scripts) -> None:
+    put_runs(store, 3)
+    module = scripts.function("def fine(row):\n    return None\nmissing()\n")
+    scripts.add("wrong", up=f'op.rewrite("runs", "{module}:fine")')
+    migrator = Migrator(store, scripts.path)
+    with pytest.raises(MigrationError, match="cannot be imported: NameError: name 'missing'"):
+        migrator.up()
+    assert migrator.status()[0].state is State.PAUSED
