@@ -15,8 +15,8 @@ from .creation import undone
 from .errors import UsageProblem
 from .file_options import FileForm
 from .importing import FileImport
-from .output import open_output
-from .snapshots import export_batches, whole_batches
+from .output import export_batches, open_output
+from .snapshots import whole_batches
 from .specifications import read_specification, specification_text
 
 __all__ = ["export_all", "import_all"]

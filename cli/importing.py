@@ -1,9 +1,10 @@
-"""One file as one atomic write job; in bounded memory."""
+"""One file as one atomic write job, in bounded memory; write jobs of a command, aborted if it fails."""
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -16,28 +17,55 @@ from structable.spi import (
     RecordExistsError,
     StagedWrite,
     Storage,
+    StructableError,
     TableSpecification,
     UnsupportedOperationError,
     WriteJob,
     WriteMode,
+    retry,
 )
 from structable.spi.rules.keyless import check_mode
 
-from .confirmation import confirm
-from .errors import CommandError, UsageProblem
+from .display import Advance, progress
+from .errors import CommandError, UsageProblem, outcome_unknown
 from .file_options import FileForm
-from .jobs import commit, write_job
-from .progress import Advance, progress
+from .tables import confirm
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from .source import Source
 
-__all__ = ["FileImport"]
+__all__ = ["FileImport", "commit", "write_job"]
 
 _KEY_BYTES = 8 * 1024 * 1024
 _SHOWN = 5
+
+
+@contextlib.contextmanager
+def write_job(storage: Storage, table: str, mode: WriteMode, job_id: str, *, keep: bool) -> Iterator[WriteJob]:
+    """Begin a write job, and abort it if the block raises.
+
+    With `keep`, for an id from the user, the job is not aborted: the next attempt continues it.
+    """
+    try:
+        job = storage.begin_write(table, mode=mode, job_id=job_id)
+    except ValueError as error:
+        if isinstance(error, StructableError):
+            raise
+        raise CommandError(str(error)) from error
+    try:
+        yield job
+    except BaseException as error:
+        if not keep and not outcome_unknown(error):
+            with contextlib.suppress(StructableError):  # the first error counts; the store removes abandoned jobs
+                storage.abort_write(job)
+        raise
+
+
+def commit(storage: Storage, job: WriteJob, staged: Sequence[StagedWrite]) -> bool:
+    """Commit a job, retrying after conflicts; return whether this made its rows visible."""
+    return bool(retry(storage, lambda: storage.commit_write(job, staged)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +122,8 @@ class FileImport:
 
     def _open(self, spec: TableSpecification, mode: WriteMode) -> Source:
         from .file_columns import FileColumns
-        from .sources import open_source
 
-        source = open_source(FileColumns(spec, mode, self.form.columns), self.place, self.format_, self.form)
+        source = self.form.open(FileColumns(spec, mode, self.form.columns), self.place, self.format_)
         source.name = self.name
         return source
 

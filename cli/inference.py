@@ -19,7 +19,6 @@ from .file_columns import ColumnChoice
 from .file_options import FileForm
 from .json_source import JsonSource
 from .source import BATCH_ROWS, Source
-from .sources import open_source
 from .text_form import TextForm
 from .text_guess import DATES, TextGuess
 
@@ -51,7 +50,7 @@ def inferred(
     InvalidSpecificationError
         If the key is not one of its fields, or of another type.
     """
-    with open_source(_AnyColumns(form.columns, primary_key), place, format_, form) as source:
+    with form.open(_AnyColumns(form.columns, primary_key), place, format_) as source:
         source.name = name
         skips = form.columns.skips_unknown
         if isinstance(source, TypedSource):

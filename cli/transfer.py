@@ -9,14 +9,14 @@ import typer
 from structable.spi import WriteMode
 
 from .arguments import Access, Url, complete_table, open_store
-from .confirmation import YesToOverwrite
 from .creation import Create, PrimaryKey, made_for, re_readable, undone
 from .errors import UsageProblem
 from .file_options import FileForm, FileFormat, with_file_options
 from .importing import FileImport
-from .output import format_of
+from .output import export_batches, format_of
 from .selection import Above, AtLeast, AtMost, Below, Columns, Prefix, Where, named_columns, selected
-from .snapshots import export_batches, snapshot_batches
+from .snapshots import snapshot_batches
+from .tables import YesToOverwrite
 
 __all__ = ["export_rows", "import_rows"]
 
