@@ -36,7 +36,7 @@ from .tables import YesToOverwrite, confirm
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Target", "copy", "planned_target"]
+__all__ = ["Target", "copied", "copy", "planned_target"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def copy(
     source, target = _url(source, "URL1"), _url(target, "URL2")
     with open_store(source) as origin:
         names = dict.fromkeys(tables or origin.admin.list())
-        specs = [_copied(origin.admin.get_specification(name)) for name in names]
+        specs = [copied(origin.admin.get_specification(name)) for name in names]
         try:
             with open_store(target, Access.READ if dry_run else Access.CREATE) as store:
                 if store.url == origin.url:
@@ -108,7 +108,7 @@ def copy(
                 _announce(origin, spec, "would be created, and so would its store")
 
 
-def _copied(spec: TableSpecification) -> TableSpecification:
+def copied(spec: TableSpecification) -> TableSpecification:
     """Return what a copy has of a table: its rows are as they are read, and need no rule that is not ready."""
     return spec.evolve(rules=[rule for rule in spec.rules if not isinstance(rule, Retired) and rule.ready])
 

@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import functools
 import inspect
+import itertools
 import re
 import sys
 from collections.abc import Callable
@@ -104,6 +105,9 @@ class FileForm:
             stream = sys.stdin.buffer if place == "-" else Path(place).open("rb")  # noqa: SIM115 (the source closes it)
         except OSError as error:
             raise UsageProblem(f"{place}: {error.strerror}") from error
+        if kind == "parquet" and not stream.seekable():
+            stream.close()
+            raise UsageProblem(f"{place}: parquet is read from a file, not from a pipe")
         if dialect is not None:
             return CsvSource(columns, place, stream, self.text, dialect)
         if kind == "json":
@@ -156,7 +160,7 @@ def _form(
     ] = None,
     null: Annotated[
         list[str] | None,
-        _option(_CSV, "The text of null, beside the empty cell, such as NA; repeat it for others.", "TEXT"),
+        _option(_TEXT, "The text of null, beside CSV's empty cell, such as NA; repeat it for others.", "TEXT"),
     ] = None,
     date_format: Annotated[str, _option(_TEXT, "Of dates, such as %d.%m.%Y, as in Python's strptime.", "FORMAT")] = "",
     timestamp_format: Annotated[str, _option(_TEXT, "Of timestamps, likewise.", "FORMAT")] = "",
@@ -177,9 +181,18 @@ def _form(
         "--false": false,
     }
     only = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
+    if columns is not None and not only:
+        raise UsageProblem("--columns names no field")
     if bool(true) != bool(false):
         raise UsageProblem("--true and --false are given together: there is no other text of the other")
-    named = dict(_renamed(one) for one in rename or ())
+    texts = {"--null": null, "--true": true, "--false": false}
+    for (one, some), (other, more) in itertools.combinations(texts.items(), 2):
+        if both := set(some or ()) & set(more or ()):
+            raise UsageProblem(f"{one} and {other} are both {min(both)!r}; a text means one of them")
+    named: dict[str, str] = {}
+    for column, name in map(_renamed, rename or ()):
+        if named.setdefault(column, name) != name:
+            raise UsageProblem(f"--rename names the column {column!r} twice, {named[column]} and {name}")
     form = TextForm(
         tuple(null or ()),
         date_format,

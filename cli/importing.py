@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -95,7 +96,7 @@ class FileImport:
         if mode is WriteMode.OVERWRITE and not self.dry_run:
             confirm(self.storage, self.table, "overwrite", yes=self.yes)
         # A dry run stages a job, with all of the store's checks, and then aborts it: never under the user's id.
-        name = self.job_id if self.job_id and not self.dry_run else f"structable-import-{uuid.uuid4()}"
+        name = self.job_id if self.job_id is not None and not self.dry_run else f"structable-import-{uuid.uuid4()}"
         keeps = self.job_id is not None and not self.dry_run
         with self._open(spec, mode) as source, write_job(self.storage, self.table, mode, name, keep=keeps) as job:
             if job.committed:
@@ -109,8 +110,8 @@ class FileImport:
             except CommitOutcomeUnknownError as error:
                 raise CommandError(f"{error}; run the same import with --job-id {name} to be sure") from error
             except RecordExistsError as error:
-                if self.is_new:
-                    raise self._twice(spec, error) from error
+                if twice := self._twice(spec, error):
+                    raise twice from error
                 raise
         if self.dry_run:
             typer.echo(f"{keys} of {source.name} fit table {self.table}; nothing was written", err=True)
@@ -151,14 +152,19 @@ class FileImport:
                 f"{source.name} has {keys.rows:,} rows, --expect-rows says {self.expect_rows:,}; nothing was written"
             )
 
-    def _twice(self, spec: TableSpecification, error: RecordExistsError) -> UsageProblem:
-        """Return the error for a key that several rows of the file have, which names them."""
+    def _twice(self, spec: TableSpecification, error: RecordExistsError) -> UsageProblem | None:
+        """Return the error for a key that several rows of the file have, which names them; None for another key."""
+        if not Path(self.place).is_file():  # what a pipe brought is gone
+            return None
         with self._open(spec, WriteMode.INSERT) as source:
             places = source.places_of(spec.primary_key, error.key)
+        if len(places) < 2:
+            return None
         shown = ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
+        remedy = "name further fields by --primary-key, or give" if self.is_new else "give"
         return UsageProblem(
-            f"{self.name}: rows share the key {error.key!r}, which must be unique: {shown}; name further fields by "
-            "--primary-key, or give a --mode: with replace the last of them counts, with upsert they are merged"
+            f"{self.name}: rows share the key {error.key!r}, which must be unique: {shown}; {remedy} a --mode: with "
+            "replace the last of them counts, with upsert they are merged"
         )
 
 

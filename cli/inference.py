@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from structable.spi import Field, FieldType, TableSpecification, Value
 from structable.spi.arrow_columns import CastError
-from structable.spi.arrow_fields import field_names, field_of, renamed
+from structable.spi.arrow_fields import field_names, field_of, new_names
 
 from .arrow_sources import TypedSource
 from .csv_source import CsvSource
@@ -83,7 +83,7 @@ class _AnyColumns:
 
     def matched(self, columns: Sequence[str], *, growing: bool = False) -> list[str | None]:
         choice = self._choice.growing(columns) if growing else self._choice
-        return choice.kept(renamed(columns, choice.rename), growing=growing)
+        return choice.kept(new_names(columns, choice.rename), growing=growing)
 
     def missing(self, names: Collection[str]) -> str:
         return ""
@@ -151,6 +151,8 @@ def _of_objects(source: JsonSource, form: TextForm, *, skips: bool) -> tuple[lis
                 raise UsageProblem(
                     f"{source.name}: field '{name}' {error}, or leave it out by --skip-unknown"
                 ) from None
+    if not fields:
+        raise UsageProblem(f"{source.name}: it is empty; a table has at least one field")
     return fields, _rows(source, rows)
 
 

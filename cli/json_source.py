@@ -58,6 +58,7 @@ class JsonSource(TextSource):
         """Yield the objects with their lines and texts."""
         self._skip_mark()
         names: dict[str, str | None] = {}
+        nulls = frozenset(self._form.nulls)
         for line, text in self._texts():
             try:
                 document = decoded_object(text)
@@ -68,12 +69,21 @@ class JsonSource(TextSource):
             if not document:
                 self._wrong(line, "the object names no field (null writes a null)")
             if new := [name for name, _ in document if name not in names]:
+                columns = list(dict.fromkeys([*names, *new]))
                 try:
-                    columns = list(dict.fromkeys([*names, *new]))
-                    names |= dict(zip(columns, self._columns.matched(columns, growing=True), strict=True))
+                    found = dict(zip(columns, self._columns.matched(columns, growing=True), strict=True))
                 except ValueError as error:
                     self._wrong(line, str(error))
-            yield line, text, JsonObject([(names[name] or "", value) for name, value in document if names[name]])
+                for name, before in names.items():
+                    if found[name] != before:
+                        self._wrong(line, f"the columns {name!r} and {new[0]!r} are one field; --rename names another")
+                names = found
+            pairs = [(names[name] or "", value) for name, value in document if names[name]]
+            if nulls:
+                pairs = [(name, None if type(value) is str and value in nulls else value) for name, value in pairs]
+            yield line, text, JsonObject(pairs)
+        if names:
+            self._matched(list(names))  # all that the options name must have come
 
     def _texts(self) -> Iterator[tuple[int, str]]:
         begin = self._first_line()

@@ -93,12 +93,13 @@ def _hint(data: object) -> str:
 
 
 def _is_pandas(data: object) -> bool:
-    kind = type(data)
-    return kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in ("DataFrame", "Series")
+    # A subclass is one, too.
+    kinds = [one.__name__ for one in type(data).__mro__ if one.__module__.partition(".")[0] == "pandas"]
+    return "DataFrame" in kinds or "Series" in kinds
 
 
 def _table_of_pandas(table: str, frame: Any, nan_is_null: bool) -> pa.Table:  # noqa: ANN401 - of pandas, if it is there
-    if type(frame).__name__ == "Series":
+    if hasattr(frame, "to_frame"):
         frame = frame.to_frame()
     try:
         # A named index is a column; one without a name only counts rows, or remembers a selection.

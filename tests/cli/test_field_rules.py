@@ -79,9 +79,17 @@ def test_explain_names_computed_values(structable: Command, ruled: str) -> None:
     assert "n > 4 is evaluated on computed values: n is being filled" in shown.out
 
 
-def test_copy_has_rows_as_they_are_read(structable: Command, ruled: str, copy_url: str) -> None:
-    """The copy has computed values, and rules that are ready."""
-    assert structable("copy", ruled, copy_url).code == 0
+@pytest.mark.parametrize("way", ["copy", "dump"])
+def test_copy_has_rows_as_they_are_read(
+    structable: Command, ruled: str, copy_url: str, tmp_path: Path, way: str
+) -> None:
+    """The copy, or the restored dump, has computed values, and rules that are ready."""
+    if way == "copy":
+        assert structable("copy", ruled, copy_url).code == 0
+    else:
+        assert structable("export", ruled, "--all", tmp_path / "backup").code == 0
+        outcome = structable("import", copy_url, "--all", tmp_path / "backup")
+        assert outcome.code == 0, outcome.err
     with connect(copy_url) as copy:
         assert copy.admin.get_specification("events") == EVENTS.evolve(rules=[NUMBER])
         assert [dict(row) for row in copy.table("events").scan()] == [

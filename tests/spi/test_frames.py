@@ -19,6 +19,7 @@ from structable.spi import (
     InvalidFieldError,
     InvalidSpecificationError,
     Range,
+    SchemaIncompatibleError,
     Storage,
     TableSpecification,
     TransactionClosedError,
@@ -203,6 +204,54 @@ def test_data_that_cannot_be_taken(storage: Storage) -> None:
         storage.load("u", pl.DataFrame({"k": [1], "x": [dt.time(1)]}), create=True, primary_key=["k"])
     with pytest.raises(InvalidSpecificationError, match="primary_key names 'x'"):
         storage.load("u", pl.DataFrame({"k": [1]}), create=True, primary_key=["x"])
+
+
+def test_schemas_that_a_consumer_requests(storage: Storage) -> None:
+    """A stream has the requested types where each value stays, and else its own, or is an error."""
+    table = storage.table("t")
+    source = table.scan(columns=["k", "s"])
+    for text in (pa.large_string(), pa.string_view()):
+        wanted = pa.schema([("k", pa.int64()), ("s", text)])
+        reader = pa.RecordBatchReader.from_stream(source, wanted)
+        assert (reader.schema.types, reader.read_all()["s"].to_pylist()) == (wanted.types, [None, "a<b"])
+    empty = table.scan(where=col("i") == 8, columns=["k", "s"])
+    assert pa.RecordBatchReader.from_stream(empty, wanted).read_all().num_rows == 0
+    with pytest.raises((pa.ArrowException, ValueError, TypeError)):
+        pa.RecordBatchReader.from_stream(source, pa.schema([("k", pa.int64()), ("other", pa.string())])).read_all()
+    assert pa.schema(source) == table.to_arrow(columns=["k", "s"]).schema
+
+
+class OwnFrame(pd.DataFrame):
+    """As GeoPandas has one."""
+
+
+def test_a_subclass_of_a_frame_is_one(storage: Storage) -> None:
+    frame = OwnFrame({"k": [5, 6], "d": [float("nan"), 1.0]}, index=[7, 8])
+    storage.load("t", frame)
+    assert storage.table("t").to_arrow(Range.at_most((6,)), columns=["k", "d"]).to_pylist()[-2:] == [
+        {"k": 5, "d": None},
+        {"k": 6, "d": 1.0},
+    ]
+    assert TableSpecification.from_arrow("u", frame, ["k"]).field_names == ("k", "d")
+
+
+def test_what_does_not_fit_a_load(storage: Storage) -> None:
+    frame = pl.DataFrame({"k": [1], "i": [2]})
+    for mode in ("nope", ""):
+        with pytest.raises(ValueError, match=f"mode is '{mode}'; allowed are upsert"):
+            storage.load("u", frame, mode, create=True, primary_key=["k"])
+    assert not storage.admin.exists("u")
+    with pytest.raises(SchemaIncompatibleError, match="table 't' exists with another primary_key: k, not i"):
+        storage.load("t", frame, create=True, primary_key=["i"])
+    with pytest.raises(InvalidSpecificationError, match="primary_key is 'k'; it must be a list"):
+        storage.load("u", frame, create=True, primary_key="k")
+    storage.load("t", frame, create=True, primary_key=iter(["k"]))
+    assert storage.table("t").read((1,)).i == 2  # type: ignore[union-attr]
+    for data in (({"k": 1} for _ in range(1)), [{"k": 1}], {"k": [1]}):
+        with pytest.raises(TypeError, match="rows as mappings are written by upsert_many"):
+            storage.load("t", data)
+    storage.load("u", frame, create=True)
+    assert storage.admin.get_specification("u").keyless
 
 
 def test_polars_types(storage: Storage) -> None:
