@@ -177,6 +177,23 @@ def test_missing_values_of_pandas(storage: Storage) -> None:
         table.upsert({"k": 1, "at": pd.NaT})  # type: ignore[dict-item]
 
 
+def test_extension_types_of_pandas(storage: Storage) -> None:
+    """Their missing values are nulls whatever the option says, and their NaN is a NaN if it keeps them."""
+    quotient = pd.Series([0.0, 1.0, None], dtype="Float64") / 0
+    columns = {"masked": quotient, "arrow": pd.Series(pd.arrays.ArrowExtensionArray(pa.array([math.nan, 1.0, None])))}
+    for name, column in columns.items():
+        for nan_is_null in (False, True):
+            storage.load("t", pd.DataFrame({"k": [1, 2, 3], "d": column}), "overwrite", nan_is_null=nan_is_null)
+            first, _, last = (row.d for row in storage.table("t").scan())
+            assert last is None, name
+            assert first is None if nan_is_null else math.isnan(first), name
+    texts = pd.DataFrame({"k": [1, 2], "s": pd.array(["a", None], "string"), "i": pd.array([1, None], "Int64")})
+    storage.load("t", texts, "overwrite")
+    storage.load("t", texts.convert_dtypes(dtype_backend="pyarrow"), "overwrite")
+    found = storage.table("t").to_arrow(columns=["k", "s", "i"]).to_pylist()
+    assert found == [{"k": 1, "s": "a", "i": 1}, {"k": 2, "s": None, "i": None}]
+
+
 def test_an_index_of_pandas(storage: Storage) -> None:
     """A named index is columns; one without a name is none."""
     frame = pd.DataFrame({"k": [1, 2, 3], "i": [1, 2, 3]})
