@@ -163,7 +163,7 @@ class _JsonGuess:
         self._name = name
         self._lines: dict[str, int] = {}
         self._texts: list[str] = []
-        self._guess = TextGuess(form, DATES)
+        self._guess = TextGuess(form, (FieldType.BOOLEAN, *DATES) if form.true else DATES)
         self._least = self._most = 0
 
     def see(self, line: int, value: object) -> None:

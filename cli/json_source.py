@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from structable.spi import Value
+from structable.spi import FieldType, Value
 from structable.spi.arrow import arrow_type
+from structable.spi.literals import LiteralError
 
 from .json_array import ArrayError, array_elements
 from .json_rows import JsonObject, decoded_object, row_of_object
@@ -116,9 +117,22 @@ class JsonSource(TextSource):
 
     def _row_of(self, line: int, document: JsonObject) -> dict[str, Value]:
         try:
+            if self._form.true:
+                document = JsonObject([(name, self._truth(name, value)) for name, value in document])
             return row_of_object(self._columns, document, self._form.parse)
         except ValueError as error:
             self._wrong(line, str(error))
+
+    def _truth(self, name: str, value: object) -> object:
+        if type(value) is not str or name not in self._columns:
+            return value
+        field = self._columns.field(name)
+        if field.type is not FieldType.BOOLEAN:
+            return value
+        try:
+            return self._form.parse(field, value)
+        except LiteralError as error:
+            raise LiteralError(f"field {name!r}: {error}") from None
 
     def _batched(self, window: _Window) -> Iterator[pa.RecordBatch]:
         for names, rows in window.groups.items():
