@@ -173,7 +173,7 @@ class ArrowSource(TypedSource):
 def unread_columns(content: bytes, place: int) -> list[str]:
     """Return the names of the columns of too wide integers, of a flatbuffer with a schema; none if it is damaged.
 
-    pyarrow's own error names no column. A schema is serialized as Arrow's Schema.fbs, Message.fbs and File.fbs describe.
+    pyarrow's own error names no column. A schema is serialized as Arrow's Schema.fbs, Message.fbs and File.fbs say.
     """
     try:
         schema = _referred(content, _field(content, _referred(content, 0), place))

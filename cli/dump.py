@@ -93,8 +93,8 @@ def import_all(
     """Make the tables of a folder that `export_all` wrote, where they are missing, and write their rows."""
     if (Path(folder) / _UNFINISHED).exists():
         raise UsageProblem(
-            f"{folder} has the file {_UNFINISHED}: the export into it was killed, and tables may be missing; export them "
-            "again"
+            f"{folder} has the file {_UNFINISHED}: the export into it was killed, and tables may be missing; "
+            "export them again"
         )
     files = sorted(Path(folder).glob(f"*{_SPECIFICATION}"))
     if not files:

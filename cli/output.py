@@ -122,7 +122,6 @@ def open_writer(
 
     from structable.spi.arrow import arrow_type
 
-
     if format_ == "json":
         return _JsonWriter(stream, fields)
     if format_ == "csv":

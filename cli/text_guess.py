@@ -107,6 +107,8 @@ class TextGuess:
             return True
         if not _all(plain.filter(pc.is_inf(numbers)), "^(?i:[+-]?inf(inity)?)$"):
             return False  # beyond the largest
+        if not _all(plain.filter(pc.equal(numbers, pa.scalar(0.0))), r"^-?[0.]*([eE].*)?$"):
+            return False  # nearer to 0 than the least
         return self._exact or not _any(plain, r"^[+-]?[0-9]{16,}(\.0*)?$")
 
 

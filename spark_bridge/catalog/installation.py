@@ -1,4 +1,4 @@
-"""Brings the catalog's classes into the driver's JVM, its commands into the coordinator, and its tables into Spark's lists."""
+"""Brings the catalog into the driver's JVM, its commands into the coordinator, and its tables into Spark's lists."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _list_tables_of_catalogs() -> None:
     listed_by_spark = Catalog.listTables
 
     @functools.wraps(listed_by_spark)
-    def list_tables(self: Catalog, dbName: str | None = None, pattern: str | None = None) -> list[Table]:  # noqa: N803
+    def list_tables(self: Catalog, dbName: str | None = None, pattern: str | None = None) -> list[Table]:
         name = _catalog_named(self, dbName)
         if name is None:
             return listed_by_spark(self, dbName, pattern)

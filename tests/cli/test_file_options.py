@@ -375,7 +375,10 @@ def test_options_of_json(read: Read) -> None:
 
 
 def test_truths_of_json(read: Read, structable: Command, tmp_path: Path) -> None:
-    text, options = '[{"k": 1, "b": "Y", "s": "Y"}, {"k": 2, "b": "N"}, {"k": 3, "b": true}]', ("--true", "Y", "--false", "N")
+    text, options = (
+        '[{"k": 1, "b": "Y", "s": "Y"}, {"k": 2, "b": "N"}, {"k": 3, "b": true}]',
+        ("--true", "Y", "--false", "N"),
+    )
     assert read(text, *options, field="b", file="f.json") == [True, False, True]
     assert "'Y' is a string; a boolean is needed" in read(text, file="f.json")
     assert "field 'b': 'x' is none of Y, N" in read('{"k": 1, "b": "x"}', *options, file="f.json")

@@ -1,4 +1,4 @@
-"""import and export in the middle of their work: signals, full disks, writers beside them, pipes, the same job twice."""
+"""import and export in the middle of their work: signals, full disks, writers beside, pipes, the same job twice."""
 
 import contextlib
 import os
@@ -82,7 +82,15 @@ def files_in(folder: Path) -> list[str]:
 @pytest.mark.parametrize(("number", "code", "reason"), SIGNALS)
 @pytest.mark.parametrize("name", ["x.csv", "x.jsonl.gz", "x.arrow", "x.parquet"])
 def test_a_signal_leaves_the_file_as_it_was(
-    fails: Fails, at_step: AtStep, url: str, numbers: Storage, tmp_path: Path, name: str, number: int, code: int, reason: str
+    fails: Fails,
+    at_step: AtStep,
+    url: str,
+    numbers: Storage,
+    tmp_path: Path,
+    name: str,
+    number: int,
+    code: int,
+    reason: str,
 ) -> None:
     file = tmp_path / name
     with inherited():
@@ -234,7 +242,8 @@ def test_exports_beside_writers_are_one_state(structable: Command, url: str, tmp
 
 
 def total(file: Path, column: str) -> int:
-    return sum(pq.read_table(file)[column].to_pylist())
+    found: list[Any] = pq.read_table(file)[column].to_pylist()
+    return sum(found)
 
 
 @every_store

@@ -88,7 +88,7 @@ def test_python(version: str, run_share: RunShare, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", PANDAS.values(), ids=PANDAS)
 def test_pandas(version: str, run_share: RunShare) -> None:
     def install(folder: Path) -> None:
-        pip_install = [sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--target", folder]
+        pip_install = [sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--target", str(folder)]
         fetch("pandas", [*pip_install, f"pandas=={version}"])
 
     folder = str(filled_once(cache() / f"pandas-{version}", install))
