@@ -60,11 +60,11 @@ def test_tables_are_listed_as_those_of_spark(spark: SparkSession, catalog: str, 
         with pytest.raises(AnalysisException, match="SCHEMA_NOT_FOUND"):
             listed.listTables("none")
         listed.setCurrentCatalog("spark_catalog")
-        spark.sql(f"CREATE DATABASE {catalog}")  # which goes before the catalog
+        spark.sql(f"CREATE DATABASE spark_catalog.{catalog}")  # which goes before the catalog
         assert listed.listTables(catalog, "r*") == []
     finally:
         listed.setCurrentCatalog("spark_catalog")
-        spark.sql(f"DROP DATABASE IF EXISTS {catalog}")
+        spark.sql(f"DROP DATABASE IF EXISTS spark_catalog.{catalog}")
         listed.dropTempView("viewed")
 
 
