@@ -16,12 +16,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from . import changes, compaction, conformance, copying, creation, doctor, rows, scans, tables, transfer
+from . import changes, copying, creation, doctor, rows, scans, tables, transfer
 from .arguments import URL_VARIABLE, StoreCommand
-from .errors import DEBUG_VARIABLE, CommandError, ExitCode, explain_error, masked, one_line, outcome_unknown
+from .errors import (
+    DEBUG_VARIABLE,
+    CommandError,
+    Ended,
+    ExitCode,
+    ending_signals,
+    explain_error,
+    masked,
+    one_line,
+    outcome_unknown,
+)
 from .examples import epilog
 from .extensions import extension, extension_names
-from .signals import Ended, ending_signals
 
 __all__ = ["app"]
 
@@ -154,9 +163,9 @@ for _name, _command in (
     ("changes", changes.changes),
     ("import", transfer.import_rows),
     ("export", transfer.export_rows),
-    ("conformance", conformance.conformance),
+    ("conformance", doctor.conformance),
     ("doctor", doctor.doctor),
-    ("compact", compaction.compact),
+    ("compact", tables.compact),
 ):
     _add(_name, _command, StoreCommand)
 _add("infer", creation.infer, TyperCommand)

@@ -16,7 +16,7 @@ from structable.spi.rules.signals import feed_channel
 from structable.spi.table_options import ChangelogProducer
 
 from .arguments import Access, Table, Url, open_store
-from .batch_writer import BatchWriter
+from .display import BatchWriter
 from .errors import UsageProblem
 from .file_columns import FEED_FIELDS
 from .output import TABLE_LIMIT, format_of, open_output, open_writer

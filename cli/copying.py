@@ -27,11 +27,11 @@ from structable.spi.rules.keyless import check_mode
 from structable.spi.table_options import ChangelogProducer
 
 from .arguments import URL_VARIABLE, Access, open_store
-from .confirmation import YesToOverwrite, confirm
+from .display import Advance, progress
 from .errors import CommandError, UsageProblem
-from .jobs import commit, write_job
-from .progress import Advance, progress
+from .importing import commit, write_job
 from .snapshots import whole_batches, whole_count
+from .tables import YesToOverwrite, confirm
 
 if TYPE_CHECKING:
     import pyarrow as pa

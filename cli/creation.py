@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ from structable.spi import (
 
 from .errors import UsageProblem, outcome_unknown
 from .file_options import FileForm, FileFormat, with_file_options
+from .output import format_of
 from .specifications import specification_text
 
 __all__ = ["Create", "PrimaryKey", "infer", "made_for", "re_readable", "undone"]
@@ -32,7 +34,10 @@ PrimaryKey = Annotated[
 
 
 def _key(names: str | None) -> list[str]:
-    return [name.strip() for name in (names or "").split(",") if name.strip()]
+    found = [name.strip() for name in (names or "").split(",") if name.strip()]
+    if names is not None and not found:
+        raise UsageProblem("--primary-key names no field; left out, the table has no key")
+    return found
 
 
 @with_file_options
@@ -92,12 +97,14 @@ def _check_existing(storage: Storage, table: str, primary_key: str | None) -> No
 
 @contextlib.contextmanager
 def re_readable(file: str, format_: str | None) -> Iterator[str]:
-    """Return the path of a file that can be read twice: standard input is kept in a temporary one."""
-    if file != "-" or format_ is None:
+    """Return the path of a file that can be read twice: what a pipe brings is kept in a temporary one."""
+    if file != "-" and not Path(file).is_fifo():
         yield file
         return
-    with tempfile.NamedTemporaryFile(suffix=f".{format_}") as kept:
-        shutil.copyfileobj(sys.stdin.buffer, kept)
+    suffix = f".{format_of(file, format_)}" if file == "-" else Path(file).name
+    with tempfile.NamedTemporaryFile(suffix=suffix) as kept:
+        with contextlib.nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as stream:
+            shutil.copyfileobj(stream, kept)
         kept.flush()
         yield kept.name
 

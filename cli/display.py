@@ -1,4 +1,4 @@
-"""Tables for people, on the terminal."""
+"""What the commands show: the interface of every format, tables for people, and the progress on a terminal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, Self, TypeAlias
 
 from rich import box
 from rich.console import Console
@@ -18,17 +20,48 @@ from rich.text import Text
 from structable.spi import Field, Value
 from structable.spi.literals import format_value
 
-from .batch_writer import BatchWriter
 from .errors import escaped
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableWriter", "print_table", "visible"]
+__all__ = ["Advance", "BatchWriter", "TableWriter", "print_table", "progress", "visible"]
 
 _CELL_WIDTH = 200
 _ROWS = 500
 _UNBOUNDED = 100_000  # columns of a line: off a terminal, each row is one line
+
+Advance: TypeAlias = Callable[[float | None, int], None]
+"""Takes the fraction done, 0 to 1 or None if unknown, and the number of rows, or of another unit."""
+
+
+class BatchWriter(ABC):
+    """Writes record batches of one schema to a stream; a context manager that finishes the output."""
+
+    @abstractmethod
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch."""
+
+    def finish(self) -> None:  # noqa: B027 (most formats need nothing)
+        """Write the end of the format. The stream stays open."""
+
+    def abandon(self) -> None:  # noqa: B027
+        """Release resources after a failure; the output is discarded."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self.finish()
+        except BaseException:
+            self.abandon()
+            raise
+        if error is not None:
+            self.abandon()
 
 
 class TableWriter(BatchWriter):
@@ -135,3 +168,31 @@ def _console(stream: BinaryIO) -> Iterator[Console]:
 def visible(text: str) -> str:
     """Return a text fit for a terminal: shortened, on one line, with control characters escaped."""
     return escaped(text if len(text) <= _CELL_WIDTH else f"{text[: _CELL_WIDTH - 1]}…")
+
+
+@contextlib.contextmanager
+def progress(description: str, unit: str = "rows") -> Iterator[Advance]:
+    """Show a progress bar while the block runs, if standard error is a terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda fraction, number: None
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn(f"{{task.fields[number]:,}} {unit}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
+        task = bar.add_task(description, total=None, number=0)
+
+        def advance(fraction: float | None, number: int) -> None:
+            if fraction is None:
+                bar.update(task, number=number)
+            else:
+                bar.update(task, total=1.0, completed=fraction, number=number)
+
+        yield advance

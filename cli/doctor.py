@@ -1,4 +1,4 @@
-"""The command that checks a store through the contract: connection, format, specifications, rows, indexes."""
+"""The commands that check a store: doctor by its content, through the contract, and conformance by the suite."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from structable.spi import (
 from structable.spi.documents import specification_from_catalog
 
 from .arguments import Access, Url, open_store
-from .errors import ExitCode, explain_error, masked, one_line
+from .errors import CommandError, ExitCode, UsageProblem, explain_error, masked, one_line
 from .table_types import rule_in_words
 
-__all__ = ["doctor", "examine"]
+__all__ = ["conformance", "doctor", "examine"]
 
 FINDINGS_GROUP = "structable.findings"
 _SAMPLED_VALUES = 1_000
@@ -232,3 +232,31 @@ def _examine_plan(storage: Storage, spec: TableSpecification) -> Finding:
             )
     except UnsupportedOperationError as error:
         return Finding(FindingLevel.NOTE, subject, str(error))
+
+
+def conformance(
+    url: Url,
+    keywords: Annotated[
+        str | None,
+        typer.Option("-k", metavar="EXPRESSION", help="Only the rules whose names match, as pytest's -k has it."),
+    ] = None,
+    stop: Annotated[bool, typer.Option("-x", help="Stop at the first failure.")] = False,
+) -> None:
+    """Run the conformance suite: each rule of the contract is a test, on a store of its own.
+
+    {fresh} in the URL is replaced by a new name for each test, as in scheme:///tmp/stores/{fresh}. Remove what
+    the tests leave behind under these names. The exit code is 1 if a test fails.
+    """
+    try:
+        from structable.spi.conformance import run
+    except ModuleNotFoundError as missing:
+        raise CommandError(str(missing)) from missing
+    arguments = [*(() if keywords is None else ("-k", keywords)), *(("-x",) if stop else ())]
+    try:
+        failed = run(url, arguments)
+    except StructableError:
+        raise
+    except ValueError as error:
+        raise UsageProblem(str(error)) from error
+    if failed:
+        raise typer.Exit(ExitCode.FAILED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import typer
@@ -15,35 +15,58 @@ from .creation import undone
 from .errors import UsageProblem
 from .file_options import FileForm
 from .importing import FileImport
-from .output import open_output
-from .snapshots import export_batches, whole_batches
+from .output import export_batches, open_output
+from .snapshots import whole_batches
 from .specifications import read_specification, specification_text
 
 __all__ = ["export_all", "import_all"]
 
 _DEFAULT = "parquet"
 _SPECIFICATION = ".toml"
+_UNFINISHED = ".unfinished"
+"""A file in the folder of an export that has not ended."""
 
 
 def export_all(storage: Storage, folder: str, format_: str | None) -> None:
     """Write each table of a store to two files of a folder: its specification, and its rows, all of one snapshot.
 
-    The rows of a log are of no snapshot, but what its feed keeps when it is read.
+    The rows of a log are of no snapshot, but what its feed keeps when it is read. If the export fails, nothing of it is
+    left.
     """
     form = format_ or _DEFAULT
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    if any(place.iterdir()):
-        raise UsageProblem(f"{folder} is not empty; name a new folder")
     specs = [copied_specification(storage.admin.get_specification(name)) for name in storage.admin.list()]
-    with _shared(storage) as snapshot:
-        for spec in specs:
+    names = [(spec, f"{spec.name}.{form}", f"{spec.name}{_SPECIFICATION}") for spec in specs]
+    with (
+        _filled(Path(folder), [file for _, *files in names for file in files]) as place,
+        _shared(storage) as snapshot,
+    ):
+        for spec, rows_name, spec_name in names:
             batches = whole_batches(storage, spec, snapshot)
-            rows = export_batches(batches, str(place / f"{spec.name}.{form}"), form, spec, spec.field_names)
-            # Behind the rows: without it they are not restored.
-            with open_output(str(place / f"{spec.name}{_SPECIFICATION}")) as stream:
+            rows = export_batches(batches, str(place / rows_name), form, spec, spec.field_names)
+            with open_output(str(place / spec_name)) as stream:
                 stream.write(specification_text(spec, "toml").encode())
-            typer.echo(f"{rows:,} rows of table {spec.name} are in {place / spec.name}.{form}", err=True)
+            typer.echo(f"{rows:,} rows of table {spec.name} are in {place / rows_name}", err=True)
+
+
+@contextlib.contextmanager
+def _filled(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    """Make a folder for files of these names, marked as unfinished until the block ends, and empty it if it fails."""
+    there = folder.exists()
+    if there and any(folder.iterdir()):
+        raise UsageProblem(f"{folder} is not empty; name a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    mark = folder / _UNFINISHED
+    mark.touch(exist_ok=False)  # another export into the folder has one
+    try:
+        yield folder
+        mark.unlink()
+    except BaseException:
+        for file in (*names, _UNFINISHED):
+            (folder / file).unlink(missing_ok=True)
+        if not there:
+            with contextlib.suppress(OSError):  # others may have put files there
+                folder.rmdir()
+        raise
 
 
 @contextlib.contextmanager
@@ -68,6 +91,11 @@ def import_all(
     yes: bool,
 ) -> None:
     """Make the tables of a folder that `export_all` wrote, where they are missing, and write their rows."""
+    if (Path(folder) / _UNFINISHED).exists():
+        raise UsageProblem(
+            f"{folder} has the file {_UNFINISHED}: the export into it was killed, and tables may be missing; "
+            "export them again"
+        )
     files = sorted(Path(folder).glob(f"*{_SPECIFICATION}"))
     if not files:
         raise UsageProblem(f"{folder} has no specifications of tables, which end in {_SPECIFICATION}")

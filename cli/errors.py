@@ -1,15 +1,19 @@
-"""The message and the exit code of a failed command; docs/cli.md holds the table.
+"""The message and the exit code of a failed command, and the signals that end one; docs/cli.md holds the table.
 
-Every error is one line on standard error, without secrets and without control characters.
+Every error is one line on standard error, without secrets and without control characters. Each signal raises, so that
+the command closes its store and reports how far it came.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
 import re
 import signal
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from types import FrameType
 
 from structable.spi import (
     BackendNotFoundError,
@@ -24,9 +28,17 @@ from structable.spi import (
     mask_url,
 )
 
-from .signals import Ended
-
-__all__ = ["CommandError", "ExitCode", "UsageProblem", "explain_error", "masked", "one_line", "outcome_unknown"]
+__all__ = [
+    "CommandError",
+    "Ended",
+    "ExitCode",
+    "UsageProblem",
+    "ending_signals",
+    "explain_error",
+    "masked",
+    "one_line",
+    "outcome_unknown",
+]
 
 DEBUG_VARIABLE = "STRUCTABLE_DEBUG"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
@@ -35,6 +47,8 @@ _LABELLED = re.compile(
     r"(\b\w*(?:password|passwd|passphrase)\w*=)(?!\*\*\*[:;,.)]*(?:\s|$))('(?:[^'\\]|\\.)*'|[^\s'\"&,;]+)",
     re.IGNORECASE,
 )
+_TOLD_TO_END = (signal.SIGTERM, signal.SIGHUP)
+_DEFAULTS = (signal.default_int_handler, signal.SIG_DFL)
 
 
 class ExitCode(enum.IntEnum):
@@ -72,6 +86,42 @@ class UsageProblem(CommandError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, ExitCode.USAGE)
+
+
+class Ended(KeyboardInterrupt):
+    """The process must end; `number` is the signal's number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+@contextlib.contextmanager
+def ending_signals() -> Iterator[list[Ended]]:
+    """Raise in the block for each Ctrl-C, and for the first SIGTERM or SIGHUP; yield what was raised.
+
+    A library, such as Arrow, may turn what was raised into another error. Later SIGTERM and SIGHUP, as service managers
+    send them both, leave the command to its end. Signals that are ignored, as with `nohup`, still are.
+    """
+    raised: list[Ended] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield raised
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT or not raised:
+            raised.append(Ended(number))
+            raise raised[-1]
+
+    given = [(number, signal.getsignal(number)) for number in (signal.SIGINT, *_TOLD_TO_END)]
+    replaced = [(number, handler) for number, handler in given if handler in _DEFAULTS]
+    for number, _ in replaced:
+        signal.signal(number, end)
+    try:
+        yield raised
+    finally:
+        for number, handler in replaced:
+            signal.signal(number, handler)
 
 
 def explain_error(error: BaseException) -> tuple[str, ExitCode]:

@@ -6,21 +6,25 @@ import contextlib
 import datetime as dt
 import functools
 import inspect
+import itertools
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from zoneinfo import ZoneInfo
 
 import typer
 
 from .errors import UsageProblem
-from .file_columns import ColumnChoice
-from .output import TAB_SUFFIXES
+from .file_columns import ColumnChoice, Columns
+from .output import TAB_SUFFIXES, format_of
 from .text_form import TextForm
 
 if TYPE_CHECKING:
     from .csv_dialect import CsvDialect
+    from .source import Source
 
 __all__ = ["FileForm", "FileFormat", "with_file_options"]
 
@@ -52,7 +56,7 @@ class FileForm:
     text_options: tuple[str, ...]
     """The names of those given that only text has."""
 
-    def dialect(self, place: str) -> CsvDialect:
+    def _dialect(self, place: str) -> CsvDialect:
         """Return the CSV dialect of a file: with tabs if its name ends in .tsv."""
         from .csv_dialect import CsvDialect
 
@@ -63,7 +67,7 @@ class FileForm:
             raise UsageProblem(f"--delimiter is {delimiter!r}, and so is the quote or the escape; they must differ")
         return CsvDialect(delimiter, quote, escape)
 
-    def check(self, kind: str) -> None:
+    def _check(self, kind: str) -> None:
         """Check that the options given are of a format.
 
         Raises
@@ -78,6 +82,37 @@ class FileForm:
         if wrong:
             wanted = "CSV" if csv else "CSV or JSON"
             raise UsageProblem(f"{', '.join(wrong)}: the file is {kind}, and only {wanted} has this")
+
+    def open(self, columns: Columns, place: str, format_: str | None) -> Source:
+        """Open a file to import.
+
+        Raises
+        ------
+        UsageProblem
+            If there is none, or it is of a format that has not all of the options.
+        """
+        from .arrow_sources import ArrowSource
+        from .csv_source import CsvSource
+        from .json_source import JsonSource
+        from .parquet_source import ParquetSource
+
+        kind = format_of(place, format_)
+        self._check(kind)
+        if place == "-" and kind == "parquet":
+            raise UsageProblem("parquet is read from a file, not from standard input")
+        dialect = self._dialect(place) if kind == "csv" else None
+        try:
+            stream = sys.stdin.buffer if place == "-" else Path(place).open("rb")  # noqa: SIM115 (the source closes it)
+        except OSError as error:
+            raise UsageProblem(f"{place}: {error.strerror}") from error
+        if kind == "parquet" and not stream.seekable():
+            stream.close()
+            raise UsageProblem(f"{place}: parquet is read from a file, not from a pipe")
+        if dialect is not None:
+            return CsvSource(columns, place, stream, self.text, dialect)
+        if kind == "json":
+            return JsonSource(columns, place, stream, self.text)
+        return (ArrowSource if kind == "arrow" else ParquetSource)(columns, place, stream)
 
 
 def with_file_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -125,7 +160,7 @@ def _form(
     ] = None,
     null: Annotated[
         list[str] | None,
-        _option(_CSV, "The text of null, beside the empty cell, such as NA; repeat it for others.", "TEXT"),
+        _option(_TEXT, "The text of null, beside CSV's empty cell, such as NA; repeat it for others.", "TEXT"),
     ] = None,
     date_format: Annotated[str, _option(_TEXT, "Of dates, such as %d.%m.%Y, as in Python's strptime.", "FORMAT")] = "",
     timestamp_format: Annotated[str, _option(_TEXT, "Of timestamps, likewise.", "FORMAT")] = "",
@@ -146,9 +181,18 @@ def _form(
         "--false": false,
     }
     only = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
+    if columns is not None and not only:
+        raise UsageProblem("--columns names no field")
     if bool(true) != bool(false):
         raise UsageProblem("--true and --false are given together: there is no other text of the other")
-    named = dict(_renamed(one) for one in rename or ())
+    texts = {"--null": null, "--true": true, "--false": false}
+    for (one, some), (other, more) in itertools.combinations(texts.items(), 2):
+        if both := set(some or ()) & set(more or ()):
+            raise UsageProblem(f"{one} and {other} are both {min(both)!r}; a text means one of them")
+    named: dict[str, str] = {}
+    for column, name in map(_renamed, rename or ()):
+        if named.setdefault(column, name) != name:
+            raise UsageProblem(f"--rename names the column {column!r} twice, {named[column]} and {name}")
     form = TextForm(
         tuple(null or ()),
         date_format,

@@ -1,11 +1,13 @@
-"""One file as one atomic write job; in bounded memory."""
+"""One file as one atomic write job, in bounded memory; write jobs of a command, aborted if it fails."""
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,28 +18,55 @@ from structable.spi import (
     RecordExistsError,
     StagedWrite,
     Storage,
+    StructableError,
     TableSpecification,
     UnsupportedOperationError,
     WriteJob,
     WriteMode,
+    retry,
 )
 from structable.spi.rules.keyless import check_mode
 
-from .confirmation import confirm
-from .errors import CommandError, UsageProblem
+from .display import Advance, progress
+from .errors import CommandError, UsageProblem, outcome_unknown
 from .file_options import FileForm
-from .jobs import commit, write_job
-from .progress import Advance, progress
+from .tables import confirm
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from .source import Source
 
-__all__ = ["FileImport"]
+__all__ = ["FileImport", "commit", "write_job"]
 
 _KEY_BYTES = 8 * 1024 * 1024
 _SHOWN = 5
+
+
+@contextlib.contextmanager
+def write_job(storage: Storage, table: str, mode: WriteMode, job_id: str, *, keep: bool) -> Iterator[WriteJob]:
+    """Begin a write job, and abort it if the block raises.
+
+    With `keep`, for an id from the user, the job is not aborted: the next attempt continues it.
+    """
+    try:
+        job = storage.begin_write(table, mode=mode, job_id=job_id)
+    except ValueError as error:
+        if isinstance(error, StructableError):
+            raise
+        raise CommandError(str(error)) from error
+    try:
+        yield job
+    except BaseException as error:
+        if not keep and not outcome_unknown(error):
+            with contextlib.suppress(StructableError):  # the first error counts; the store removes abandoned jobs
+                storage.abort_write(job)
+        raise
+
+
+def commit(storage: Storage, job: WriteJob, staged: Sequence[StagedWrite]) -> bool:
+    """Commit a job, retrying after conflicts; return whether this made its rows visible."""
+    return bool(retry(storage, lambda: storage.commit_write(job, staged)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +96,7 @@ class FileImport:
         if mode is WriteMode.OVERWRITE and not self.dry_run:
             confirm(self.storage, self.table, "overwrite", yes=self.yes)
         # A dry run stages a job, with all of the store's checks, and then aborts it: never under the user's id.
-        name = self.job_id if self.job_id and not self.dry_run else f"structable-import-{uuid.uuid4()}"
+        name = self.job_id if self.job_id is not None and not self.dry_run else f"structable-import-{uuid.uuid4()}"
         keeps = self.job_id is not None and not self.dry_run
         with self._open(spec, mode) as source, write_job(self.storage, self.table, mode, name, keep=keeps) as job:
             if job.committed:
@@ -81,8 +110,8 @@ class FileImport:
             except CommitOutcomeUnknownError as error:
                 raise CommandError(f"{error}; run the same import with --job-id {name} to be sure") from error
             except RecordExistsError as error:
-                if self.is_new:
-                    raise self._twice(spec, error) from error
+                if twice := self._twice(spec, error):
+                    raise twice from error
                 raise
         if self.dry_run:
             typer.echo(f"{keys} of {source.name} fit table {self.table}; nothing was written", err=True)
@@ -94,9 +123,8 @@ class FileImport:
 
     def _open(self, spec: TableSpecification, mode: WriteMode) -> Source:
         from .file_columns import FileColumns
-        from .sources import open_source
 
-        source = open_source(FileColumns(spec, mode, self.form.columns), self.place, self.format_, self.form)
+        source = self.form.open(FileColumns(spec, mode, self.form.columns), self.place, self.format_)
         source.name = self.name
         return source
 
@@ -124,14 +152,19 @@ class FileImport:
                 f"{source.name} has {keys.rows:,} rows, --expect-rows says {self.expect_rows:,}; nothing was written"
             )
 
-    def _twice(self, spec: TableSpecification, error: RecordExistsError) -> UsageProblem:
-        """Return the error for a key that several rows of the file have, which names them."""
+    def _twice(self, spec: TableSpecification, error: RecordExistsError) -> UsageProblem | None:
+        """Return the error for a key that several rows of the file have, which names them; None for another key."""
+        if not Path(self.place).is_file():  # what a pipe brought is gone
+            return None
         with self._open(spec, WriteMode.INSERT) as source:
             places = source.places_of(spec.primary_key, error.key)
+        if len(places) < 2:
+            return None
         shown = ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
+        remedy = "name further fields by --primary-key, or give" if self.is_new else "give"
         return UsageProblem(
-            f"{self.name}: rows share the key {error.key!r}, which must be unique: {shown}; name further fields by "
-            "--primary-key, or give a --mode: with replace the last of them counts, with upsert they are merged"
+            f"{self.name}: rows share the key {error.key!r}, which must be unique: {shown}; {remedy} a --mode: with "
+            "replace the last of them counts, with upsert they are merged"
         )
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from structable.spi import Field, FieldType, TableSpecification, Value
 from structable.spi.arrow_columns import CastError
-from structable.spi.arrow_fields import field_names, field_of, renamed
+from structable.spi.arrow_fields import field_names, field_of, new_names
 
 from .arrow_sources import TypedSource
 from .csv_source import CsvSource
@@ -19,7 +19,6 @@ from .file_columns import ColumnChoice
 from .file_options import FileForm
 from .json_source import JsonSource
 from .source import BATCH_ROWS, Source
-from .sources import open_source
 from .text_form import TextForm
 from .text_guess import DATES, TextGuess
 
@@ -51,7 +50,7 @@ def inferred(
     InvalidSpecificationError
         If the key is not one of its fields, or of another type.
     """
-    with open_source(_AnyColumns(form.columns, primary_key), place, format_, form) as source:
+    with form.open(_AnyColumns(form.columns, primary_key), place, format_) as source:
         source.name = name
         skips = form.columns.skips_unknown
         if isinstance(source, TypedSource):
@@ -84,7 +83,7 @@ class _AnyColumns:
 
     def matched(self, columns: Sequence[str], *, growing: bool = False) -> list[str | None]:
         choice = self._choice.growing(columns) if growing else self._choice
-        return choice.kept(renamed(columns, choice.rename), growing=growing)
+        return choice.kept(new_names(columns, choice.rename), growing=growing)
 
     def missing(self, names: Collection[str]) -> str:
         return ""
@@ -152,6 +151,8 @@ def _of_objects(source: JsonSource, form: TextForm, *, skips: bool) -> tuple[lis
                 raise UsageProblem(
                     f"{source.name}: field '{name}' {error}, or leave it out by --skip-unknown"
                 ) from None
+    if not fields:
+        raise UsageProblem(f"{source.name}: it is empty; a table has at least one field")
     return fields, _rows(source, rows)
 
 
@@ -162,7 +163,7 @@ class _JsonGuess:
         self._name = name
         self._lines: dict[str, int] = {}
         self._texts: list[str] = []
-        self._guess = TextGuess(form, DATES)
+        self._guess = TextGuess(form, (FieldType.BOOLEAN, *DATES) if form.true else DATES)
         self._least = self._most = 0
 
     def see(self, line: int, value: object) -> None:

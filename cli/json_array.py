@@ -12,7 +12,7 @@ __all__ = ["ArrayError", "array_elements"]
 _PART = 1024 * 1024
 _LARGEST = 64 * 1024 * 1024
 _SPACE = " \t\r\n"
-_DECODER = json.JSONDecoder()
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)  # only the end of an element is found here
 
 
 class ArrayError(ValueError):

@@ -1,9 +1,13 @@
-"""Rows as JSON objects, in the forms of `literals`."""
+"""Text that the command reads, and rows as JSON objects, in the forms of `literals`.
+
+Text is UTF-8, with or without a byte-order mark at its beginning.
+"""
 
 from __future__ import annotations
 
 import decimal
 import json
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 from collections.abc import Callable, Mapping, Sequence
 
 from structable.spi import Field, TableSpecification, Value
@@ -11,9 +15,40 @@ from structable.spi.literals import LiteralError, parse_value, value_from_json, 
 from structable.spi.showing import not_a_field
 from structable.spi.values import EXACT
 
+from .errors import UsageProblem
 from .file_columns import NamedFields
 
-__all__ = ["JsonObject", "decoded_object", "row_from_json", "row_of_object", "row_to_json"]
+__all__ = [
+    "JsonObject",
+    "decoded",
+    "decoded_object",
+    "row_from_json",
+    "row_of_object",
+    "row_to_json",
+    "without_mark",
+]
+
+
+def without_mark(name: str, begin: bytes) -> bytes:
+    """Return a text's beginning, at least 4 bytes, without its mark; raises `UsageProblem` for UTF-16 and UTF-32."""
+    other = ""
+    if begin.startswith((BOM_UTF32_LE, BOM_UTF32_BE)) or begin[:2] == b"\0\0" or begin[2:4] == b"\0\0":
+        other = "UTF-32"
+    elif begin.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" in begin[:2]:
+        other = "UTF-16"
+    if other:
+        raise UsageProblem(f"{name}: the text is {other}, not UTF-8; convert it, as by iconv -f {other} -t UTF-8")
+    return begin.removeprefix(BOM_UTF8)
+
+
+def decoded(name: str, content: bytes) -> str:
+    """Return a whole text; raises `UsageProblem` if it is not UTF-8."""
+    content = without_mark(name, content)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UsageProblem(f"{name}, line {line}: the text is not UTF-8") from error
 
 
 class JsonObject(list[tuple[str, object]]):

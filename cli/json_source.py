@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from structable.spi import Value
+from structable.spi import FieldType, Value
 from structable.spi.arrow import arrow_type
+from structable.spi.literals import LiteralError
 
 from .json_array import ArrayError, array_elements
 from .json_rows import JsonObject, decoded_object, row_of_object
@@ -58,6 +59,7 @@ class JsonSource(TextSource):
         """Yield the objects with their lines and texts."""
         self._skip_mark()
         names: dict[str, str | None] = {}
+        nulls = frozenset(self._form.nulls)
         for line, text in self._texts():
             try:
                 document = decoded_object(text)
@@ -68,12 +70,21 @@ class JsonSource(TextSource):
             if not document:
                 self._wrong(line, "the object names no field (null writes a null)")
             if new := [name for name, _ in document if name not in names]:
+                columns = list(dict.fromkeys([*names, *new]))
                 try:
-                    columns = list(dict.fromkeys([*names, *new]))
-                    names |= dict(zip(columns, self._columns.matched(columns, growing=True), strict=True))
+                    found = dict(zip(columns, self._columns.matched(columns, growing=True), strict=True))
                 except ValueError as error:
                     self._wrong(line, str(error))
-            yield line, text, JsonObject([(names[name] or "", value) for name, value in document if names[name]])
+                for name, before in names.items():
+                    if found[name] != before:
+                        self._wrong(line, f"the columns {name!r} and {new[0]!r} are one field; --rename names another")
+                names = found
+            pairs = [(names[name] or "", value) for name, value in document if names[name]]
+            if nulls:
+                pairs = [(name, None if type(value) is str and value in nulls else value) for name, value in pairs]
+            yield line, text, JsonObject(pairs)
+        if names:
+            self._matched(list(names))  # all that the options name must have come
 
     def _texts(self) -> Iterator[tuple[int, str]]:
         begin = self._first_line()
@@ -106,9 +117,22 @@ class JsonSource(TextSource):
 
     def _row_of(self, line: int, document: JsonObject) -> dict[str, Value]:
         try:
+            if self._form.true:
+                document = JsonObject([(name, self._truth(name, value)) for name, value in document])
             return row_of_object(self._columns, document, self._form.parse)
         except ValueError as error:
             self._wrong(line, str(error))
+
+    def _truth(self, name: str, value: object) -> object:
+        if type(value) is not str or name not in self._columns:
+            return value
+        field = self._columns.field(name)
+        if field.type is not FieldType.BOOLEAN:
+            return value
+        try:
+            return self._form.parse(field, value)
+        except LiteralError as error:
+            raise LiteralError(f"field {name!r}: {error}") from None
 
     def _batched(self, window: _Window) -> Iterator[pa.RecordBatch]:
         for names, rows in window.groups.items():

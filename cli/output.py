@@ -8,21 +8,21 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from io import IOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from structable.spi import Field
+from structable.spi import Field, TableSpecification
 from structable.spi.literals import value_to_json
 
-from .batch_writer import BatchWriter
+from .display import BatchWriter, TableWriter, progress
 from .errors import UsageProblem
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TABLE_LIMIT", "TAB_SUFFIXES", "format_of", "open_output", "open_writer"]
+__all__ = ["TABLE_LIMIT", "TAB_SUFFIXES", "export_batches", "format_of", "open_output", "open_writer"]
 
 _SUFFIXES = {
     ".csv": "csv",
@@ -122,8 +122,6 @@ def open_writer(
 
     from structable.spi.arrow import arrow_type
 
-    from .display import TableWriter
-
     if format_ == "json":
         return _JsonWriter(stream, fields)
     if format_ == "csv":
@@ -139,6 +137,29 @@ def open_writer(
         return _ParquetWriter(stream, schema)
     streamed = place is None or Path(place).suffix.lower() == ".arrows" or not Path(place).suffix
     return _ArrowWriter(stream, schema, streamed=streamed)
+
+
+def export_batches(
+    batches: Generator[tuple[float | None, pa.RecordBatch], None, None],
+    place: str,
+    form: str,
+    spec: TableSpecification,
+    columns: Sequence[str],
+) -> int:
+    """Write batches of a table, each after the fraction read before it, to a file; return the number of rows."""
+    rows, fields = 0, [spec.field(name) for name in columns]
+    with (
+        open_output(place) as stream,
+        open_writer(form, stream, place, fields, spec.primary_key) as writer,
+        progress(f"export {spec.name}") as advance,
+        contextlib.closing(batches),
+    ):
+        for fraction, batch in batches:
+            writer.write(batch)
+            rows += batch.num_rows
+            advance(fraction, rows)
+        advance(1.0, rows)
+    return rows
 
 
 class _JsonWriter(BatchWriter):

@@ -14,9 +14,8 @@ import pyarrow.compute as pc
 
 from structable.spi.arrow_columns import CastError
 
-from .arrow_sources import TypedSource
+from .arrow_sources import IN_MESSAGE, TypedSource, unread_columns
 from .source import BATCH_ROWS
-from .unread_types import IN_MESSAGE, unread_columns
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile

@@ -15,12 +15,11 @@ from structable.spi.rules.keyless import keyless_refusal
 from structable.spi.showing import not_a_field
 
 from .arguments import Access, Table, Url, open_store
-from .confirmation import DryRun, Yes, confirm
 from .display import print_table
 from .errors import UsageProblem
-from .json_rows import row_from_json, row_to_json
+from .json_rows import decoded, row_from_json, row_to_json
 from .selection import Above, AtLeast, AtMost, Below, Columns, Prefix, Where, named_columns, parse_key, selected
-from .texts import decoded
+from .tables import DryRun, Yes, confirm
 
 __all__ = ["delete", "get", "put"]
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from structable.spi import Filter, Range, SharedSnapshot, Storage, TableSpecification, UnsupportedOperationError
 
-from .output import open_output, open_writer
-from .progress import progress
 from .scans import chunks
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["export_batches", "snapshot_batches", "whole_batches", "whole_count"]
+__all__ = ["snapshot_batches", "whole_batches", "whole_count"]
 
 _SPLITS = 32
 _ALL = Range.all()
@@ -75,26 +72,3 @@ def whole_count(storage: Storage, spec: TableSpecification) -> int:
         return storage.table(spec.name).count()
     with storage.changes(spec.name).read(columns=spec.field_names[:1]) as changes:
         return sum(1 for _ in changes)
-
-
-def export_batches(
-    batches: Generator[tuple[float | None, pa.RecordBatch], None, None],
-    place: str,
-    form: str,
-    spec: TableSpecification,
-    columns: Sequence[str],
-) -> int:
-    """Write batches of a table, as the other functions yield them, to a file; return the number of rows."""
-    rows, fields = 0, [spec.field(name) for name in columns]
-    with (
-        open_output(place) as stream,
-        open_writer(form, stream, place, fields, spec.primary_key) as writer,
-        progress(f"export {spec.name}") as advance,
-        contextlib.closing(batches),
-    ):
-        for fraction, batch in batches:
-            writer.write(batch)
-            rows += batch.num_rows
-            advance(fraction, rows)
-        advance(1.0, rows)
-    return rows

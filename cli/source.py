@@ -18,8 +18,8 @@ from structable.spi.arrow_columns import CastError
 
 from .errors import UsageProblem
 from .file_columns import Columns
+from .json_rows import without_mark
 from .text_form import PLAIN, TextForm
-from .texts import without_mark
 
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "Source", "TextSource"]
 

@@ -13,7 +13,7 @@ from structable.spi import TableSpecification, specification_from_document, spec
 from structable.spi.field_rules import rule_to_document
 
 from .errors import UsageProblem
-from .texts import decoded
+from .json_rows import decoded
 
 __all__ = ["read_specification", "specification_text"]
 

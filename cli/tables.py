@@ -1,9 +1,10 @@
-"""The commands on whole tables: backends, tables, describe, create, drop."""
+"""The commands on whole stores and tables: backends, tables, describe, create, drop, compact."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -15,6 +16,7 @@ from structable.spi import (
     SchemaChange,
     Storage,
     StoreNotFoundError,
+    StructableError,
     TableAlreadyExistsError,
     TableNotFoundError,
     TableSpecification,
@@ -23,12 +25,21 @@ from structable.spi import (
 )
 
 from .arguments import Access, Table, Url, open_store
-from .confirmation import DryRun, Yes, confirm, table_in_words
-from .display import print_table, visible
+from .display import print_table, progress, visible
+from .errors import CommandError, UsageProblem
+from .snapshots import whole_count
 from .specifications import read_specification, specification_text
 from .table_types import rule_in_words, type_in_words
 
-__all__ = ["backends", "create", "describe", "drop", "tables"]
+__all__ = ["DryRun", "Yes", "YesToOverwrite", "backends", "compact", "confirm", "create", "describe", "drop", "tables"]
+
+_MEBIBYTE = 1 << 20
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed where there is no terminal to ask on.")]
+YesToOverwrite = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask before --mode overwrite. Needed where there is no terminal.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
 
 
 def backends(
@@ -223,3 +234,43 @@ def drop(url: Url, table: Table, dry_run: DryRun = False, yes: Yes = False) -> N
         confirm(storage, table, "drop", yes=yes)
         storage.admin.drop(table)
     typer.echo(f"table {table} is dropped", err=True)
+
+
+def compact(url: Url) -> None:
+    """Rewrite a store so that it takes no more space than it must, while other processes may use it.
+
+    With the option compression in the URL of a LevelDB store, its files are written with it from now on. An interrupted
+    command loses nothing; the next one begins again. Stores that reclaim space by themselves refuse.
+    """
+    with open_store(url, Access.WRITE) as storage:
+        sizes: list[int] = []
+        with progress(f"compact {storage.url}", "MiB") as advance:
+            for done in storage.compact():
+                sizes.append(done.bytes)
+                advance(done.fraction, done.bytes // _MEBIBYTE)
+        typer.echo(f"{storage.url} is compacted: {sizes[-1]:,} bytes in place of {sizes[0]:,}")
+
+
+def table_in_words(storage: Storage, table: str) -> str:
+    """Describe a table by its number of rows and its store, whose URL is masked."""
+    try:
+        number = whole_count(storage, storage.admin.get_specification(table))
+        rows = "1 row" if number == 1 else f"{number:,} rows"
+    except StructableError:  # an unreadable table may need to be dropped for that very reason
+        rows = "rows that cannot be read"
+    return f"table {table} with {rows} in {storage.url}"
+
+
+def confirm(storage: Storage, table: str, action: str, *, yes: bool) -> None:
+    """Ask before rows are lost, unless `--yes` was given. The action is a verb: "drop"."""
+    if yes:
+        return
+    named = table_in_words(storage, table)
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageProblem(f"{action} {named}? There is no terminal to ask on: give --yes")
+    typer.echo(f"{action.capitalize()} {named}? [y/N] ", nl=False, err=True)
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        typer.echo(err=True)
+    if answer.strip().lower() not in ("y", "yes"):
+        raise CommandError(f"{table_in_words(storage, table)} is kept")

@@ -76,7 +76,7 @@ class TextGuess:
             return self._is_read(field, texts)
         if kind is FieldType.BOOLEAN:
             return _all(texts, "^(?i:true|false)$")
-        return _cast(texts, _CASTS[kind])
+        return _is_time(texts, _CASTS[kind])
 
     def _is_read(self, field: Field, texts: pa.Array[Any]) -> bool:
         different: Any = texts.unique()
@@ -107,6 +107,8 @@ class TextGuess:
             return True
         if not _all(plain.filter(pc.is_inf(numbers)), "^(?i:[+-]?inf(inity)?)$"):
             return False  # beyond the largest
+        if not _all(plain.filter(pc.equal(numbers, pa.scalar(0.0))), r"^-?[0.]*([eE].*)?$"):
+            return False  # nearer to 0 than the least
         return self._exact or not _any(plain, r"^[+-]?[0-9]{16,}(\.0*)?$")
 
 
@@ -116,10 +118,11 @@ def _is_exact(numbers: pa.Array[Any]) -> bool:
     return bool(max(abs(found[end].as_py() or 0) for end in ("min", "max")) < _MOST_EXACT)
 
 
-def _cast(texts: pa.Array[Any], kind: pa.DataType) -> bool:
+def _is_time(texts: pa.Array[Any], kind: pa.DataType) -> bool:
+    """Return whether all texts are times of the years 1 to 9999; Arrow reads the year 0, too."""
     try:
-        texts.cast(kind)
-    except pa.ArrowInvalid:
+        pc.min_max(texts.cast(kind)).as_py()
+    except (ValueError, OverflowError):  # of Arrow's cast, and of Python's times
         return False
     return True
 

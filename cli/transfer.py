@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import typer
@@ -9,14 +10,14 @@ import typer
 from structable.spi import WriteMode
 
 from .arguments import Access, Url, complete_table, open_store
-from .confirmation import YesToOverwrite
 from .creation import Create, PrimaryKey, made_for, re_readable, undone
 from .errors import UsageProblem
 from .file_options import FileForm, FileFormat, with_file_options
 from .importing import FileImport
-from .output import format_of
+from .output import export_batches, format_of
 from .selection import Above, AtLeast, AtMost, Below, Columns, Prefix, Where, named_columns, selected
-from .snapshots import export_batches, snapshot_batches
+from .snapshots import snapshot_batches
+from .tables import YesToOverwrite
 
 __all__ = ["export_rows", "import_rows"]
 
@@ -75,6 +76,9 @@ def import_rows(
         from .dump import import_all
 
         _require_alone(table, file)
+        for name, given in (("--format", format_), ("--expect-rows", expect_rows), ("--primary-key", primary_key)):
+            if given is not None:
+                raise UsageProblem(f"{name} is of one file: leave it out beside --all")
         with open_store(url, Access.WRITE if dry_run else Access.CREATE) as storage:
             import_all(storage, all_, mode, job_id, form, dry_run=dry_run, yes=yes)
         return
@@ -85,7 +89,7 @@ def import_rows(
         )
     with (
         open_store(url, Access.CREATE if create else Access.WRITE) as storage,
-        re_readable(place, format_ if create else None) as kept,
+        re_readable(place, format_) if create else contextlib.nullcontext(place) as kept,
     ):
         shown = "standard input" if place == "-" else place
         made = made_for(storage, name, kept, shown, format_, form, primary_key) if create else None

@@ -93,12 +93,13 @@ def _hint(data: object) -> str:
 
 
 def _is_pandas(data: object) -> bool:
-    kind = type(data)
-    return kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in ("DataFrame", "Series")
+    # A subclass is one, too.
+    kinds = [one.__name__ for one in type(data).__mro__ if one.__module__.partition(".")[0] == "pandas"]
+    return "DataFrame" in kinds or "Series" in kinds
 
 
 def _table_of_pandas(table: str, frame: Any, nan_is_null: bool) -> pa.Table:  # noqa: ANN401 - of pandas, if it is there
-    if type(frame).__name__ == "Series":
+    if hasattr(type(frame), "to_frame"):
         frame = frame.to_frame()
     try:
         # A named index is a column; one without a name only counts rows, or remembers a selection.
@@ -112,9 +113,12 @@ def _table_of_pandas(table: str, frame: Any, nan_is_null: bool) -> pa.Table:  # 
         raise InvalidFieldError(table, column[1] if column else "data", f"Arrow cannot take it: {text}") from error
     if nan_is_null:
         return found
+    import numpy as np
+
     for place in range(found.num_columns):
         values = frame.iloc[:, place]
-        if pa.types.is_floating(found.schema.types[place]) and getattr(values.dtype, "kind", "") == "f":
+        # An extension type knows its missing values itself, and a NaN from them.
+        if pa.types.is_floating(found.schema.types[place]) and isinstance(values.dtype, np.dtype):
             kept = pa.array(values.to_numpy(), from_pandas=False)
             found = found.set_column(place, found.schema.field(place), [kept.cast(found.schema.types[place])])
     return found

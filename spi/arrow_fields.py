@@ -13,7 +13,7 @@ from .arrow_types import CastError, refused_type
 from .fields import Field, FieldType
 from .showing import shown
 
-__all__ = ["field_names", "field_of", "fields_of_schema", "renamed"]
+__all__ = ["field_names", "field_of", "fields_of_schema", "new_names", "renamed"]
 
 _LONGEST = 48
 _LEGAL = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{_LONGEST - 1}}}\Z")
@@ -90,6 +90,30 @@ def renamed(columns: Sequence[str], rename: Mapping[str, str] | None) -> list[st
     return field_names([chosen.get(column, column) for column in columns])
 
 
+def new_names(columns: Sequence[str], rename: Mapping[str, str] | None) -> list[str]:
+    """Return the names of the fields that are made for columns.
+
+    Raises
+    ------
+    ValueError
+        As `renamed` does, or if a column cannot have the name that `rename` gives it.
+    """
+    names = renamed(columns, rename)
+    for column, name in (rename or {}).items():
+        if not _LEGAL.match(name):
+            raise ValueError(
+                f"rename gives the column {shown(column)} the name {shown(name)}, which no field has: a letter is "
+                f"needed, then at most {_LONGEST - 1} letters, digits or underscores"
+            )
+        others = [(rename or {}).get(one, one).lower() for one in columns if one != column]
+        if name.lower() in others:
+            raise ValueError(
+                f"rename gives the column {shown(column)} the name {shown(name)}, which another column has; give that "
+                "another name, too"
+            )
+    return names
+
+
 def _list(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "none"
 
@@ -147,7 +171,7 @@ def fields_of_schema(
     """
     fields: list[Field] = []
     problems: list[str] = []
-    names = renamed(schema.names, rename)
+    names = new_names(schema.names, rename)
     for column, name, kind in zip(schema.names, names, schema.types, strict=True):
         try:
             fields.append(field_of(name, kind, keyed=name in keyed))

@@ -37,7 +37,7 @@ JsonValue: TypeAlias = bool | int | float | str | None
 
 _INTEGER = re.compile(r"([+-]?[0-9]+)(\.0*)?")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_NOT_FINITE = re.compile(r"nan|[+-]?inf(inity)?", re.IGNORECASE)
+_NOT_FINITE = re.compile(r"[+-]?(nan|inf(inity)?)", re.IGNORECASE)
 _HEX = re.compile(r"0[xX](([0-9a-fA-F]{2})*)")
 _FRACTION = re.compile(r"[.,]([0-9]+)")
 _FLOAT_32 = struct.Struct("<f")
@@ -107,7 +107,8 @@ def _float(text: str) -> float:
         return number
     if not _NOT_FINITE.fullmatch(text):
         raise LiteralError(f"{shown_text(text)} is neither a number nor nan, inf or -inf")
-    return float(text)
+    found = float(text)
+    return math.nan if math.isnan(found) else found  # without the sign that C writes
 
 
 def _decimal(text: str) -> decimal.Decimal:

@@ -15,6 +15,7 @@ from .bulk import CommitResult, StagedWrite, WriteJob, WriteMode
 from .errors import (
     CommitOutcomeUnknownError,
     InvalidFieldError,
+    SchemaIncompatibleError,
     StructableError,
     TableAlreadyExistsError,
     TableNotFoundError,
@@ -71,17 +72,27 @@ def _table(
     storage: _Jobs, table: str, schema: pa.Schema, create: bool, primary_key: Iterable[str]
 ) -> tuple[TableSpecification, Callable[[], None]]:
     """Return the table, created if it is missing, and a function that drops it again in that case."""
+    key = primary_key if isinstance(primary_key, str) else tuple(primary_key)
     try:
-        return storage.admin.get_specification(table), lambda: None
+        return _existing(storage, table, key), lambda: None
     except TableNotFoundError:
         if not create:
             raise
-    spec = TableSpecification.from_arrow(table, schema, primary_key)
+    spec = TableSpecification.from_arrow(table, schema, key)
     try:
         storage.admin.create(spec)
     except TableAlreadyExistsError:  # another process was faster
-        return storage.admin.get_specification(table), lambda: None
+        return _existing(storage, table, key), lambda: None
     return spec, lambda: storage.admin.drop(table)
+
+
+def _existing(storage: _Jobs, table: str, key: str | tuple[str, ...]) -> TableSpecification:
+    spec = storage.admin.get_specification(table)
+    names = (key,) if isinstance(key, str) else key
+    if names and names != spec.primary_key:
+        there = ", ".join(spec.primary_key) or "none"
+        raise SchemaIncompatibleError(table, [f"{there}, not {', '.join(names)}"], "exists with another primary_key")
+    return spec
 
 
 def _loaded(
@@ -91,7 +102,8 @@ def _loaded(
     mode: WriteMode | str | None,
     job_id: str | None,
 ) -> CommitResult:
-    chosen = mode or (WriteMode.INSERT if spec.keyless else WriteMode.UPSERT)
+    usual = WriteMode.INSERT if spec.keyless else WriteMode.UPSERT
+    chosen = usual if mode is None else mode
     name = f"load-{uuid.uuid4()}" if job_id is None else job_id
     job = storage.begin_write(spec.name, mode=chosen, job_id=name)
     if job.committed:

@@ -217,7 +217,7 @@ class Storage(Transactional, Signalling):
         create : bool
             Make the table, by `TableSpecification.from_arrow`, if there is none.
         primary_key : iterable of str
-            The key of a table that is made.
+            The key of a table that is made; if there is a table, it must have this key.
         job_id : str, optional
             The job's name: with it, a load whose outcome is unknown may be made again, and counts once.
         nan_is_null : bool, optional

@@ -1,11 +1,13 @@
-"""Brings the catalog's classes into the driver's JVM, and its commands into the coordinator."""
+"""Brings the catalog into the driver's JVM, its commands into the coordinator, and its tables into Spark's lists."""
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from pyspark.sql.catalog import Catalog, Table
 
 from structable.spark_bridge.coordinator import Coordinator
 from structable.spark_bridge.format_lookup import class_loader, define_classes
@@ -67,9 +69,46 @@ def offer_catalog(spark: SparkSession, coordinator: Coordinator) -> None:
                 if not has_rule(spark, rule):
                     raise TypeError("its optimizer takes no further rules")
         inject_early_rule(spark, _STATEMENTS, loader)
+        _list_tables_of_catalogs()
     except (Py4JError, TypeError) as error:  # TypeError: py4j has no such class or method
         warnings.warn(
             f"Spark {spark.version} takes no catalog of structable ({reason_of(error)}): spark.sql.catalog.NAME "
             'cannot be structable.Catalog; use the format "structable"',
             stacklevel=3,
         )
+
+
+@functools.cache
+def _list_tables_of_catalogs() -> None:
+    """Let `spark.catalog.listTables` list the tables of a catalog of structable's, in each session of this process.
+
+    Spark parses the namespace of each table that it lists, and refuses that of these tables, which is empty.
+    """
+    listed_by_spark = Catalog.listTables
+
+    @functools.wraps(listed_by_spark)
+    def list_tables(self: Catalog, dbName: str | None = None, pattern: str | None = None) -> list[Table]:
+        name = _catalog_named(self, dbName)
+        if name is None:
+            return listed_by_spark(self, dbName, pattern)
+        like = "" if pattern is None else " LIKE '{}'".format(pattern.replace("\\", "\\\\").replace("'", "\\'"))
+        rows = self._sparkSession.sql(f"SHOW TABLES IN `{name.replace('`', '``')}`{like}").collect()
+        return [Table(row.tableName, name, [], None, "MANAGED", row.isTemporary) for row in rows]
+
+    Catalog.listTables = list_tables  # type: ignore[method-assign]
+
+
+def _catalog_named(catalog: Catalog, database: str | None) -> str | None:
+    """Return the catalog of structable's whose tables are to be listed; None for those of Spark or another catalog."""
+    name = catalog.currentDatabase() if database is None else database
+    if name:
+        session = catalog._jsparkSession.sessionState()
+        parts = session.sqlParser().parseMultipartIdentifier(name)
+        # As for Spark, a database of its own catalog goes before a catalog of the name.
+        if parts.size() != 1 or session.catalog().databaseExists(name):
+            return None
+        name = parts.head()
+    elif database is None:
+        name = catalog.currentCatalog()
+    is_ours = catalog._sparkSession.conf.get(f"spark.sql.catalog.{name}", None) == "structable.Catalog"
+    return name if is_ours else None

@@ -55,6 +55,8 @@ def test_types_by_all_rows_of_a_csv_file(structable: Command, tmp_path: Path, na
         ("2.5 9007199254740993", "string"),
         ("1 nan -inf 1e5", "double"),
         ("1e400", "string"),
+        ("0.5 1e-400", "string"),
+        ("0.5 -nan", "double"),
         ("0 -0 0.5 -0.5 0e1", "double"),
         ("007", "string"),
         ("1 00.5", "string"),
@@ -70,6 +72,10 @@ def test_types_by_all_rows_of_a_csv_file(structable: Command, tmp_path: Path, na
         ("2024-02-29T10:00:00Z 2024-02-29T10:00:00", "string"),
         ("10:30:00", "string"),
         ("1_000", "string"),
+        ("0000-01-01", "string"),
+        ("10000-01-01", "string"),
+        ("0001-01-01T00:00:00+05:00", "string"),
+        ("9999-12-31T23:59:59-05:00", "string"),
     ],
 )
 def test_what_is_inferred_is_imported(structable: Command, url: str, tmp_path: Path, texts: str, kind: str) -> None:
@@ -83,6 +89,28 @@ def test_what_is_inferred_is_imported(structable: Command, url: str, tmp_path: P
     assert f'f = "{kind}"' in outcome.err
     with connect(url) as storage:
         assert storage.table("t").count() == len(lines) + len(filler)
+
+
+ODD_TEXTS = """2024-05-31 08|2024-05-31T0830|2024-05-31T083000|2024-05-31 083000|2024-05-31T24:00:00|2024-05-31T08:30:60
+2024-05-31T08:30:00z|2024-05-31T08:30:00+24:00|2024-05-31T08:30:00+05|2024-05-31T08:30:00+0530|2024-05-31T08:30:00,5
+2024-05-31T08:30:00.1|2024-05-31T08:30:00.1234567|2024-05-31T08:30:00 +02:00|0000-01-01 00:00:00|2024-5-1|20240531
+2024-W01-1|2024-151|2024-05-31T08:30:00-00:00|2024-05-31 08:30Z| 1|1 |+1|.5|5.|-.5|1e5|1E+5|0x10|0x1p3|1d|1f|inf
+-Infinity|+inf|infinity|NAN|-nan|nan |1_0|\uff11|1e-400|1e308|1e309|-0|00|0.0|-0.0|1.0|1.|9223372036854775808
+-9223372036854775809|TRUE|True|t|yes|-|+|e5|1e|1e+|--1|1-|12345678901234567890.5|123456789012345678.0|0.1e1|0e0|00.5|-007|1,5|null
+NaT|\u221e"""
+
+
+def test_odd_texts_are_of_the_type_that_is_inferred(structable: Command, url: str, tmp_path: Path) -> None:
+    texts = ODD_TEXTS.replace("\n", "|").split("|")
+    names = [f"f{number}" for number in range(len(texts))]
+    cells = [f'"{text}"' for text in texts]
+    (tmp_path / "f.csv").write_text(f"k,{','.join(names)}\n1,{','.join(cells)}\n")
+    outcome = structable("import", url, "t", tmp_path / "f.csv", "--create", "--primary-key", "k")
+    assert outcome.code == 0, outcome.err
+    file = tmp_path / "f.json"
+    file.write_text(json.dumps({"k": 1, **dict(zip(names, texts, strict=True))}))
+    outcome = structable("import", url, "u", file, "--create", "--primary-key", "k")
+    assert outcome.code == 0, outcome.err
 
 
 def test_json_and_typed_files(structable: Command, fails: Fails, tmp_path: Path) -> None:
@@ -271,3 +299,43 @@ def test_a_column_that_the_rule_names(structable: Command, url: str, tmp_path: P
     assert structable("import", url, "t", file).code == 0
     with connect(url) as storage:
         assert [dict(row) for row in storage.table("t").scan()] == [{"k_k": 1, "Cost": 2.5}]
+
+
+def test_names_that_cannot_be_given(fails: Fails, structable: Command, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b,A b\n1,2,3\n")
+    file = tmp_path / "x.json"
+    file.write_text('{"a": 1, "b": 2, "A b": 3}')
+    for place in (tmp_path / "x.csv", file):
+        assert "rename gives the column 'a' the name 'B', which another column has" in fails(
+            2, "infer", place, "--rename", "a=B"
+        )
+        assert "rename gives the column 'A b' the name 'a-b', which no field has: a letter is needed" in fails(
+            2, "infer", place, "--rename", "A b=a-b"
+        )
+        swapped = structable("infer", place, "--rename", "a=b", "--rename", "b=a")
+        assert fields_of(swapped.out) == ['b = "long"', 'a = "long"', 'A_b = "long"']
+    file.write_text('{"a": 1, "A b": 3}\n{"A_b": 3}')
+    assert "x.json, line 2: the columns 'A b' and 'A_b' are one field; --rename names another" in fails(
+        2, "infer", file
+    )
+    file.write_text("")
+    assert "x.json: it is empty; a table has at least one field" in fails(2, "infer", file)
+
+
+def test_a_key_that_is_not_unique_in_a_table_that_is_there(
+    fails: Fails, url: str, storage: Storage, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("app,started,attempt\na,1,1\nb,1,1\na,1,1\n")
+    message = fails(2, "import", url, "runs", file, "--mode", "insert")
+    assert message.startswith(
+        f"{file}: rows share the key ('a', 1, 1), which must be unique: line 2, line 4; give a --mode"
+    )
+    assert "already has a row" in fails(
+        1, "import", url, "runs", "-", "--format", "csv", "--mode", "insert", stdin=file.read_text()
+    )
+    for key in ("", ","):
+        assert fails(2, "import", url, "new", file, "--create", "--primary-key", key).startswith(
+            "--primary-key names no"
+        )
+    assert storage.admin.list() == ["everything", "runs"]

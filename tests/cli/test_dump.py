@@ -68,6 +68,10 @@ def test_a_folder_that_is_no_dump(fails: Fails, url: str, storage: Storage, tmp_
     assert "leave the selection of rows and columns out" in fails(
         2, "export", url, "--all", tmp_path / "x", "--prefix", "a"
     )
+    for flag, value in (("--format", "csv"), ("--expect-rows", 0)):
+        assert f"{flag} is of one file: leave it out beside --all" in fails(
+            2, "import", url, "--all", tmp_path, flag, value
+        )
     assert "name the table and the file, or give --all FOLDER" in fails(2, "export", url)
     assert "name the file, or give --all FOLDER" in fails(2, "import", url, "runs")
     assert storage.admin.list() == ["everything", "runs"]

@@ -117,6 +117,11 @@ def test_tabs_by_the_extension(read: Read, structable: Command, url: str, tmp_pa
         (("--quote", ","), "k\n", "--delimiter is ',', and so is the quote or the escape; they must differ"),
         (("--time-zone", "Mars/Base"), "k\n", "--time-zone is 'Mars/Base', which this machine does not know"),
         (("--true", "1"), "k\n", "--true and --false are given together"),
+        (("--true", "1", "--false", "1"), "k\n", "--true and --false are both '1'; a text means one of them"),
+        (("--null", "0", "--true", "1", "--false", "0"), "k\n", "--null and --false are both '0'"),
+        (("--columns", ","), "k\n", "--columns names no field"),
+        (("--rename", "a=s", "--rename", "a=k"), "k\n", "--rename names the column 'a' twice, s and k"),
+        (("--delimiter", ""), "k\n", "--delimiter is ''; it must be one character of ASCII"),
     ],
 )
 def test_wrong_dialects(read: Read, options: tuple[str, ...], text: str, message: str) -> None:
@@ -353,3 +358,29 @@ def test_a_large_array(structable: Command, url: str, tmp_path: Path) -> None:
         assert structable("import", url, "t", tmp_path / "x.json").err.startswith("40,000 rows")
         with storage.table("t").scan(columns=["s", "i"]) as found:
             assert [dict(row) for row in found] == rows
+
+
+def test_options_of_json(read: Read) -> None:
+    """They hold for all objects, though each may have other fields."""
+    text = '{"k": 1, "S": "NA"}\n{"k": 2, "S": "-"}\n{"k": 3, "i": 7, "S": "x"}\n'
+    assert read(text, "--rename", "S=s", "--null", "NA", "--null", "-", file="f.json") == [None, None, "x"]
+    assert read(text, "--columns", "k,i", field="i", file="f.json") == [None, None, 7]
+    assert read(text, "--rename", "S=s", "--rename", "s3=s2", file="f.json") == (
+        "FILE: rename names the column 's3', which is not there; there are 'k', 'S', 'i'"
+    )
+    assert read(text, "--columns", "k,s2", file="f.json") == "FILE: --columns names 's2', which is none of its columns"
+    for form in ("[{},\n{}]", "{}\n{}"):
+        found = read(form.format('{"k": 1}', f'{{"k": {"1" * 5000}}}'), file="f.json")
+        assert str(found).startswith("FILE, line 2: ")
+
+
+def test_truths_of_json(read: Read, structable: Command, tmp_path: Path) -> None:
+    text, options = (
+        '[{"k": 1, "b": "Y", "s": "Y"}, {"k": 2, "b": "N"}, {"k": 3, "b": true}]',
+        ("--true", "Y", "--false", "N"),
+    )
+    assert read(text, *options, field="b", file="f.json") == [True, False, True]
+    assert "'Y' is a string; a boolean is needed" in read(text, file="f.json")
+    assert "field 'b': 'x' is none of Y, N" in read('{"k": 1, "b": "x"}', *options, file="f.json")
+    (tmp_path / "f.json").write_text('[{"b": "Y"}, {"b": "N"}]')
+    assert 'b = "boolean"' in structable("infer", tmp_path / "f.json", *options).out

@@ -5,6 +5,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.catalog import Table
 
 from structable.spark_bridge import format_lookup, register
 from structable.spark_bridge.catalog import installation
@@ -36,6 +37,35 @@ def test_tables_are_listed_created_described_and_dropped(spark: SparkSession, ca
     spark.sql(f"DROP TABLE IF EXISTS {catalog}.runs")
     assert storage.admin.list() == []
     assert rows(spark, f"SHOW TABLES IN {catalog}") == []
+
+
+def test_tables_are_listed_as_those_of_spark(spark: SparkSession, catalog: str, storage: Storage) -> None:
+    listed = spark.catalog
+    create_runs(storage, 2)
+    storage.admin.create(RUNS.evolve(name="walks"))
+    both = [Table(name, catalog, [], None, "MANAGED", False) for name in ("runs", "walks")]
+    spark.range(1).createTempView("viewed")
+    try:
+        assert listed.listTables(catalog) == listed.listTables(f"`{catalog}`") == both
+        assert listed.listTables(catalog, "RUN*|none") == both[:1]
+        assert listed.listTables(catalog, "it's \\ none") == []
+        assert listed.tableExists(f"{catalog}.runs")
+        assert not listed.tableExists(f"{catalog}.none")
+        assert [column.name for column in listed.listColumns(f"{catalog}.runs")] == list(RUNS.field_names)
+        assert "viewed" in [table.name for table in listed.listTables()]
+        listed.setCurrentCatalog(catalog)
+        assert listed.listTables() == both
+        assert listed.listTables(pattern="w*") == both[1:]
+        assert "viewed" in [table.name for table in listed.listTables("default")]
+        with pytest.raises(AnalysisException, match="SCHEMA_NOT_FOUND"):
+            listed.listTables("none")
+        listed.setCurrentCatalog("spark_catalog")
+        spark.sql(f"CREATE DATABASE spark_catalog.{catalog}")  # which goes before the catalog
+        assert listed.listTables(catalog, "r*") == []
+    finally:
+        listed.setCurrentCatalog("spark_catalog")
+        spark.sql(f"DROP DATABASE IF EXISTS spark_catalog.{catalog}")
+        listed.dropTempView("viewed")
 
 
 @every_store

@@ -95,6 +95,7 @@ def test_a_specification_from_a_schema() -> None:
         ),
         ({"primary_key": "day"}, "primary_key is 'day'; it must be a list"),
         ({"primary_key": ["day"], "rename": {"x": "y"}}, "rename names the column 'x'"),
+        ({"rename": {"day": "OK"}}, "rename gives the column 'day' the name 'OK', which another column has"),
     ):
         with pytest.raises(InvalidSpecificationError, match=re.escape(problem)):
             TableSpecification.from_arrow("t", schema, **options)

@@ -19,6 +19,7 @@ from structable.spi import (
     InvalidFieldError,
     InvalidSpecificationError,
     Range,
+    SchemaIncompatibleError,
     Storage,
     TableSpecification,
     TransactionClosedError,
@@ -81,7 +82,11 @@ def test_to_pandas_keeps_every_digit(storage: Storage) -> None:
     last = frame.iloc[1]
     assert (last["i"], last["b"], last["m"], last["day"], last["raw"]) == (7, True, Decimal("1.50"), DAY, b"\0")
     assert last["at"] == pd.Timestamp(NOON)
-    assert table.to_pandas(Range.prefix((1,)), columns=["s", "k"]).to_dict("records") == [{"s": None, "k": 1}]
+    first = table.to_pandas(Range.prefix((1,)), columns=["s", "k"])
+    assert list(first.columns) == ["s", "k"]
+    assert (first["k"].tolist(), first["s"].isna().tolist()) == ([1], [True])
+    assert isinstance(last["s"], str)
+    assert (str(frame["at"].dtype), str(frame["local"].dtype)) == ("datetime64[us, UTC]", "datetime64[us]")
     assert table.to_pandas(where=col("i") == 8).empty
     assert list(table.to_pandas(where=col("i") == 8).columns) == list(SPEC.field_names)
 
@@ -176,6 +181,23 @@ def test_missing_values_of_pandas(storage: Storage) -> None:
         table.upsert({"k": 1, "at": pd.NaT})  # type: ignore[dict-item]
 
 
+def test_extension_types_of_pandas(storage: Storage) -> None:
+    """What pandas takes for missing is null whatever the option says; another NaN is a NaN if it keeps them."""
+    quotient = pd.Series([0.0, 1.0, None], dtype="Float64") / 0
+    columns = {"masked": quotient, "arrow": pd.Series(pd.arrays.ArrowExtensionArray(pa.array([math.nan, 1.0, None])))}
+    for name, column in columns.items():
+        for nan_is_null in (False, True):
+            storage.load("t", pd.DataFrame({"k": [1, 2, 3], "d": column}), "overwrite", nan_is_null=nan_is_null)
+            first, _, last = (row.d for row in storage.table("t").scan())
+            assert last is None, name
+            assert first is None if nan_is_null or column.isna()[0] else math.isnan(first), name
+    texts = pd.DataFrame({"k": [1, 2], "s": pd.array(["a", None], "string"), "i": pd.array([1, None], "Int64")})
+    storage.load("t", texts, "overwrite")
+    storage.load("t", texts.convert_dtypes(dtype_backend="pyarrow"), "overwrite")
+    found = storage.table("t").to_arrow(columns=["k", "s", "i"]).to_pylist()
+    assert found == [{"k": 1, "s": "a", "i": 1}, {"k": 2, "s": None, "i": None}]
+
+
 def test_an_index_of_pandas(storage: Storage) -> None:
     """A named index is columns; one without a name is none."""
     frame = pd.DataFrame({"k": [1, 2, 3], "i": [1, 2, 3]})
@@ -203,6 +225,56 @@ def test_data_that_cannot_be_taken(storage: Storage) -> None:
         storage.load("u", pl.DataFrame({"k": [1], "x": [dt.time(1)]}), create=True, primary_key=["k"])
     with pytest.raises(InvalidSpecificationError, match="primary_key names 'x'"):
         storage.load("u", pl.DataFrame({"k": [1]}), create=True, primary_key=["x"])
+
+
+def test_schemas_that_a_consumer_requests(storage: Storage) -> None:
+    """A stream has the requested types where each value stays, and else its own, or is an error."""
+    table = storage.table("t")
+    source: Any = table.scan(columns=["k", "s"])
+    for text in (pa.large_string(), pa.string_view()):
+        wanted = pa.schema([("k", pa.int64()), ("s", text)])
+        reader = pa.RecordBatchReader.from_stream(source, wanted)
+        assert (reader.schema.types, reader.read_all()["s"].to_pylist()) == (wanted.types, [None, "a<b"])
+    columns: list[tuple[str, pa.DataType]] = [("k", pa.int64()), ("other", pa.string())]
+    other = pa.schema(columns)
+    empty = table.scan(where=col("i") == 8, columns=["k", "s"])
+    assert pa.RecordBatchReader.from_stream(empty).read_all().num_rows == 0
+    with pytest.raises((pa.ArrowException, ValueError, TypeError)):
+        pa.RecordBatchReader.from_stream(source, other).read_all()
+    assert pa.schema(source) == table.to_arrow(columns=["k", "s"]).schema
+
+
+class OwnFrame(pd.DataFrame):
+    """As GeoPandas has one."""
+
+
+def test_a_subclass_of_a_frame_is_one(storage: Storage) -> None:
+    frame = OwnFrame({"k": [5, 6], "d": [float("nan"), 1.0]}, index=[7, 8])
+    storage.load("t", frame)
+    assert storage.table("t").to_arrow(Range.at_most((6,)), columns=["k", "d"]).to_pylist()[-2:] == [
+        {"k": 5, "d": None},
+        {"k": 6, "d": 1.0},
+    ]
+    assert TableSpecification.from_arrow("u", frame, ["k"]).field_names == ("k", "d")
+
+
+def test_what_does_not_fit_a_load(storage: Storage) -> None:
+    frame = pl.DataFrame({"k": [1], "i": [2]})
+    for mode in ("nope", ""):
+        with pytest.raises(ValueError, match=f"mode is '{mode}'; allowed are upsert"):
+            storage.load("u", frame, mode, create=True, primary_key=["k"])
+    assert not storage.admin.exists("u")
+    with pytest.raises(SchemaIncompatibleError, match="table 't' exists with another primary_key: k, not i"):
+        storage.load("t", frame, create=True, primary_key=["i"])
+    with pytest.raises(InvalidSpecificationError, match="primary_key is 'k'; it must be a list"):
+        storage.load("u", frame, create=True, primary_key="k")
+    storage.load("t", frame, create=True, primary_key=iter(["k"]))
+    assert storage.table("t").read((1,)).i == 2  # type: ignore[union-attr]
+    for data in (({"k": 1} for _ in range(1)), [{"k": 1}], {"k": [1]}):
+        with pytest.raises(TypeError, match="rows as mappings are written by upsert_many"):
+            storage.load("t", data)
+    storage.load("u", frame, create=True)
+    assert storage.admin.get_specification("u").keyless
 
 
 def test_polars_types(storage: Storage) -> None:

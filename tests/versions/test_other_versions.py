@@ -1,4 +1,4 @@
-"""A share of the suite on each named version of PostgreSQL, HBase, PySpark and Python, in a pytest of its own.
+"""A share of the suite on each named version of PostgreSQL, HBase, PySpark, Python and pandas, in a pytest of its own.
 
 CI runs one version of each, and `make nightly ARGS=versions` all of the suite on all of them.
 """
@@ -18,7 +18,7 @@ from tests.page_code import ROOT
 from tests.servers.fetching import cache, fetch, filled_once
 from tests.variants import ROTATION
 from tests.versions.interpreters import installed_structable, interpreter
-from tests.versions.named import HBASE, POSTGRESQL, PYSPARK, PYTHON
+from tests.versions.named import HBASE, PANDAS, POSTGRESQL, PYSPARK, PYTHON
 
 pytestmark = pytest.mark.xdist_group("versions")
 
@@ -28,13 +28,13 @@ SPARK = [f"tests/spark/test_{name}.py" for name in ("catalog_statements", "pushd
 
 
 class RunShare(Protocol):
-    def __call__(self, *tests: str, python: Path = ..., **variables: str) -> str:
+    def __call__(self, *tests: str, python: Path = ..., share: float = ..., **variables: str) -> str:
         """Run a share of tests with an interpreter and variables, and return what pytest printed."""
 
 
 @pytest.fixture
 def run_share(tmp_path: Path) -> RunShare:
-    def run(*tests: str, python: Path = Path(sys.executable), **variables: str) -> str:
+    def run(*tests: str, python: Path = Path(sys.executable), share: float = SHARE, **variables: str) -> str:
         usual = {"STRUCTABLE_TEST_SUITE_SHARE": "0.1"} if SHARE < 1 else {}
         given = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment = {**usual, **given, **variables}
@@ -48,7 +48,7 @@ def run_share(tmp_path: Path) -> RunShare:
             return str(done.stdout)
 
         every = [line for line in pytest_says("-q", "--collect-only", *tests).splitlines() if "::" in line]
-        step = max(1, round(1 / SHARE))
+        step = max(1, round(1 / share))
         chosen = tmp_path / "chosen"
         chosen.write_text("\n".join(every[ROTATION % step :: step]))
         said = pytest_says("-rs", f"@{chosen}")
@@ -83,3 +83,15 @@ def test_python(version: str, run_share: RunShare, tmp_path: Path) -> None:
     installed = installed_structable(tmp_path)
     said = run_share("tests/conformance/test_memory.py", python=interpreter(version), PYTHONPATH=str(installed))
     assert f"Python {version.partition('-')[0]}" in said
+
+
+@pytest.mark.parametrize("version", PANDAS.values(), ids=PANDAS)
+def test_pandas(version: str, run_share: RunShare) -> None:
+    def install(folder: Path) -> None:
+        pip_install = [sys.executable, "-m", "pip", "-q", "install", "--no-deps", "--target", str(folder)]
+        fetch("pandas", [*pip_install, f"pandas=={version}"])
+
+    folder = str(filled_once(cache() / f"pandas-{version}", install))
+    shown = [sys.executable, "-c", "import pandas; print(pandas.__version__)"]
+    assert subprocess.check_output(shown, env={**os.environ, "PYTHONPATH": folder}, text=True).strip() == version
+    run_share("tests/spi/test_frames.py", share=1, PYTHONPATH=folder)
