@@ -12,7 +12,15 @@ from structable.spi import Field
 from structable.spi.needs import needing
 from structable.spi.values import Value
 
-from .arguments import check_choice, check_count, check_function, checked_columns, checked_name, checked_remote
+from .arguments import (
+    check_choice,
+    check_class,
+    check_count,
+    check_function,
+    checked_columns,
+    checked_name,
+    checked_remote,
+)
 from .declarations import Declarations
 from .graph import Changes, ForeignKeyTable, RemoteTable, Source, StoreTable
 from .partitioners import Partitioner
@@ -167,6 +175,7 @@ class Pipeline:
         """
         require_ref(ref, "ref")
         check_choice("access", access, ("lookup", "broadcast"))
+        check_class("cache", cache, "Cache")
         if cache is not None and access != "lookup":
             raise ValueError(
                 f"cache is given, and access is {access!r}: only lookups use a cache; leave one of them out"
@@ -209,6 +218,10 @@ class Pipeline:
         """
         named = checked_name("name", name)
         keyed, fields = checked_remote(named, key, schema, read, write)
+        for argument, retry in (("read_retry", read_retry), ("write_retry", write_retry)):
+            check_class(argument, retry, "Retry")
+        check_class("rate_limit", rate_limit, "RateLimit")
+        check_class("cache", cache, "Cache")
         node = RemoteTable(
             name=named,
             key=keyed,
@@ -254,7 +267,7 @@ class Pipeline:
                     f"{argument} is the remote table {self._declared.nodes[number].name!r}, which has no change feed"
                 )
         if not isinstance(on, Mapping):
-            on = checked_columns("on", [on] if isinstance(on, str) else list(on)) or ()
+            on = checked_columns("on", on) or ()
         node = ForeignKeyTable(
             name=checked_name("name", name),
             left=sides[0],

@@ -40,6 +40,8 @@ __all__ = ["Tables"]
 _BATCH = 10_000
 """Rows whose keys are read together: as many as Spark gives a task in an Arrow batch."""
 
+_RENAME = "choose the columns, or give a prefix="
+
 
 @dataclass(slots=True)
 class Tables:
@@ -120,7 +122,7 @@ class Tables:
         added = [(name, f"{node.prefix}{name}") for name in columns]
         how: How = "left" if node.how == "left" else "inner"
         if isinstance(target, StoreTable) and target.access == "broadcast":
-            check_join(frame, spec, node.on, added, how)
+            check_join(frame, spec, node.on, added, how, _RENAME)
             reader = frame.sparkSession.read.format("structable").options(**read_options(target.ref))
             return _broadcast(frame, whole(table, reader.load()), spec, node, added)
 
@@ -133,7 +135,7 @@ class Tables:
             soft_delete = spec.table_options.soft_delete
             return _KeptRows(self.run, step.name, self.ref(table).store, spec, fields, soft_delete, cache)
 
-        return joined(frame, spec, node.on, added, how, source, _BATCH)
+        return joined(frame, spec, node.on, added, how, source, _BATCH, _RENAME)
 
 
 def _broadcast(

@@ -128,7 +128,7 @@ class _Check:
             if not isinstance(frame, DataFrame):
                 raise ValueError(f"the function returned {frame!r}; it must return a DataFrame")
             if isinstance(node, PartitionBy):
-                wanted_columns |= set(node.key)
+                wanted_columns = wanted_columns & _order_columns(stage) | set(node.key)
             if isinstance(node, Map) and node.rekeys:
                 wanted_columns = frozenset()
             if isinstance(node, Map):
@@ -160,6 +160,11 @@ class _Check:
             text = str(error).strip().partition("\n")[0] if isinstance(error, PySparkException) else str(error)
             where = f"stage {stage.name!r}" if step is None else f"{step.kind} {step.name!r}"
             self.problems.append(Problem((), (), f"{where}: {text or type(error).__name__}"))
+
+
+def _order_columns(stage: Stage) -> set[str]:
+    sources = (step.node for step in stage.front if isinstance(step.node, Source))
+    return {column for source in sources for column in source.order or ()}
 
 
 def _require(frame: DataFrame, names: tuple[str, ...] | list[str], what: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.types import IntegralType
 
 from structable.spark_bridge.pipelines.graph import Filter, Map, Merge, PartitionBy, StreamJoin
 from structable.spark_bridge.pipelines.partitioners import Partitioner, partition_sql
@@ -38,6 +39,7 @@ def derived(step: Step, inputs: Sequence[DataFrame], rules: Mapping[str, Partiti
 
 def _partitioned(frame: DataFrame, key: Sequence[str], count: int, rule: Partitioner | None) -> DataFrame:
     """Return the rows in exactly `count` partitions: by the rule, or else as `partition_of` has it."""
+    _require(frame, key, "the stream")
     if rule is None:
         number = partition_sql([(name, frame.schema[name].dataType.simpleString()) for name in key], count)
     else:
@@ -47,6 +49,13 @@ def _partitioned(frame: DataFrame, key: Sequence[str], count: int, rule: Partiti
 
 def _joined(node: StreamJoin, left: DataFrame, right: DataFrame) -> DataFrame:
     window = node.window
+    _require(left, [window.left_time, *(one for one, _ in node.on)], "the left stream")
+    _require(right, [window.right_time, *(other for _, other in node.on)], "the right stream")
+    for one, other in node.on:
+        kinds = left.schema[one].dataType, right.schema[other].dataType
+        if kinds[0] != kinds[1] and not all(isinstance(kind, IntegralType) for kind in kinds):
+            shown = " and ".join(kind.simpleString() for kind in kinds)
+            raise ValueError(f"on compares {one!r} and {other!r}, of the types {shown}; cast one of them in a map")
     left = _watermarked(left, window.left_time, window.left_lateness).alias("l")
     right = _watermarked(right, window.right_time, window.right_lateness).alias("r")
     began, ended = _of("l", window.left_time), _of("r", window.right_time)
@@ -66,6 +75,12 @@ def _joined(node: StreamJoin, left: DataFrame, right: DataFrame) -> DataFrame:
             "map(lambda df: df.select(...))"
         )
     return left.join(right, met, node.how).select(*columns, *(_of("r", name) for name in rest))
+
+
+def _require(frame: DataFrame, names: Iterable[str], which: str) -> None:
+    for name in names:
+        if name not in frame.columns:
+            raise ValueError(f"{which} has no column {name!r}; it has {', '.join(frame.columns)}")
 
 
 def _watermarked(frame: DataFrame, column: str, lateness: int) -> DataFrame:

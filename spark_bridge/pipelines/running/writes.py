@@ -55,13 +55,15 @@ def write_of(step: Step, planned: Planned, tables: Tables) -> Write:
             target = planned.table(step.table)
             if isinstance(target, RemoteTable):
                 options = node.options if isinstance(node, Send) else None
-                return RemoteWrite(step.table, target, tables.spec(step.table), options, step.order)
-            return _ToTable(step, tables, tables.ref(step.table), _plan(step))
+                return RemoteWrite(tables.run, step.table, target, tables.spec(step.table), options, step.order)
+            return _ToTable(step, tables, tables.ref(step.table), _plan(step, keyless=tables.spec(step.table).keyless))
     raise TypeError(f"step {step.name!r} writes nothing: {node!r}")
 
 
-def _plan(step: Step) -> Plan:
+def _plan(step: Step, *, keyless: bool) -> Plan:
     order = None if step.order is None else list(step.order)
+    if keyless and not (isinstance(step.node, Send) and step.node.options.order_by):
+        order = None  # the order of its sources is one of the rows of a key
     if not isinstance(step.node, Send):
         return plan_rows(order_by=order)
     options = step.node.options
