@@ -10,7 +10,7 @@ import pytest
 from structable.spark_bridge import TableRef
 from structable.spark_bridge.pipelines import Pipeline, Plan, PlanError, Stage, StepKind
 from structable.spark_bridge.pipelines.graph import Changes, Intermediate, StreamJoin, TableJoin
-from tests.pipelines.support.declared import STORE, declare, lines, load, write
+from tests.pipelines.support.declared import STORE, WINDOW, declare, lines, load, write
 from tests.pipelines.support.random_cases import agreeing_case, random_case
 
 
@@ -207,6 +207,18 @@ def test_foreign_key_join_is_a_step_after_its_writes() -> None:
     assert plan.groups == ()
     assert stage.steps[2].inputs == ()
     assert stage.steps[2].table == "J"
+
+
+def test_foreign_key_join_is_in_the_stage_that_writes_its_tables() -> None:
+    """Also where a feed between stages lies on a circle of tables, which keeps the stages apart."""
+    pipeline = Pipeline("app", intermediate_store=STORE)
+    first, second = (pipeline.source(name, load, key="id", partitions=4, order="at") for name in "AB")
+    left, right, table = (pipeline.table(name, TableRef(STORE, name), copartition=False) for name in ("l", "r", "t"))
+    both = first.join_table(table, "id", name="L").join(second, "id", window=WINDOW, name="J")
+    both.send_to(left, name="W").send_to(table, name="V")
+    pipeline.foreign_key_join("F", left, right, {"product": "id"}, result=TableRef(STORE, "f"))
+    before, behind = pipeline.plan().stages
+    assert (names(before), names(behind)) == (["L", "L.intermediate.1"], ["W", "V", "F"])
 
 
 def test_foreign_key_join_needs_a_send() -> None:

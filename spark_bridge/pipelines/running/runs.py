@@ -115,12 +115,13 @@ def _started(stage: StageRun, writer: DataStreamWriter) -> StreamingQuery:
     with _starting:
         if stage.stage.partitions is None:
             return writer.start()
-        before = stage.spark.conf.get(_PARTITIONS)
-        stage.spark.conf.set(_PARTITIONS, str(stage.stage.partitions))
+        settings = stage.front.frame.sparkSession.conf
+        before = settings.get(_PARTITIONS)
+        settings.set(_PARTITIONS, str(stage.stage.partitions))
         try:
             return writer.start()
         finally:
-            stage.spark.conf.set(_PARTITIONS, str(before))
+            settings.set(_PARTITIONS, str(before))
 
 
 def _run_to_end(stage: StageRun, checkpoint: str) -> None:

@@ -81,6 +81,7 @@ class _Check:
         kept: dict[str, frozenset[str]] = {}
         for step in stage.front:
             self._stream(stage, step, frames, kept)
+        loads = {step.name: frames[step.name] for step in stage.front if not step.inputs and step.name in frames}
         front = None
         if all(name in frames for name in stage.outputs):
             with self._finding(stage, None):
@@ -101,7 +102,7 @@ class _Check:
         if front is None or len(self.problems) > before:
             return None
         read_ahead = front.stateful and not _reads_every_row(stage)
-        return StageRun(self.planned, stage, self.spark, front, self.tables, writes, read_ahead)
+        return StageRun(self.planned, stage, loads, front, self.tables, writes, read_ahead)
 
     def _stream(self, stage: Stage, step: Step, frames: dict[str, DataFrame], kept: dict[str, frozenset[str]]) -> None:
         node = step.node
@@ -197,8 +198,8 @@ class StageRun:
         The pipeline.
     stage : Stage
         The stage.
-    spark : SparkSession
-        The session.
+    loads : mapping of str to DataFrame
+        Its sources, as they were loaded.
     front : Front
         What it reads.
     tables : Tables
@@ -214,7 +215,7 @@ class StageRun:
 
     planned: Planned
     stage: Stage
-    spark: SparkSession
+    loads: Mapping[str, DataFrame]
     front: Front
     tables: Tables
     writes: Mapping[str, Write]
@@ -242,7 +243,7 @@ class StageRun:
             if isinstance(step.node, Changes):
                 frames[step.name] = between[step.node.ref]
             elif step.kind in _LOADS:
-                frames[step.name] = loaded(step, self.spark, streaming=False, feeds={})
+                frames[step.name] = self.loads[step.name]
             else:
                 inputs = [frames[name] for name in step.inputs]
                 frames[step.name] = derived(step, inputs, self.planned.partitioners)
