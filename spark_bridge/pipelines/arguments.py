@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 
 from structable.spi import Field, InvalidSpecificationError, TableSpecification
 
-from .graph import ForeignKeyTable, Node, Pairs, RemoteTable, SendOptions
+from .graph import ForeignKeyTable, Node, Pairs, RemoteTable
 
 __all__ = [
     "check_choice",
@@ -20,7 +20,6 @@ __all__ = [
     "checked_pairs",
     "checked_remote",
     "checked_remote_join",
-    "checked_send",
     "checked_sink",
 ]
 
@@ -92,28 +91,6 @@ def checked_pairs(on: str | Sequence[str] | Mapping[str, str]) -> Pairs:
     if names is None:
         raise ValueError("on is None; it must be a list of columns, or a mapping of columns of the left to the right")
     return tuple((name, name) for name in names)
-
-
-def checked_send(options: SendOptions) -> SendOptions:
-    """Return the arguments of a send, which go together."""
-    if options.unordered and options.order_by is not None:
-        raise ValueError(f"unordered is True, and order_by is {options.order_by!r}: give only one of the two")
-    if options.deletes is not None and (not isinstance(options.deletes, str) or not options.deletes):
-        raise ValueError(f"deletes is {options.deletes!r}; it must be the name of a boolean column")
-    if options.update:
-        check_choice("nulls", options.nulls, ("set", "keep"))
-        check_choice("on_missing", options.on_missing, ("fail", "drop"))
-        if options.default is not None and not isinstance(options.default, str | Mapping):
-            raise ValueError(
-                f"default is {options.default!r}; it must be a mapping of fields, or the name of a struct column"
-            )
-        return options
-    check_choice("mode", options.mode, ("upsert", "changes", "replace", "insert"))
-    if options.deletes is not None and options.mode in ("insert", "changes"):
-        raise ValueError(
-            f"deletes is {options.deletes!r}, and mode is {options.mode!r}: deletes needs upsert or replace"
-        )
-    return options
 
 
 def check_target(table: Node) -> None:

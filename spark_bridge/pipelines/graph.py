@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from structable.spark_bridge.send_options import SendOptions
 from structable.spark_bridge.table_ref import TableRef
 from structable.spi import Field
 from structable.spi.values import Value
@@ -36,7 +37,6 @@ __all__ = [
     "PartitionBy",
     "RemoteTable",
     "Send",
-    "SendOptions",
     "SideInput",
     "Sink",
     "Source",
@@ -142,25 +142,6 @@ class TableJoin(Node):
     columns: tuple[str, ...] | None = None
     how: Literal["inner", "left"] | str = "inner"
     prefix: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendOptions:
-    """The arguments of `send_to`, or of `send_update_to` if `update`; each means what it does there."""
-
-    update: bool = False
-    mode: str = "upsert"
-    default: Mapping[str, Value] | str | None = None
-    nulls: str = "set"
-    on_missing: str = "fail"
-    order_by: tuple[str, ...] | None = None
-    unordered: bool = False
-    deletes: str | None = None
-
-    @property
-    def verb(self) -> str:
-        """`send_to` or `send_update_to`."""
-        return "send_update_to" if self.update else "send_to"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -14,8 +14,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
 from structable.spark_bridge.errors import carrying_errors
-from structable.spark_bridge.pipelines.graph import RemoteTable, SendOptions
+from structable.spark_bridge.pipelines.graph import RemoteTable
 from structable.spark_bridge.pipelines.planned import Numbered
+from structable.spark_bridge.send_options import SendOptions
 from structable.spark_bridge.sending.arguments import Sending
 from structable.spark_bridge.sending.arrangement import Arrangement, RowOrder, named
 from structable.spark_bridge.sending.jobs import WriteSummary, measure_missing
@@ -48,19 +49,13 @@ class RemoteWrite:
         self._sending: Sending | None = None
 
     def check(self, schema: StructType, *, streaming: bool) -> None:
-        options, order = self._options, None if self._order is None else list(self._order)
+        options = replace(self._options, order_by=self._order)
         if options.update:
-            plan = plan_updates(
-                options.default,
-                nulls=options.nulls,
-                order_by=order,
-                unordered=options.unordered,
-                deletes=options.deletes,
-            )
+            plan = plan_updates(options)
         elif options.mode in ("insert", "changes"):
             raise ValueError(f"mode is {options.mode!r}; a remote table takes upsert and replace, which put the row")
         else:
-            plan = plan_rows("replace", order, unordered=options.unordered, deletes=options.deletes)
+            plan = plan_rows(replace(options, mode="replace"))
         self._sending = plan(self._spec, schema, streaming=streaming)
         cloudpickle.dumps(self._calls())  # type: ignore[no-untyped-call]  # refused now, not in the first task
 
