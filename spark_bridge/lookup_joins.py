@@ -120,7 +120,9 @@ def joined(
         StructField(name, spark_type(spec.field(field)), how == "left" or field not in spec.primary_key)
         for field, name in added
     ]
-    return df.mapInArrow(lookup, StructType([*df.schema.fields, *outer]))
+    # PySpark looks each column up by its name, as a path of fields: the places are plain names.
+    plain = df.toDF(*(f"_{place}" for place in range(len(df.columns))))
+    return plain.mapInArrow(lookup, StructType([*df.schema.fields, *outer]))
 
 
 def check_join(

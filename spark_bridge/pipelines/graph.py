@@ -115,12 +115,11 @@ class Merge(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionBy(Node):
-    """An intermediate stream; `automatic` if the plan inserted it behind an input."""
+    """An intermediate stream."""
 
     key: tuple[str, ...]
     partitions: int | None = None
     partitioner: str | None = None
-    automatic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

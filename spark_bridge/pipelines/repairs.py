@@ -50,7 +50,6 @@ def repaired(checked: Checked) -> tuple[Graph, list[str]] | None:
             inputs=(number,),
             key=repair.key,
             partitions=repair.partitions,
-            automatic=True,
         )
         instead[number], fresh = fresh, fresh + 1
         count = "the default count of" if repair.partitions is None else repair.partitions

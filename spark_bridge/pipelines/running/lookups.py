@@ -144,10 +144,14 @@ def _broadcast(
     softly = spec.table_options.soft_delete
     if softly is not None:
         rows = rows.where(~sf.coalesce(named(softly), sf.lit(False)))
-    keys = [named(right).alias(f"_key_{place}") for place, (_, right) in enumerate(node.on)]
+    stem = "_key"
+    while any(name.lower().startswith(stem) for name in (*frame.columns, *(name for _, name in added))):
+        stem += "_"
+    names = [f"{stem}{place}" for place in range(len(node.on))]
+    keys = [named(right).alias(name) for (_, right), name in zip(node.on, names, strict=True)]
     rows = rows.select(*keys, *(named(one).alias(name) for one, name in added))
-    met = [named(left) == sf.col(f"_key_{place}") for place, (left, _) in enumerate(node.on)]
-    return frame.join(sf.broadcast(rows), met, node.how).drop(*(f"_key_{place}" for place in range(len(met))))
+    met = [named(left) == sf.col(name) for (left, _), name in zip(node.on, names, strict=True)]
+    return frame.join(sf.broadcast(rows), met, node.how).drop(*names)
 
 
 @dataclass(frozen=True, slots=True)
