@@ -276,7 +276,7 @@ def test_the_key_of_a_merge_is_the_known_one() -> None:
         p = Pipeline("app")
         streams = {"A": p.source("A", load, key="id", partitions=4), "B": p.source("B", load, partitions=4)}
         left = joined(streams[first].merge(streams[second]), p.source("C", load, key="id", partitions=4), name="J")
-        joined(left, p.source("D", load, key="x", partitions=4), {"id": "y"}, name="K").sink("O", write)
+        joined(left, p.source("D", load, key="y", partitions=4), {"z": "y"}, name="K").sink("O", write)
         assert [text.split(":")[0] for text in problems(p)] == ["join K"]
 
 
