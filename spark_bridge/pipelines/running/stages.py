@@ -32,7 +32,7 @@ from structable.spi.metering import duration_histogram, recording_meter
 
 from .fronts import Front, loaded
 from .lookups import Tables
-from .streams import derived
+from .streams import derived, require_columns
 from .writes import Write, write_of
 
 __all__ = ["StageRun", "prepared", "record"]
@@ -115,7 +115,7 @@ class _Check:
                 frames[step.name] = loaded(step, self.spark, streaming=self.streaming, feeds=self.feeds)
                 wanted = (*(node.key or ()), *(node.order or ())) if isinstance(node, Source) else ()
                 kept[step.name] = frozenset(wanted)
-                _require(frames[step.name], wanted, "the source lacks the columns of its key or order")
+                require_columns(frames[step.name], wanted, "the source lacks the columns of its key or order")
             return
         if not all(name in frames for name in step.inputs):
             return
@@ -133,7 +133,7 @@ class _Check:
             if isinstance(node, Map) and node.rekeys:
                 wanted_columns = frozenset()
             if isinstance(node, Map):
-                _require(
+                require_columns(
                     frame,
                     sorted(wanted_columns),
                     "a map must keep the columns of key and order, or say rekeys=True; it has lost",
@@ -166,12 +166,6 @@ class _Check:
 def _order_columns(stage: Stage) -> set[str]:
     sources = (step.node for step in stage.front if isinstance(step.node, Source))
     return {column for source in sources for column in source.order or ()}
-
-
-def _require(frame: DataFrame, names: tuple[str, ...] | list[str], what: str) -> None:
-    lacking = [name for name in names if name not in frame.columns]
-    if lacking:
-        raise ValueError(f"{what}: {', '.join(lacking)}")
 
 
 def _reads_every_row(stage: Stage) -> bool:

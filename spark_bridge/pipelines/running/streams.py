@@ -13,7 +13,7 @@ from structable.spark_bridge.pipelines.graph import Filter, Map, Merge, Partitio
 from structable.spark_bridge.pipelines.partitioners import Partitioner, partition_sql
 from structable.spark_bridge.pipelines.planned import Step
 
-__all__ = ["derived"]
+__all__ = ["derived", "require_columns"]
 
 _WATERMARK = "spark.watermarkDelayMs"
 """The key in the metadata of a column that has a watermark."""
@@ -37,9 +37,16 @@ def derived(step: Step, inputs: Sequence[DataFrame], rules: Mapping[str, Partiti
     raise TypeError(f"step {step.name!r} makes no stream: {node!r}")
 
 
+def require_columns(frame: DataFrame, names: Iterable[str], what: str) -> None:
+    """Raise ValueError, whose message begins with `what`, unless a DataFrame has all these columns."""
+    lacking = [name for name in names if name not in frame.columns]
+    if lacking:
+        raise ValueError(f"{what}: {', '.join(lacking)}")
+
+
 def _partitioned(frame: DataFrame, key: Sequence[str], count: int, rule: Partitioner | None) -> DataFrame:
     """Return the rows in exactly `count` partitions: by the rule, or else as `partition_of` has it."""
-    _require(frame, key, "the stream")
+    require_columns(frame, key, "the stream lacks columns of its new key")
     if rule is None:
         number = partition_sql([(name, frame.schema[name].dataType.simpleString()) for name in key], count)
     else:
@@ -49,8 +56,8 @@ def _partitioned(frame: DataFrame, key: Sequence[str], count: int, rule: Partiti
 
 def _joined(node: StreamJoin, left: DataFrame, right: DataFrame) -> DataFrame:
     window = node.window
-    _require(left, [window.left_time, *(one for one, _ in node.on)], "the left stream")
-    _require(right, [window.right_time, *(other for _, other in node.on)], "the right stream")
+    require_columns(left, [window.left_time, *(one for one, _ in node.on)], "the left stream lacks the columns")
+    require_columns(right, [window.right_time, *(other for _, other in node.on)], "the right stream lacks the columns")
     for one, other in node.on:
         kinds = left.schema[one].dataType, right.schema[other].dataType
         if kinds[0] != kinds[1] and not all(isinstance(kind, IntegralType) for kind in kinds):
@@ -75,12 +82,6 @@ def _joined(node: StreamJoin, left: DataFrame, right: DataFrame) -> DataFrame:
             "map(lambda df: df.select(...))"
         )
     return left.join(right, met, node.how).select(*columns, *(_of("r", name) for name in rest))
-
-
-def _require(frame: DataFrame, names: Iterable[str], which: str) -> None:
-    for name in names:
-        if name not in frame.columns:
-            raise ValueError(f"{which} has no column {name!r}; it has {', '.join(frame.columns)}")
 
 
 def _watermarked(frame: DataFrame, column: str, lateness: int) -> DataFrame:

@@ -451,8 +451,8 @@ def test_what_does_not_fit_is_found_before_anything_runs(streams: Streams, stora
         "join_table 'nowhere': ",
         "source 'batch': load returned a batch DataFrame, and this run needs a streaming one",
         "join_table 'twice': the result would have the column 'name' twice; choose the columns, or give a prefix=",
-        "partition_by 'aside': the stream has no column 'nowhere'; it has id, n, other",
-        "join 'timeless': the left stream has no column 'at'; it has id, n, other",
+        "partition_by 'aside': the stream lacks columns of its new key: nowhere",
+        "join 'timeless': the left stream lacks the columns: at",
         "join 'untyped': on compares 'id' and 'id', of the types string and bigint; cast one of them in a map",
     ):
         assert what in text, text
