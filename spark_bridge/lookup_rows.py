@@ -158,7 +158,8 @@ class Lookup:
         columns = [*batch.columns, *matches.columns]
         if self.how != "left":
             chosen = pc.invert(matches.there) if self.how == "anti" else matches.there
-            columns = [column.filter(chosen) for column in columns]
+            if chosen.false_count:
+                columns = [column.filter(chosen) for column in columns]
         return pa.RecordBatch.from_arrays(columns, names=list(self.names))
 
 
