@@ -23,7 +23,8 @@ def named_module(target: str, example: str, folder: str | None = None) -> tuple[
     Raises
     ------
     ValueError
-        If the target is malformed or relative, or there is no such module. What the module's own imports raise stays as it is.
+        If the target is malformed or relative, or there is no such module. What the module's own imports raise stays as
+        it is.
     """
     module, _, name = target.partition(":")
     if not module or module.startswith(".") or not name:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +22,7 @@ from .windows import JoinWindow
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from structable.spark_bridge.joins import ForeignKeyJoin
     from structable.spi.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
 
 __all__ = [
@@ -148,7 +149,7 @@ class Send(Node):
     """A write to a table; as a stream, its rows after the write."""
 
     table: int
-    options: SendOptions = SendOptions()
+    options: SendOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,20 +201,16 @@ class RemoteTable(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignKeyTable(Node):
-    """The result of a foreign-key join of two tables, which has a step of its own.
-
-    `on`, `how`, `select`, `joiner` and `result_fields` are the arguments of
-    `structable.spark_bridge.joins.ForeignKeyJoin`; `ref` is its result.
-    """
+    """The result of a foreign-key join of two tables, which has a step of its own."""
 
     left: int
     right: int
-    on: Mapping[str, str] | tuple[str, ...]
-    ref: TableRef
-    how: Literal["inner", "left"] | str = "inner"
-    select: Mapping[str, str] | None = None
-    joiner: Callable[..., object] | None = None
-    result_fields: Sequence[Field] | None = None
+    join: ForeignKeyJoin
+
+    @property
+    def ref(self) -> TableRef:
+        """The result."""
+        return self.join.result
 
 
 Table = StoreTable | RemoteTable | ForeignKeyTable

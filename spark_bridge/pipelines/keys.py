@@ -150,7 +150,7 @@ def _compare(reach: Reach, join: int, on: Pairs, keyings: Sequence[Sequence[Keyi
 
 
 def _preference(nodes: Mapping[int, Node], side: _Side) -> tuple[bool, int, tuple[str, ...]]:
-    """Return what sorts keys: inputs are followed last, since an `.auto` behind an input can follow any other stream."""
+    """Return what sorts keys: inputs are followed last, since an `.auto` behind an input can follow any stream."""
     inputs = [node for origin in bit_places(side.origins) if isinstance(node := nodes[origin], Source)]
     if len(inputs) < side.origins.bit_count():
         return False, 0, ()

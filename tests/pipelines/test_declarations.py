@@ -83,7 +83,10 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "sink": (lambda p, s, t: s.sink("A", {"path": "x"}), "write is .*mapping of format"),
     "format of a sink": (lambda p, s, t: s.sink("A", {"format": 1}), "write is .*format, a text"),
     "options of a sink": (lambda p, s, t: s.sink("A", {"format": "json", "options": 1}), "options, a mapping"),
-    "mode of a sink": (lambda p, s, t: s.sink("A", {"format": "json", "mode": "x"}), "mode is 'x'; allowed are append,"),
+    "mode of a sink": (
+        lambda p, s, t: s.sink("A", {"format": "json", "mode": "x"}),
+        "mode is 'x'; allowed are append,",
+    ),
     "other pipeline": (lambda p, s, t: s.merge(Pipeline("q").source("A", load)), "a stream of another pipeline, 'q'"),
     "no functions": (lambda p, s, t: remote(p, read=None), "has neither a read nor a write function"),
     "remote schema": (lambda p, s, t: remote(p, key="x"), "remote table 'R': .*x"),
@@ -92,8 +95,17 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "remote column": (lambda p, s, t: s.join_table(remote(p), "id", columns="x"), "columns has 'x'"),
     "foreign key": (lambda p, s, t: p.foreign_key_join("F", remote(p), t, "a", result=REF), "left is the remote table"),
     "result": (
-        lambda p, s, t: s.send_to(p.foreign_key_join("F", t, t, "a", result=REF)),
+        lambda p, s, t: s.send_to(p.foreign_key_join("F", t, t, "a", result=TableRef(STORE, "f"))),
         "only the join writes to it",
+    ),
+    "result that is an input": (lambda p, s, t: p.foreign_key_join("F", t, t, "a", result=REF), "is an input, too"),
+    "kind of join": (
+        lambda p, s, t: p.foreign_key_join("F", t, t, "a", how="full", result=TableRef(STORE, "f")),
+        "how is 'full'; it must be inner or left",
+    ),
+    "select": (
+        lambda p, s, t: p.foreign_key_join("F", t, t, "a", select={"x": "y"}, result=TableRef(STORE, "f")),
+        "select has 'x': 'y'; it must map a name",
     ),
     "duration": (lambda p, s, t: JoinWindow("a", "b", "1 month", "", "", ""), "before is '1 month'; it must be a text"),
     "negative": (lambda p, s, t: JoinWindow("a", "b", "-1 day", "", "", ""), "must not be negative"),

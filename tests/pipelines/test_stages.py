@@ -221,6 +221,16 @@ def test_foreign_key_join_is_in_the_stage_that_writes_its_tables() -> None:
     assert (names(before), names(behind)) == (["L", "L.intermediate.1"], ["W", "V", "F"])
 
 
+def test_a_side_input_reads_the_result_of_a_foreign_key_join() -> None:
+    pipeline = Pipeline("app")
+    source = pipeline.source("A", load, key="id", partitions=4, order="at")
+    left, right = (pipeline.table(name, TableRef(STORE, name)) for name in ("l", "r"))
+    source.send_to(left, name="W")
+    result = pipeline.foreign_key_join("F", left, right, {"product": "id"}, result=TableRef(STORE, "f"))
+    pipeline.table("t", TableRef(STORE, "t"), side_inputs=[source.join_table(result, "id", name="L")])
+    assert [names(stage) for stage in pipeline.plan().stages] == [["L", "t.side_input.1"], ["W", "F"]]
+
+
 def test_foreign_key_join_needs_a_send() -> None:
     pipeline = Pipeline("app")
     left, right = (pipeline.table(name, TableRef(STORE, name)) for name in ("orders", "products"))

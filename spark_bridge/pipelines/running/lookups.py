@@ -6,16 +6,14 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from structable.spark_bridge.errors import carrying_errors
 from structable.spark_bridge.found_rows import CachedRows, Found, KeyValues, Matches
-from structable.spark_bridge.joins import ForeignKeyJoin
 from structable.spark_bridge.joins.binding import bind
-from structable.spark_bridge.joins.definition import Joiner
 from structable.spark_bridge.lookup_joins import check_join, joined
 from structable.spark_bridge.lookup_rows import How, RowsOf, RowSource, read_rows
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, RemoteTable, StoreTable, TableJoin
@@ -76,23 +74,6 @@ class Tables:
             self._specs[name] = found
         return found
 
-    def foreign_key_join(self, name: str) -> ForeignKeyJoin:
-        """Return the join whose result a table is."""
-        node, names = self.planned.table(name), self.planned.graph.names
-        assert isinstance(node, ForeignKeyTable)
-        how: Literal["inner", "left"] = "left" if node.how == "left" else "inner"
-        return ForeignKeyJoin(
-            name,
-            self.ref(names[node.left]),
-            self.ref(names[node.right]),
-            node.on,
-            how,
-            select=node.select,
-            joiner=cast("Joiner | None", node.joiner),
-            result_fields=node.result_fields,
-            result=node.ref,
-        )
-
     def _result(self, name: str) -> TableSpecification:
         """Return the specification of a join's result, which the join may have to make."""
         node, names = self.planned.table(name), self.planned.graph.names
@@ -100,7 +81,7 @@ class Tables:
         try:
             return self._described(node.ref)
         except TableNotFoundError:
-            return bind(self.foreign_key_join(name), self.spec(names[node.left]), self.spec(names[node.right])).result
+            return bind(node.join, self.spec(names[node.left]), self.spec(names[node.right])).result
 
     def _described(self, ref: TableRef) -> TableSpecification:
         return coordinator_of(self.spark).client.describe(ref.store, ref.name)

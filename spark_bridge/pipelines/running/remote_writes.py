@@ -73,7 +73,9 @@ class RemoteWrite:
             beside[_DEFAULT] = named(options.default)
         order = () if options.unordered else self._order or (RowOrder.POSITION,)
         arrangement = Arrangement(sending.arrangement.fields, beside, by_key=True, order=order)
-        counted = arrangement.apply(self._spec, frame).mapInArrow(self._calls(), "rows bigint, missing bigint").collect()
+        counted = (
+            arrangement.apply(self._spec, frame).mapInArrow(self._calls(), "rows bigint, missing bigint").collect()
+        )
         missing = sum(row["missing"] for row in counted)
         if missing:
             measure_missing(self._name, missing)

@@ -165,7 +165,7 @@ class _Join:
         names = planned.graph.names
         self._inputs = names[step.node.left], names[step.node.right]
         self._chained = any(isinstance(planned.table(name), ForeignKeyTable) for name in self._inputs)
-        self._join, self._tables = tables.foreign_key_join(step.name), tables
+        self._join, self._tables = step.node.join, tables
         self._worker: JoinWorker | None = None
 
     def check(self, schema: StructType, *, streaming: bool) -> None:

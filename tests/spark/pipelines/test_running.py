@@ -283,7 +283,7 @@ def test_error_of_a_function_that_writes_has_its_text(spark: SparkSession) -> No
     pipeline = Pipeline("broken")
     table = pipeline.remote_table("remote", key="id", schema=[Field.string("id")], write=Deaf())
     pipeline.source("given", lambda spark: frame).send_to(table, name="told")
-    with pytest.raises(StructableError, match="KeyError: .*nobody takes a") as caught:
+    with pytest.raises(StructableError, match=r"KeyError: .*nobody takes a") as caught:
         pipeline.run_batch(spark)
     assert any("in send_to 'told' of stage" in note for note in caught.value.__notes__)
 
