@@ -124,7 +124,7 @@ class Lookup:
         freeze_imports()
         with quiet_when_abandoned(), one_line_errors(), self.source.open() as rows_of:
             for together in _together(chain((first,), filled), self.batch):
-                matches = rows_of([key for part in together for key in self._keys(part)])
+                matches = rows_of(list(chain.from_iterable(map(self._keys, together))))
                 start = 0
                 for part in together:
                     yield self._joined(part, matches.slice(start, part.num_rows))

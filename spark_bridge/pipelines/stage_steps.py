@@ -131,7 +131,7 @@ def _table_uses(reach: Reach, steps: Collection[int]) -> list[TableUse]:
         writers = [
             number for number in reach.writers.get(table, ()) if isinstance(reach.graph.nodes[number], Send)
         ] + result
-        joins = sorted({*reach.joins.get(table, ()), *reach.keyed_joins.get(table, ())})
+        joins = sorted({*reach.joins.get(table, ()), *reach.keyed_joins.get(table, ())}.intersection(steps))
         if writers and joins:
             uses.append(TableUse(table, joins, sorted(writers)))
     return uses

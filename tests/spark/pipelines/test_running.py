@@ -294,7 +294,7 @@ def test_a_table_without_a_key_takes_rows_in_any_order(spark: SparkSession, stor
     source = pipeline.source("given", lambda spark: spark.range(3).withColumnRenamed("id", "n"), order="n")
     source.send_to(pipeline.table("log", TableRef(url, "log")), mode="insert")
     pipeline.run_batch(spark)
-    assert sorted(row["n"] for row in storage.table("log").scan()) == [0, 1, 2]
+    assert {row["n"] for row in storage.table("log").scan()} == {0, 1, 2}
 
 
 @two_stores
