@@ -259,7 +259,7 @@ class Pipeline:
         ValueError
             For a name that is used already, a remote table, or a definition that no tables could have.
         """
-        from structable.spark_bridge.joins import ForeignKeyJoin
+        from structable.spark_bridge.joins.definition import ForeignKeyJoin
 
         checked_name("name", name)
         numbers, refs = [], []

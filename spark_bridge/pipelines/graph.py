@@ -22,7 +22,7 @@ from .windows import JoinWindow
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from structable.spark_bridge.joins import ForeignKeyJoin
+    from structable.spark_bridge.joins.definition import ForeignKeyJoin
     from structable.spi.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
 
 __all__ = [

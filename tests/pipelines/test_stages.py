@@ -231,6 +231,18 @@ def test_a_side_input_reads_the_result_of_a_foreign_key_join() -> None:
     assert [names(stage) for stage in pipeline.plan().stages] == [["L", "t.side_input.1"], ["W", "F"]]
 
 
+def test_a_stage_joins_the_result_that_another_stage_keeps() -> None:
+    pipeline = Pipeline("app", intermediate_store=STORE)
+    first, second = (pipeline.source(name, load, key="id", partitions=4, order="at") for name in "AB")
+    left, right = (pipeline.table(name, TableRef(STORE, name)) for name in ("l", "r"))
+    result = pipeline.foreign_key_join("F", left, right, {"product": "id"}, result=TableRef(STORE, "f"))
+    first.send_to(left, name="W")
+    known = first.join_table(result, "id", name="L")
+    known.join(second, "id", window=WINDOW, name="J").send_to(left, name="V")
+    before, behind = pipeline.plan().stages
+    assert (names(before), names(behind)) == (["W", "L", "L.intermediate.1"], ["V", "F"])
+
+
 def test_foreign_key_join_needs_a_send() -> None:
     pipeline = Pipeline("app")
     left, right = (pipeline.table(name, TableRef(STORE, name)) for name in ("orders", "products"))
