@@ -21,6 +21,7 @@ __all__ = ["check_join", "joined", "lookup_join"]
 
 _HOW = ("inner", "left", "semi", "anti")
 _MOST_ROWS = 100_000
+_RENAME = "choose the columns, or rename one, as in columns={{{!r}: 'new_name'}}"
 
 
 def lookup_join(
@@ -100,13 +101,14 @@ def joined(
     how: How,
     source: Callable[[tuple[str, ...]], RowSource],
     batch: int,
+    rename: str = _RENAME,
 ) -> DataFrame:
     """Join a DataFrame with rows of a table, which tasks look up in the result of `source(added_fields)`.
 
-    `keys` pairs columns with key fields, `added` pairs fields with their names in the result. Raises as `lookup_join`
-    does.
+    `keys` pairs columns with key fields, `added` pairs fields with their names in the result. `rename` is what an error
+    advises against a column that would be there twice. Raises as `lookup_join` does.
     """
-    check_join(df, spec, keys, added, how)
+    check_join(df, spec, keys, added, how, rename)
     if how in ("semi", "anti"):
         added = []
     names = (*df.columns, *(name for _, name in added))
@@ -118,7 +120,9 @@ def joined(
         StructField(name, spark_type(spec.field(field)), how == "left" or field not in spec.primary_key)
         for field, name in added
     ]
-    return df.mapInArrow(lookup, StructType([*df.schema.fields, *outer]))
+    # PySpark looks each column up by its name, as a path of fields: the places are plain names.
+    plain = df.toDF(*(f"_{place}" for place in range(len(df.columns))))
+    return plain.mapInArrow(lookup, StructType([*df.schema.fields, *outer]))
 
 
 def check_join(
@@ -127,10 +131,12 @@ def check_join(
     keys: Sequence[tuple[str, str]],
     added: Sequence[tuple[str, str]],
     how: How,
+    rename: str,
 ) -> None:
-    """Raise the error of a DataFrame that cannot be joined with a table."""
+    """Raise the error of a DataFrame that cannot be joined with a table; `rename` is as in `joined`."""
     refuse(spec.name, [*_key_problems(spec, df.schema, keys), *_added_problems(spec, added)])
-    _check_names(df.sparkSession, [] if how in ("semi", "anti") else [name for _, name in added], df.columns)
+    names = [] if how in ("semi", "anti") else [name for _, name in added]
+    _check_names(df.sparkSession, names, df.columns, rename)
 
 
 def _check_number(name: str, value: object, least: int, most: int | None) -> None:
@@ -194,14 +200,11 @@ def _added_problems(spec: TableSpecification, added: Iterable[tuple[str, str]]) 
             )
 
 
-def _check_names(session: SparkSession, names: Sequence[str], before: Sequence[str]) -> None:
+def _check_names(session: SparkSession, names: Sequence[str], before: Sequence[str], rename: str) -> None:
     exact = str(session.conf.get("spark.sql.caseSensitive")).lower() == "true"
     there = {name if exact else name.lower() for name in before}
     for name in names:
         seen = name if exact else name.lower()
         if seen in there:
-            raise ValueError(
-                f"the result would have the column {name!r} twice; choose the columns, or rename one, as in "
-                f"columns={{{name!r}: 'new_name'}}"
-            )
+            raise ValueError(f"the result would have the column {name!r} twice; {rename.format(name)}")
         there.add(seen)

@@ -124,7 +124,7 @@ class LookupTask:
         freeze_imports()
         with quiet_when_abandoned(), one_line_errors(), self.source.open() as rows_of:
             for together in _together(chain((first,), filled), self.batch):
-                matches = rows_of([key for part in together for key in self._keys(part)])
+                matches = rows_of(list(chain.from_iterable(map(self._keys, together))))
                 start = 0
                 for part in together:
                     yield self._joined(part, matches.slice(start, part.num_rows))
@@ -158,7 +158,8 @@ class LookupTask:
         columns = [*batch.columns, *matches.columns]
         if self.how != "left":
             chosen = pc.invert(matches.there) if self.how == "anti" else matches.there
-            columns = [column.filter(chosen) for column in columns]
+            if chosen.false_count:
+                columns = [column.filter(chosen) for column in columns]
         return pa.RecordBatch.from_arrays(columns, names=list(self.names))
 
 

@@ -90,10 +90,11 @@ def named_module(target: str, example: str, folder: str | None = None) -> tuple[
     Raises
     ------
     ValueError
-        If the target is malformed, or there is no such module. What the module's own imports raise stays as it is.
+        If the target is malformed or relative, or there is no such module. What the module's own imports raise stays as
+        it is.
     """
     module, _, name = target.partition(":")
-    if not module or not name:
+    if not module or module.startswith(".") or not name:
         raise ValueError(f"{target!r} must be {example}")
     folder = os.getcwd() if folder is None else folder
     if sys.path[:1] != [folder]:

@@ -12,7 +12,15 @@ from structable.spi import Field
 from structable.spi.imports import needing
 from structable.spi.values import Value
 
-from .arguments import check_choice, check_count, check_function, checked_columns, checked_name, checked_remote
+from .arguments import (
+    check_choice,
+    check_class,
+    check_count,
+    check_function,
+    checked_columns,
+    checked_name,
+    checked_remote,
+)
 from .declarations import Declarations
 from .graph import Changes, ForeignKeyTable, RemoteTable, Source, StoreTable
 from .partitioners import Partitioner
@@ -22,6 +30,7 @@ from .streams import Stream, Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from structable.spark_bridge.joins.definition import Joiner
     from structable.spi.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
 
     from .running import PipelineRun
@@ -167,6 +176,7 @@ class Pipeline:
         """
         require_ref(ref, "ref")
         check_choice("access", access, ("lookup", "broadcast"))
+        check_class("cache", cache, "Cache")
         if cache is not None and access != "lookup":
             raise ValueError(
                 f"cache is given, and access is {access!r}: only lookups use a cache; leave one of them out"
@@ -209,6 +219,10 @@ class Pipeline:
         """
         named = checked_name("name", name)
         keyed, fields = checked_remote(named, key, schema, read, write)
+        for argument, retry in (("read_retry", read_retry), ("write_retry", write_retry)):
+            check_class(argument, retry, "Retry")
+        check_class("rate_limit", rate_limit, "RateLimit")
+        check_class("cache", cache, "Cache")
         node = RemoteTable(
             name=named,
             key=keyed,
@@ -231,7 +245,7 @@ class Pipeline:
         *,
         how: Literal["inner", "left"] | str = "inner",
         select: Mapping[str, str] | None = None,
-        joiner: Callable[..., object] | None = None,
+        joiner: Joiner | None = None,
         result_fields: Iterable[Field] | None = None,
         result: TableRef,
     ) -> Table:
@@ -243,29 +257,30 @@ class Pipeline:
         Raises
         ------
         ValueError
-            For a name that is used already, a remote table, or a value that is not allowed.
+            For a name that is used already, a remote table, or a definition that no tables could have.
         """
-        require_ref(result, "result")
-        check_choice("how", how, ("inner", "left"))
-        sides = [self._declared.table(table, argument) for table, argument in ((left, "left"), (right, "right"))]
-        for argument, number in zip(("left", "right"), sides, strict=True):
-            if isinstance(self._declared.nodes[number], RemoteTable):
-                raise ValueError(
-                    f"{argument} is the remote table {self._declared.nodes[number].name!r}, which has no change feed"
-                )
-        if not isinstance(on, Mapping):
-            on = checked_columns("on", [on] if isinstance(on, str) else list(on)) or ()
-        node = ForeignKeyTable(
-            name=checked_name("name", name),
-            left=sides[0],
-            right=sides[1],
-            on=on if isinstance(on, tuple) else dict(on),
-            ref=result,
-            how=how,
-            select=None if select is None else dict(select),
+        from structable.spark_bridge.joins.definition import ForeignKeyJoin
+
+        checked_name("name", name)
+        numbers, refs = [], []
+        for argument, table in (("left", left), ("right", right)):
+            numbers.append(self._declared.table(table, argument))
+            side = self._declared.nodes[numbers[-1]]
+            if not isinstance(side, StoreTable | ForeignKeyTable):
+                raise ValueError(f"{argument} is the remote table {side.name!r}, which has no change feed")
+            refs.append(side.ref)
+        join = ForeignKeyJoin(
+            name,
+            refs[0],
+            refs[1],
+            (on,) if isinstance(on, str) else on,
+            how,  # type: ignore[arg-type]  # is checked
+            select=select,
             joiner=joiner,
-            result_fields=None if result_fields is None else tuple(result_fields),
+            result_fields=result_fields,
+            result=result,
         )
+        node = ForeignKeyTable(name=name, left=numbers[0], right=numbers[1], join=join)
         return Table(self._declared, self._declared.add(node))
 
     def plan(self, strict: bool = True) -> Plan:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 
 from structable.spi import Field, InvalidSpecificationError, TableSpecification
 
-from .graph import ForeignKeyTable, Node, Pairs, RemoteTable, SendOptions
+from .graph import ForeignKeyTable, Node, Pairs, RemoteTable
 
 __all__ = [
     "check_choice",
+    "check_class",
     "check_count",
     "check_function",
     "check_target",
@@ -19,12 +20,12 @@ __all__ = [
     "checked_pairs",
     "checked_remote",
     "checked_remote_join",
-    "checked_send",
     "checked_sink",
 ]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,47}\Z")
 _SINK_KEYS = ("format", "options", "mode")
+_SINK_MODES = ("append", "overwrite", "ignore", "error", "errorifexists")
 _MOST_PARTITIONS = 2**31 - 1
 """As many as Spark counts."""
 
@@ -52,6 +53,16 @@ def check_choice(argument: str, given: object, allowed: Collection[str]) -> None
         raise ValueError(f"{argument} is {given!r}; allowed are {', '.join(allowed)}")
 
 
+def check_class(argument: str, given: object, name: str) -> None:
+    """Check an argument of a class of `structable.spi.access`, which planning needs for it alone; or None."""
+    if given is None:
+        return
+    from structable.spi import access
+
+    if not isinstance(given, getattr(access, name)):
+        raise TypeError(f"{argument} is {given!r}; it must be a {name} of structable.spi.access")
+
+
 def check_function(argument: str, given: object) -> None:
     """Check a function."""
     if not callable(given):
@@ -62,8 +73,9 @@ def checked_columns(argument: str, given: str | Iterable[str] | None, *, empty: 
     """Return the names of columns, each once; None for None."""
     if given is None:
         return None
-    names = (given,) if isinstance(given, str) else tuple(given)
-    if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
+    ordered = isinstance(given, Iterable) and not isinstance(given, Mapping | Set)
+    names = (given,) if isinstance(given, str) else tuple(given) if ordered else ()
+    if not ordered or not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
         raise ValueError(f"{argument} is {given!r}; it must be a list of the names of columns, each once")
     if not names and not empty:
         raise ValueError(f"{argument} is {given!r}; it must name at least one column")
@@ -81,28 +93,6 @@ def checked_pairs(on: str | Sequence[str] | Mapping[str, str]) -> Pairs:
     return tuple((name, name) for name in names)
 
 
-def checked_send(options: SendOptions) -> SendOptions:
-    """Return the arguments of a send, which go together."""
-    if options.unordered and options.order_by is not None:
-        raise ValueError(f"unordered is True, and order_by is {options.order_by!r}: give only one of the two")
-    if options.deletes is not None and (not isinstance(options.deletes, str) or not options.deletes):
-        raise ValueError(f"deletes is {options.deletes!r}; it must be the name of a boolean column")
-    if options.update:
-        check_choice("nulls", options.nulls, ("set", "keep"))
-        check_choice("on_missing", options.on_missing, ("fail", "drop"))
-        if options.default is not None and not isinstance(options.default, str | Mapping):
-            raise ValueError(
-                f"default is {options.default!r}; it must be a mapping of fields, or the name of a struct column"
-            )
-        return options
-    check_choice("mode", options.mode, ("upsert", "changes", "replace", "insert"))
-    if options.deletes is not None and options.mode in ("insert", "changes"):
-        raise ValueError(
-            f"deletes is {options.deletes!r}, and mode is {options.mode!r}: deletes needs upsert or replace"
-        )
-    return options
-
-
 def check_target(table: Node) -> None:
     """Check that streams may be sent to a table."""
     if isinstance(table, RemoteTable) and table.write is None:
@@ -117,6 +107,8 @@ def checked_remote(
     """Return key and schema of a remote table, which has a function."""
     if read is None and write is None:
         raise ValueError(f"remote table {name!r} has neither a read nor a write function; give at least one")
+    check_class("read", read, "TableReadFunction")
+    check_class("write", write, "TableWriteFunction")
     keyed, fields = checked_columns("key", key) or (), tuple(schema)
     try:
         TableSpecification("remote", fields, primary_key=keyed)
@@ -147,9 +139,15 @@ def checked_sink(
     """Return what a sink writes by: a function, or the arguments of a DataFrameWriter."""
     if callable(write):
         return write
-    if not isinstance(write, Mapping) or "format" not in write or not set(write) <= set(_SINK_KEYS):
+    if (
+        not isinstance(write, Mapping)
+        or not set(write) <= set(_SINK_KEYS)
+        or not isinstance(write.get("format"), str)
+        or not isinstance(write.get("options", {}), Mapping)
+    ):
         raise ValueError(
             f"write is {write!r}; it must be a function of a DataFrame and the number of its batch, or a mapping of "
-            "format and, if need be, options and mode"
+            "format, a text, and, if need be, options, a mapping, and mode"
         )
+    check_choice("mode", str(write.get("mode", "append")).lower(), _SINK_MODES)
     return dict(write)

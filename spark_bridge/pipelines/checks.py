@@ -247,6 +247,16 @@ def _notes(reach: Reach, groups: Iterable[Linked]) -> Iterator[str]:
                 yield f"input {names[number]}: its key and partitioner are not known, and taken to fit its joins"
         for number in group.rekeyed:
             yield f"map {names[number]}: the key behind it is not known, and taken to fit the joins of the stream"
+    same: dict[tuple[str, str], list[int]] = {}
+    for number, node in reach.graph.nodes.items():
+        if isinstance(node, StoreTable):
+            same.setdefault((node.ref.url, node.ref.name), []).append(number)
+    for found in same.values():
+        if len(found) > 1 and not (reach.writers.keys().isdisjoint(found) or reach.joins.keys().isdisjoint(found)):
+            yield (
+                f"tables {', '.join(sorted(names[number] for number in found))} are one table of a store: what is "
+                "written to one is not ordered before joins with another"
+            )
 
 
 def partition_counts(counts: Counts, names: Mapping[int, str]) -> dict[str, int | None]:

@@ -30,7 +30,10 @@ def cluster(cut: Cut, partitions: Mapping[int, int | None]) -> Clustering:
     """Divide the nodes into stages, numbered in an order in which a stage comes after those whose feeds it reads."""
     reach = Reach(cut.graph)
     levels = dict(cut.levels)
-    levels |= {number: 0 for number, node in cut.graph.nodes.items() if isinstance(node, ForeignKeyTable)}
+    for number, node in cut.graph.nodes.items():
+        if isinstance(node, ForeignKeyTable):
+            feeding = (*reach.writers.get(node.left, ()), *reach.writers.get(node.right, ()), node.left, node.right)
+            levels[number] = max((levels[one] for one in feeding if one in levels), default=0)
     parts = _parts(_stream_edges(cut.graph.nodes, levels), levels)
     joined = _join_tables(reach, cut, levels, parts)
     counts = _counts(cut.graph.nodes, partitions, joined)

@@ -47,14 +47,14 @@ class Cut:
         are sources, and maps, filters, merges and partitions of these: every stage has its own of those that it reads.
     feeds : dict of int to int
         The Intermediate that writes the table of each feed.
-    problems : list of str
-        Streams between stages that have no place.
+    problems : list of (int, str)
+        Streams between stages that have no place, and why.
     """
 
     graph: Graph
     levels: dict[int, int]
     feeds: dict[int, int]
-    problems: list[str]
+    problems: list[tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class _Streams:
     fresh: int
     writes: dict[int, Intermediate] = field(default_factory=dict)
     feeds: dict[int, Changes] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
+    problems: list[tuple[int, str]] = field(default_factory=list)
 
     def feed_of(self, stream: int) -> int:
         """Return the feed of a stream, the stream itself if there is no place for its table."""
@@ -166,9 +166,9 @@ class _Streams:
         elif self.store is None and near is None:
             problem = "no table upstream has a store for it: give the pipeline intermediate_store="
         if problem is not None:
-            problem = f"stream {self.names[stream]} goes from one stage to another, and {problem}"
-            if problem not in self.problems:
-                self.problems.append(problem)
+            found = stream, f"stream {self.names[stream]} goes from one stage to another, and {problem}"
+            if found not in self.problems:
+                self.problems.append(found)
             return None
         if self.store is not None or near is None:
             return TableRef(self.store or "", name)

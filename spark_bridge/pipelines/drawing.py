@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import subprocess
 from collections.abc import Iterator
@@ -89,9 +90,8 @@ def svg(plan: Planned, path: Path) -> None:
     try:
         run = subprocess.run(["dot", "-Tsvg"], input=dot(plan).encode(), capture_output=True, check=True)
     except FileNotFoundError:
-        raise FileNotFoundError(
-            "Graphviz' program dot is not in PATH, and draws the SVG: install graphviz, or take the picture as Mermaid"
-        ) from None
+        missing = "Graphviz' program dot is not in PATH: install graphviz, or take the picture as Mermaid"
+        raise FileNotFoundError(errno.ENOENT, missing, "dot") from None
     path.write_bytes(run.stdout)
 
 
@@ -99,10 +99,11 @@ def _picture(plan: Planned) -> tuple[list[_Box], list[_Arrow]]:
     nodes, names = plan.graph.nodes, plan.graph.names
     red = {name for problem in plan.problems for name in (*problem.joins, *problem.nodes)}
     red |= {member.name for problem in plan.problems for member in problem.members}
+    sides = [node for node in nodes.values() if isinstance(node, SideInput)]
+    red |= {names[side.table] for side in sides if names[side.number] in red}
     shown = sorted((number for number, node in nodes.items() if not isinstance(node, SideInput)), key=names.__getitem__)
     ids = {number: f"n{place}" for place, number in enumerate(shown)}
     grouped = {name for group in plan.groups for name in group.joins}
-    sides = [node for node in nodes.values() if isinstance(node, SideInput)]
     boxes = [
         _Box(ids[number], _kind(nodes[number]), tuple(_lines(plan, nodes[number])), names[number] in red)
         for number in shown

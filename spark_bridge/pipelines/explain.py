@@ -167,7 +167,7 @@ def _table(plan: Planned, node: Table) -> dict[str, object]:
                 "table": node.ref.name,
                 "left": names[node.left],
                 "right": names[node.right],
-                "how": node.how,
+                "how": node.join.how,
             }
 
 

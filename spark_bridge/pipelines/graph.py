@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from structable.spark_bridge.send_options import SendOptions
 from structable.spark_bridge.table_ref import TableRef
 from structable.spi import Field
 from structable.spi.values import Value
@@ -21,6 +22,7 @@ from .windows import JoinWindow
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from structable.spark_bridge.joins.definition import ForeignKeyJoin
     from structable.spi.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
 
 __all__ = [
@@ -36,7 +38,6 @@ __all__ = [
     "PartitionBy",
     "RemoteTable",
     "Send",
-    "SendOptions",
     "SideInput",
     "Sink",
     "Source",
@@ -115,12 +116,11 @@ class Merge(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionBy(Node):
-    """An intermediate stream; `automatic` if the plan inserted it behind an input."""
+    """An intermediate stream."""
 
     key: tuple[str, ...]
     partitions: int | None = None
     partitioner: str | None = None
-    automatic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,30 +145,11 @@ class TableJoin(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendOptions:
-    """The arguments of `send_to`, or of `send_update_to` if `update`; each means what it does there."""
-
-    update: bool = False
-    mode: str = "upsert"
-    default: Mapping[str, Value] | str | None = None
-    nulls: str = "set"
-    on_missing: str = "fail"
-    order_by: tuple[str, ...] | None = None
-    unordered: bool = False
-    deletes: str | None = None
-
-    @property
-    def verb(self) -> str:
-        """`send_to` or `send_update_to`."""
-        return "send_update_to" if self.update else "send_to"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Send(Node):
     """A write to a table; as a stream, its rows after the write."""
 
     table: int
-    options: SendOptions = SendOptions()
+    options: SendOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,20 +201,16 @@ class RemoteTable(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignKeyTable(Node):
-    """The result of a foreign-key join of two tables, which has a step of its own.
-
-    `on`, `how`, `select`, `joiner` and `result_fields` are the arguments of
-    `structable.spark_bridge.joins.ForeignKeyJoin`; `ref` is its result.
-    """
+    """The result of a foreign-key join of two tables, which has a step of its own."""
 
     left: int
     right: int
-    on: Mapping[str, str] | tuple[str, ...]
-    ref: TableRef
-    how: Literal["inner", "left"] | str = "inner"
-    select: Mapping[str, str] | None = None
-    joiner: Callable[..., object] | None = None
-    result_fields: Sequence[Field] | None = None
+    join: ForeignKeyJoin
+
+    @property
+    def ref(self) -> TableRef:
+        """The result."""
+        return self.join.result
 
 
 Table = StoreTable | RemoteTable | ForeignKeyTable

@@ -18,12 +18,14 @@ __all__ = ["Linked", "find_groups", "member_reasons", "shown_group"]
 class Linked:
     """A connected set of groups: the numbers of its nodes, in the order of their names.
 
-    `rekeyed` are its maps that may change the key, so that none is known after them.
+    `rekeyed` are its maps that may change the key, so that none is known after them; `nodes` has all streams and writes
+    between members and joins, these included.
     """
 
     joins: tuple[int, ...]
     members: tuple[int, ...]
     rekeyed: tuple[int, ...]
+    nodes: frozenset[int]
 
 
 def find_groups(reach: Reach) -> list[Linked]:
@@ -68,6 +70,7 @@ def _linked(reach: Reach, part: Iterable[int]) -> Linked:
         tuple(number for number in ordered if _grouped(nodes[number], reach)),
         tuple(number for number in ordered if isinstance(nodes[number], Source | Changes | PartitionBy)),
         tuple(number for number in ordered if isinstance(node := nodes[number], Map) and node.rekeys),
+        frozenset(ordered),
     )
 
 

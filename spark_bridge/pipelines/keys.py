@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .graph import Changes, Map, Merge, Node, Pairs, PartitionBy, Source, StreamJoin, TableJoin, paired
-from .reach import Reach
+from .reach import Reach, bit_places
 
 __all__ = ["KeyFault", "Keying", "find_keys"]
 
@@ -16,11 +16,11 @@ class Keying:
     """How a stream is partitioned.
 
     `key` has the columns in their order, each with those that an inner join made equal to it; None if it is unknown.
-    `origin` is the input, the intermediate, the map or the join that it comes from.
+    `origins` are the inputs, intermediates, maps and joins that it comes from, a bit for the number of each.
     """
 
     key: tuple[frozenset[str], ...] | None
-    origin: int
+    origins: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class KeyFault:
 class _Side:
     """A key at a join: for each of its columns, the pairs of the join that compare it."""
 
-    keying: Keying
+    origins: int
     columns: tuple[str, ...]
     pairs: tuple[frozenset[int], ...]
 
@@ -65,13 +65,13 @@ def find_keys(reach: Reach) -> tuple[dict[int, Pairs], list[KeyFault]]:
         match node:
             case Source() | PartitionBy():
                 key = None if node.key is None else tuple(frozenset((column,)) for column in node.key)
-                return (Keying(key, node.number),)
+                return (Keying(key, 1 << node.number),)
             case Changes():
-                return (Keying(None, node.number),)
+                return (Keying(None, 1 << node.number),)
             case Map(rekeys=True):
-                return (Keying(None, node.number),)
+                return (Keying(None, 1 << node.number),)
             case StreamJoin():
-                return (Keying(_joined_key(node, inputs[0][1], inputs[1][1]), node.number),)
+                return (Keying(_joined_key(node, inputs[0][1], inputs[1][1]), 1 << node.number),)
             case Merge():
                 return _distinct(keying for _, keyings in inputs for keying in keyings)
             case _:
@@ -99,19 +99,22 @@ def find_keys(reach: Reach) -> tuple[dict[int, Pairs], list[KeyFault]]:
 
 def _distinct(keyings: Iterable[Keying]) -> tuple[Keying, ...]:
     """Return one keying of each key."""
-    return tuple({keying.key: keying for keying in keyings}.values())
+    origins: dict[tuple[frozenset[str], ...] | None, int] = {}
+    for keying in keyings:
+        origins[keying.key] = origins.get(keying.key, 0) | keying.origins
+    return tuple(Keying(key, bits) for key, bits in origins.items())
 
 
 def _joined_key(join: StreamJoin, left: Sequence[Keying], right: Sequence[Keying]) -> tuple[frozenset[str], ...] | None:
     """Return the key of a join's rows, in its left columns where both have it."""
-    first, pairs = left[0].key, join.on
+    first, other = (next((one.key for one in side if one.key is not None), None) for side in (left, right))
     if join.how == "right":
-        return right[0].key
+        return other
     if join.how == "full" and not join.same_names:
         return None  # of an unmatched right row, the left columns are null
     if join.how == "inner":
-        known, place = (first, 0) if first is not None else (right[0].key, 1)
-        equal = {pair[place]: frozenset(pair) for pair in pairs}
+        known, place = (first, 0) if first is not None else (other, 1)
+        equal = {pair[place]: frozenset(pair) for pair in join.on}
         if known is not None:
             return tuple(column.union(*(equal.get(name, frozenset()) for name in column)) for column in known)
     return first
@@ -125,33 +128,40 @@ def _compare(reach: Reach, join: int, on: Pairs, keyings: Sequence[Sequence[Keyi
         for keying in side_keyings
         if (side := _side(keying, [pair[right] for pair in on])) is not None
     ]
-    # Inputs are followed last: an `.auto` behind an input can follow any other stream.
-    fixed = [side for side in sides if side.compared and not isinstance(nodes[side.keying.origin], Source)]
-    free = [side for side in sides if side.compared and isinstance(nodes[side.keying.origin], Source)]
-    free.sort(key=lambda side: (-_count(nodes[side.keying.origin]), side.columns))
-    every = tuple(frozenset((place,)) for place in range(len(on)))
-    followed = (fixed or free)[0].pairs if fixed or free else every
-    wanted = tuple(on[min(places)] for places in followed)
+    compared = [side for side in sides if side.compared]
+    followed = compared[0].pairs if compared else tuple(frozenset((place,)) for place in range(len(on)))
     wrong = [side for side in sides if not side.equals(followed)]
+    if wrong and compared:
+        followed = min(compared, key=lambda side: _preference(nodes, side)).pairs
+        wrong = [side for side in sides if not side.equals(followed)]
+    wanted = tuple(on[min(places)] for places in followed)
     if not wrong:
         return wanted, None
-    shown = ", ".join(f"{names[side.keying.origin]} by ({', '.join(side.columns)})" for side in sides)
+    shown = ", ".join(
+        f"{name} by ({', '.join(side.columns)})"
+        for side in sides
+        for name in sorted(names[origin] for origin in bit_places(side.origins))
+    )
     text = (
         f"it compares ({paired(on)}), and its streams are not partitioned alike by these columns: {shown}; partition "
         f"all by ({paired(wanted)}), with partition_by or outside"
     )
-    return wanted, KeyFault(join, text, tuple(side.keying.origin for side in wrong))
+    return wanted, KeyFault(join, text, tuple(origin for side in wrong for origin in bit_places(side.origins)))
 
 
-def _count(node: Node) -> int:
-    return (node.partitions or 0) if isinstance(node, Source) else 0
+def _preference(nodes: Mapping[int, Node], side: _Side) -> tuple[bool, int, tuple[str, ...]]:
+    """Return what sorts keys: inputs are followed last, since an `.auto` behind an input can follow any stream."""
+    inputs = [node for origin in bit_places(side.origins) if isinstance(node := nodes[origin], Source)]
+    if len(inputs) < side.origins.bit_count():
+        return False, 0, ()
+    return True, -max(node.partitions or 0 for node in inputs), side.columns
 
 
 def _side(keying: Keying, compared: Sequence[str]) -> _Side | None:
     if keying.key is None:
         return None
     pairs = tuple(frozenset(place for place, name in enumerate(compared) if name in column) for column in keying.key)
-    return _Side(keying, tuple(_shown(column) for column in keying.key), pairs)
+    return _Side(keying.origins, tuple(_shown(column) for column in keying.key), pairs)
 
 
 def _shown(column: frozenset[str]) -> str:

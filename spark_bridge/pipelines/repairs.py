@@ -22,7 +22,8 @@ class _Repair:
 def repaired(checked: Checked) -> tuple[Graph, list[str]] | None:
     """Return the graph with `<input>.auto` behind each input that does not fit, and a note of each; None without any.
 
-    It has the largest known count of its group, and the columns of the first join that it reaches.
+    It has the largest known count of its group, and the columns of the first join that it reaches. What reads the input
+    without reaching a join goes on reading it as it is.
     """
     repairs = _repairs(checked)
     if not repairs:
@@ -32,9 +33,12 @@ def repaired(checked: Checked) -> tuple[Graph, list[str]] | None:
     notes: list[str] = []
     nodes: dict[int, Node] = {}
     instead: dict[int, int] = {}
+    reaching = frozenset[int]().union(*(group.nodes for group in checked.linked))
     fresh = max(graph.nodes) + 1
     for number, node in graph.nodes.items():
-        nodes[number] = replace(node, inputs=tuple(instead.get(stream, stream) for stream in node.inputs))
+        nodes[number] = node
+        if number in reaching and not isinstance(node, PartitionBy):
+            nodes[number] = replace(node, inputs=tuple(instead.get(stream, stream) for stream in node.inputs))
         repair = repairs.get(number)
         if repair is None:
             continue
@@ -46,7 +50,6 @@ def repaired(checked: Checked) -> tuple[Graph, list[str]] | None:
             inputs=(number,),
             key=repair.key,
             partitions=repair.partitions,
-            automatic=True,
         )
         instead[number], fresh = fresh, fresh + 1
         count = "the default count of" if repair.partitions is None else repair.partitions

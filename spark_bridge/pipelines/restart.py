@@ -40,7 +40,11 @@ def check_restart(before: str, plan: Planned) -> None:
 
 def differences(before: str, plan: Planned) -> Iterator[str]:
     """Yield every change that a checkpoint does not survive; `before` is the JSON of its plan."""
-    old: Facts = json.loads(before)
+    try:
+        old: Facts = json.loads(before)
+    except ValueError:
+        yield "the checkpoint's plan is damaged"
+        return
     new: Facts = json.loads(to_json(plan))
     if old.get("version") != VERSION:
         yield f"the checkpoint's plan has version {old.get('version')}, and this release reads {VERSION}"
@@ -81,7 +85,7 @@ def _state_places(stage: Facts) -> list[str]:
 def _front_differences(stage: str, old: Iterable[Facts], new: Iterable[Facts]) -> Iterator[str]:
     was, now = _of_kind(old, StepKind.STREAM_JOIN), _of_kind(new, StepKind.STREAM_JOIN)
     yield from _changed(f"stage {stage}", "stream-stream joins", list(was), list(now))
-    for name in was.keys() & now.keys():
+    for name in sorted(was.keys() & now.keys()):
         for what, fact in (
             ("state partitions", "partitions"),
             ("keys", "on"),

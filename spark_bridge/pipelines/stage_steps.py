@@ -51,7 +51,8 @@ def build_stage(
     useful = whole.up(_is_useful)
     streams = {number: node for number, node in nodes.items() if useful[number]}
     reach = Reach(Graph({table: graph.nodes[table] for table in used} | streams, graph.names))
-    order, read_first = order_steps({number: node.inputs for number, node in streams.items()}, _table_uses(reach))
+    inputs = {number: node.inputs for number, node in streams.items()}
+    order, read_first = order_steps(inputs, _table_uses(reach, streams))
     for one in read_first:
         writers = ", ".join(graph.names[writer] for writer in one.writers)
         notes.append(
@@ -123,14 +124,14 @@ def _leads_to_state(node: Node, readers: Sequence[tuple[Node, bool]]) -> bool:
     return isinstance(node, StreamJoin) or any(leads for _, leads in readers)
 
 
-def _table_uses(reach: Reach) -> list[TableUse]:
+def _table_uses(reach: Reach, steps: Collection[int]) -> list[TableUse]:
     uses = []
     for table in dict.fromkeys((*reach.writers, *reach.joins, *reach.keyed_joins, *reach.graph.nodes)):
-        result = [table] if isinstance(reach.graph.nodes.get(table), ForeignKeyTable) else []
+        result = [table] if table in steps and isinstance(reach.graph.nodes[table], ForeignKeyTable) else []
         writers = [
             number for number in reach.writers.get(table, ()) if isinstance(reach.graph.nodes[number], Send)
         ] + result
-        joins = sorted({*reach.joins.get(table, ()), *reach.keyed_joins.get(table, ())})
+        joins = sorted({*reach.joins.get(table, ()), *reach.keyed_joins.get(table, ())}.intersection(steps))
         if writers and joins:
             uses.append(TableUse(table, joins, sorted(writers)))
     return uses

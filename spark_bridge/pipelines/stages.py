@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 import networkx
 
-from structable.spark_bridge.table_ref import TableRef
-
 from .checks import Checked
 from .clusters import cluster
 from .cutting import cut
@@ -57,13 +55,14 @@ def find_stages(checked: Checked, pipeline: str, store: str | None) -> Staged:
             break
         alone |= found.apart & apart
         apart |= found.apart
-    texts = list(parts.problems)
+    names, texts = reach.graph.names, list(parts.problems)
     cut_sides = [cut(Reach(side), pipeline, store, states) for side in sides]
     for side, one in zip(sides, cut_sides, strict=True):
         if one.feeds or one.problems or len({states[number] for number in side.nodes if number in states}) > 1:
-            name = reach.graph.names[max(side.nodes)]
-            texts.append(f"side input {name} needs more than one query: send its stream to a table first")
-    problems = tuple(Problem((), (), text) for text in texts)
+            number = max(side.nodes)
+            text = f"side input {names[number]} needs more than one query: send its stream to a table first"
+            texts.append((number, text))
+    problems = tuple(Problem((), (), text, (names[number],)) for number, text in texts)
     if problems or checked.problems:
         return Staged((), problems, ())
     contents: list[list[int]] = [[] for _ in range(found.count)]
@@ -146,7 +145,7 @@ def _with_before(stages: Sequence[Stage], graph: Graph) -> tuple[Stage, ...]:
     """Return the stages in order, each with those that must be read to their end before it."""
     between: dict[str | None, str] = {}
     filling: dict[str | None, set[str]] = {}
-    writing: dict[TableRef, set[str]] = {}
+    writing: dict[tuple[str, str], set[str]] = {}
     tables = {graph.names[number]: node for number, node in graph.nodes.items() if isinstance(node, Table)}
     for stage in stages:
         for step in stage.steps:
@@ -156,7 +155,7 @@ def _with_before(stages: Sequence[Stage], graph: Graph) -> tuple[Stage, ...]:
             if step.kind is StepKind.SIDE_INPUT:
                 filling.setdefault(step.table, set()).add(stage.name)
             if step.writes and not isinstance(table := tables.get(step.table or ""), RemoteTable | None):
-                writing.setdefault(table.ref, set()).add(stage.name)
+                writing.setdefault((table.ref.url, table.ref.name), set()).add(stage.name)
     before: dict[str, set[str]] = {}
     after_writes: set[tuple[str, str]] = set()
     for stage in stages:
@@ -167,7 +166,8 @@ def _with_before(stages: Sequence[Stage], graph: Graph) -> tuple[Stage, ...]:
         before[stage.name] = found - {stage.name}
         for step in stage.front:
             if isinstance(step.node, Changes) and not step.node.between:
-                after_writes |= {(name, stage.name) for name in writing.get(step.node.ref, ())}
+                ref = step.node.ref
+                after_writes |= {(name, stage.name) for name in writing.get((ref.url, ref.name), ())}
     for first, then in _without_circles(before, after_writes):
         before[then].add(first)
     order: networkx.DiGraph[str] = networkx.DiGraph()

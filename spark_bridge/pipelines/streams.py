@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from structable.spark_bridge.send_options import SendOptions, order_of
 from structable.spi.values import Value
 
 from .arguments import (
@@ -17,11 +18,10 @@ from .arguments import (
     checked_name,
     checked_pairs,
     checked_remote_join,
-    checked_send,
     checked_sink,
 )
 from .declarations import Declarations
-from .graph import Filter, Map, Merge, Node, PartitionBy, RemoteTable, Send, SendOptions, Sink, StreamJoin, TableJoin
+from .graph import Filter, Map, Merge, Node, PartitionBy, RemoteTable, Send, Sink, StreamJoin, TableJoin
 from .partitioners import Partitioner
 from .windows import JoinWindow
 
@@ -179,9 +179,8 @@ class Stream:
         name: str | None = None,
     ) -> Stream:
         """Write the rows to a table, as `structable.spark_bridge.send_to`; returns the stream after the write."""
-        options = checked_send(
-            SendOptions(mode=mode, order_by=checked_columns("order_by", order_by), unordered=unordered, deletes=deletes)
-        )
+        order = order_of(order_by, unordered=unordered)
+        options = SendOptions(mode=mode, order_by=order, unordered=unordered, deletes=deletes)
         return self._send(table, options, name)
 
     def send_update_to(
@@ -197,16 +196,14 @@ class Stream:
         name: str | None = None,
     ) -> Stream:
         """Update rows of a table, as `structable.spark_bridge.send_update_to`; returns the stream after the write."""
-        options = checked_send(
-            SendOptions(
-                update=True,
-                default=default,
-                nulls=nulls,
-                on_missing=on_missing,
-                order_by=checked_columns("order_by", order_by),
-                unordered=unordered,
-                deletes=deletes,
-            )
+        options = SendOptions(
+            update=True,
+            default=default,
+            nulls=nulls,
+            on_missing=on_missing,
+            order_by=order_of(order_by, unordered=unordered),
+            unordered=unordered,
+            deletes=deletes,
         )
         return self._send(table, options, name)
 

@@ -21,7 +21,7 @@ from structable.spi.rules.jobs import requested_job
 from .arrangement import Arrangement
 from .jobs import Reshape, WriteSummary, run_job
 
-__all__ = ["Request", "Sending", "checked_name", "columns_of", "order_of"]
+__all__ = ["Request", "Sending", "checked_name", "columns_of"]
 
 _NO_QUERY = "0" * 36
 """The length of the id of a query."""
@@ -135,24 +135,6 @@ def checked_name(name: object) -> str:
     if not isinstance(name, str):
         raise ValueError("name must be a string of at most 163 characters, without NUL characters or lone surrogates")
     return name
-
-
-def order_of(order_by: object, *, unordered: bool) -> tuple[str, ...] | None:
-    """Return the columns of `order_by`, None if there are none.
-
-    Raises
-    ------
-    ValueError
-        If they are no names, or `unordered` contradicts them.
-    """
-    if order_by is None:
-        return None
-    if unordered:
-        raise ValueError(f"unordered is True, and order_by is {order_by!r}: give only one of the two")
-    names = (order_by,) if isinstance(order_by, str) else order_by
-    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"order_by is {order_by!r}; it must be the name of a column, or a list of names")
-    return tuple(names)
 
 
 def columns_of(

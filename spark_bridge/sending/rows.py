@@ -13,21 +13,20 @@ from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from structable.spark_bridge.send_options import SendOptions, order_of
 from structable.spark_bridge.table_ref import TableRef
 from structable.spi import PatchArm, RowKind, TableSpecification, WriteMode
 from structable.spi.bulk import PATCH_COLUMNS
 from structable.spi.changes import CHANGE_TYPE
 from structable.spi.rules.keyless import check_mode
 
-from .arguments import Planner, Request, Sending, columns_of, order_of
+from .arguments import Planner, Request, Sending, columns_of
 from .arrangement import COMMIT_VERSION, Arrangement, RowOrder, named
 from .folding import DELETES
 from .grouping import KeyCounts, counted, last_rows
 from .jobs import Reshape, RowCount, WriteSummary
 
 __all__ = ["plan_rows", "send_to"]
-
-_MODES = {str(mode): mode for mode in (WriteMode.UPSERT, WriteMode.CHANGES, WriteMode.REPLACE, WriteMode.INSERT)}
 
 
 def send_to(
@@ -87,28 +86,18 @@ def send_to(
     InvalidFieldError
         If the DataFrame does not fit the table, with every difference, before a task runs; or a row does not.
     """
-    sending = plan_rows(mode, order_by, unordered=unordered, deletes=deletes)
-    return Request(df, table, name, checkpoint, trigger, job_id).start(sending)
-
-
-def plan_rows(
-    mode: str = "upsert",
-    order_by: object = None,
-    *,
-    unordered: bool = False,
-    deletes: str | None = None,
-) -> Planner:
-    """Check the arguments of `send_to`; return the function that plans the writing of rows."""
-    chosen = _MODES.get(mode) if isinstance(mode, str) else None
-    if chosen is None:
-        raise ValueError(f"mode is {mode!r}; allowed are {', '.join(_MODES)}")
     order = order_of(order_by, unordered=unordered)
-    if deletes is not None and chosen in (WriteMode.CHANGES, WriteMode.INSERT):
-        raise ValueError(f"deletes is {deletes!r}, and mode is {mode!r}: give it with mode upsert or replace only")
+    options = SendOptions(mode=mode, order_by=order, unordered=unordered, deletes=deletes)
+    return Request(df, table, name, checkpoint, trigger, job_id).start(plan_rows(options))
+
+
+def plan_rows(options: SendOptions) -> Planner:
+    """Return the function that plans the writing of rows."""
+    chosen, order, deletes = WriteMode(options.mode), options.order_by, options.deletes
 
     def plan(spec: TableSpecification, schema: StructType, *, streaming: bool) -> Sending:
         if spec.keyless and order is not None:
-            raise ValueError(f"order_by is {order_by!r}, and table {spec.name!r} has no primary key")
+            raise ValueError(f"order_by is {order!r}, and table {spec.name!r} has no primary key")
         check_mode(spec, chosen)
         fields = columns_of(spec, schema, chosen, order=order, deletes=deletes)
         job_mode, beside = chosen, dict[str, Column]()
@@ -128,13 +117,13 @@ def plan_rows(
         # Rows that stay in their partitions reach the job in their order, but their keys are not counted.
         by_key = not spec.keyless and (
             job_mode is WriteMode.PATCH
-            or (not unordered and inner != (RowOrder.POSITION,))
+            or (not options.unordered and inner != (RowOrder.POSITION,))
             or (not streaming and chosen is not WriteMode.INSERT)
         )
         reshape: Reshape = RowCount()
         if by_key:
             reshape = _LastRows(spec.primary_key) if job_mode is WriteMode.PATCH else _KeyCount(spec.primary_key)
-        return Sending(job_mode, Arrangement(fields, beside, by_key, () if unordered else inner), reshape)
+        return Sending(job_mode, Arrangement(fields, beside, by_key, () if options.unordered else inner), reshape)
 
     return plan
 

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import NullType, StructField, StructType
 
+from structable.spark_bridge.send_options import SendOptions, order_of
 from structable.spark_bridge.table_ref import TableRef
 from structable.spark_bridge.types import spark_type, write_problems
 from structable.spi import FieldSizeLimitError, InvalidFieldError, TableSpecification, WriteMode
@@ -16,7 +17,7 @@ from structable.spi.rules.changes import check_changes
 from structable.spi.rules.keyless import check_mode
 from structable.spi.values import Value
 
-from .arguments import Planner, Request, Sending, columns_of, order_of
+from .arguments import Planner, Request, Sending, columns_of
 from .arrangement import Arrangement, RowOrder, named
 from .folding import DEFAULT, DELETES, UpdateFolding
 from .jobs import WriteSummary
@@ -79,28 +80,21 @@ def send_update_to(
     RecordNotFoundError
         If a key has no row, with `on_missing="fail"`; nothing was written.
     """
-    sending = plan_updates(
-        default, nulls=nulls, on_missing=on_missing, order_by=order_by, unordered=unordered, deletes=deletes
+    options = SendOptions(
+        update=True,
+        default=default,
+        nulls=nulls,
+        on_missing=on_missing,
+        order_by=order_of(order_by, unordered=unordered),
+        unordered=unordered,
+        deletes=deletes,
     )
-    return Request(df, table, name, checkpoint, trigger, job_id).start(sending)
+    return Request(df, table, name, checkpoint, trigger, job_id).start(plan_updates(options))
 
 
-def plan_updates(
-    default: Mapping[str, Value] | str | None = None,
-    *,
-    nulls: str = "set",
-    on_missing: str = "fail",
-    order_by: object = None,
-    unordered: bool = False,
-    deletes: str | None = None,
-) -> Planner:
-    """Check the arguments of `send_update_to`; return the function that plans the writing of updates."""
-    for argument, given, allowed in (("nulls", nulls, ("set", "keep")), ("on_missing", on_missing, ("fail", "drop"))):
-        if given not in allowed:
-            raise ValueError(f"{argument} is {given!r}; allowed are {' and '.join(allowed)}")
-    if default is not None and not isinstance(default, str | Mapping):
-        raise ValueError(f"default is {default!r}; it must be a mapping of fields, or the name of a struct column")
-    order = order_of(order_by, unordered=unordered)
+def plan_updates(options: SendOptions) -> Planner:
+    """Return the function that plans the writing of updates."""
+    default, order, deletes = options.default, options.order_by, options.deletes
 
     def plan(spec: TableSpecification, schema: StructType, *, streaming: bool) -> Sending:
         check_mode(spec, WriteMode.PATCH)
@@ -127,13 +121,13 @@ def plan_updates(
         folding = UpdateFolding(
             spec,
             tuple(one for one in fields if one not in spec.primary_key),
-            nulls == "keep",
+            options.nulls == "keep",
             check_changes(spec, default) if isinstance(default, Mapping) else None,
             default_fields,
         )
         inner: tuple[str | RowOrder, ...] = (RowOrder.POSITION,) if order is None else order
-        arrangement = Arrangement(fields, beside, by_key=True, order=() if unordered else inner)
-        return Sending(WriteMode.PATCH, arrangement, folding.fold, "skip" if on_missing == "drop" else "fail")
+        arrangement = Arrangement(fields, beside, by_key=True, order=() if options.unordered else inner)
+        return Sending(WriteMode.PATCH, arrangement, folding.fold, "skip" if options.on_missing == "drop" else "fail")
 
     return plan
 

@@ -27,6 +27,7 @@ def test_command(structable: Command) -> None:
     ("arguments", "message"),
     [
         (["pages"], "'pages' must be MODULE:PIPELINE"),
+        ([".pages:pipeline"], "'.pages:pipeline' must be MODULE:PIPELINE"),
         (["no_such_module:pipeline"], "there is no module 'no_such_module'"),
         ([f"{MODULE}:other"], f"{MODULE} has no Pipeline 'other'; it has broken, pipeline"),
         ([f"{MODULE}:pipeline", "--json", "--dot"], "--json and --dot exclude one another"),
@@ -36,6 +37,13 @@ def test_command_misused(structable: Command, arguments: list[str], message: str
     found = structable("plan", *arguments)
     assert (found.code, found.out) == (2, "")
     assert message in found.err
+
+
+def test_svg_without_graphviz(structable: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = structable("plan", f"{MODULE}:pipeline", "--svg", str(tmp_path / "pages.svg"))
+    assert (found.code, found.out) == (1, "")
+    assert found.err.startswith("structable: dot: Graphviz' program dot is not in PATH: install graphviz")
 
 
 def test_svg(structable: Command, tmp_path: Path) -> None:

@@ -246,6 +246,49 @@ def test_repartition_mends_undeclared_counts_keys_and_partitioners() -> None:
     assert "2 and 8 partitions" in text
 
 
+def test_repartition_leaves_streams_that_reach_no_join() -> None:
+    p = Pipeline("app", on_mismatch="repartition")
+    a = p.source("A", load, key="id", partitions=4)
+    b = p.source("B", load, key="id", partitions=8)
+    joined(a, b, name="J").sink("O", write)
+    a.send_to(p.table("T", TableRef(STORE, "t")), name="W")  # in the order of A, which a shuffle would lose
+    a.partition_by("x", name="I").sink("P", write)
+    inputs = {step.name: step.inputs for stage in p.plan().stages for step in (*stage.front, *stage.steps)}
+    assert (inputs["J"], inputs["W"], inputs["I"]) == (("A.auto", "B"), ("A",), ("A",))
+
+
+def test_repartition_mends_all_inputs_of_a_merge() -> None:
+    for mismatch in ("error", "repartition"):
+        p = Pipeline("app", on_mismatch=mismatch)
+        a, b, c = (p.source(name, load, key="z", partitions=4) for name in "ABC")
+        merged = a.merge(b, name="M")
+        joined(merged, c.partition_by("id", name="I"), name="J").sink("O", write)
+        if mismatch == "error":
+            (text,) = problems(p)
+            assert "A by (z), B by (z), I by (id)" in text
+        else:
+            assert p.plan().partitions == {"A": 4, "A.auto": 4, "B": 4, "B.auto": 4, "C": 4, "I": 4}
+
+
+def test_the_key_of_a_merge_is_the_known_one() -> None:
+    """Whatever the order in which its streams are merged."""
+    for first, second in (("A", "B"), ("B", "A")):
+        p = Pipeline("app")
+        streams = {"A": p.source("A", load, key="id", partitions=4), "B": p.source("B", load, partitions=4)}
+        left = joined(streams[first].merge(streams[second]), p.source("C", load, key="id", partitions=4), name="J")
+        joined(left, p.source("D", load, key="y", partitions=4), {"z": "y"}, name="K").sink("O", write)
+        assert [text.split(":")[0] for text in problems(p)] == ["join K"]
+
+
+def test_two_declarations_of_one_table_are_noted() -> None:
+    p = Pipeline("app")
+    a = p.source("A", load, key="id", partitions=4, partitioner="x")
+    a.send_to(p.table("T", TableRef(STORE, "t")))
+    a.join_table(p.table("U", TableRef(STORE, "t")), "id").sink("O", write)
+    (note,) = p.plan().notes
+    assert note.startswith("tables T, U are one table of a store")
+
+
 def test_repartition_behind_the_feeder_of_a_table() -> None:
     p = Pipeline("app", on_mismatch="repartition")
     t = p.table("T", TableRef(STORE, "t"))

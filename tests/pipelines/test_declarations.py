@@ -52,6 +52,9 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "count": (lambda p, s, t: p.source("A", load, partitions=True), "partitions is True"),
     "large count": (lambda p, s, t: p.source("A", load, partitions=2**31), "whole number from 1 to 2147483647"),
     "key": (lambda p, s, t: p.source("A", load, key=["a", "a"]), "key is .*each once"),
+    "a mapping for columns": (lambda p, s, t: s.join_table(t, "a", columns={"b": "c"}), "columns is {'b': 'c'}"),  # type: ignore[arg-type]
+    "a set for a key": (lambda p, s, t: p.source("A", load, key={"a", "b"}), "key is .*must be a list"),  # type: ignore[arg-type]
+    "a number for a key": (lambda p, s, t: s.partition_by(5), "key is 5; it must be a list"),  # type: ignore[arg-type]
     "no key": (lambda p, s, t: s.partition_by([]), "key is .*at least one column"),
     "label": (lambda p, s, t: p.source("A", load, partitioner=""), "partitioner is ''"),
     "two labels": (
@@ -78,6 +81,12 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "missing": (lambda p, s, t: s.send_update_to(t, on_missing="x"), "on_missing is 'x'"),
     "default row": (lambda p, s, t: s.send_update_to(t, default=1), "default is 1"),  # type: ignore[arg-type]
     "sink": (lambda p, s, t: s.sink("A", {"path": "x"}), "write is .*mapping of format"),
+    "format of a sink": (lambda p, s, t: s.sink("A", {"format": 1}), "write is .*format, a text"),
+    "options of a sink": (lambda p, s, t: s.sink("A", {"format": "json", "options": 1}), "options, a mapping"),
+    "mode of a sink": (
+        lambda p, s, t: s.sink("A", {"format": "json", "mode": "x"}),
+        "mode is 'x'; allowed are append,",
+    ),
     "other pipeline": (lambda p, s, t: s.merge(Pipeline("q").source("A", load)), "a stream of another pipeline, 'q'"),
     "no functions": (lambda p, s, t: remote(p, read=None), "has neither a read nor a write function"),
     "remote schema": (lambda p, s, t: remote(p, key="x"), "remote table 'R': .*x"),
@@ -86,8 +95,17 @@ WRONG: dict[str, tuple[Wrong, str]] = {
     "remote column": (lambda p, s, t: s.join_table(remote(p), "id", columns="x"), "columns has 'x'"),
     "foreign key": (lambda p, s, t: p.foreign_key_join("F", remote(p), t, "a", result=REF), "left is the remote table"),
     "result": (
-        lambda p, s, t: s.send_to(p.foreign_key_join("F", t, t, "a", result=REF)),
+        lambda p, s, t: s.send_to(p.foreign_key_join("F", t, t, "a", result=TableRef(STORE, "f"))),
         "only the join writes to it",
+    ),
+    "result that is an input": (lambda p, s, t: p.foreign_key_join("F", t, t, "a", result=REF), "is an input, too"),
+    "kind of join": (
+        lambda p, s, t: p.foreign_key_join("F", t, t, "a", how="full", result=TableRef(STORE, "f")),
+        "how is 'full'; it must be inner or left",
+    ),
+    "select": (
+        lambda p, s, t: p.foreign_key_join("F", t, t, "a", select={"x": "y"}, result=TableRef(STORE, "f")),
+        "select has 'x': 'y'; it must map a name",
     ),
     "duration": (lambda p, s, t: JoinWindow("a", "b", "1 month", "", "", ""), "before is '1 month'; it must be a text"),
     "negative": (lambda p, s, t: JoinWindow("a", "b", "-1 day", "", "", ""), "must not be negative"),
@@ -113,6 +131,10 @@ def test_wrong_types() -> None:
         lambda: stream.merge(table),  # type: ignore[arg-type]
         lambda: p.table("U", "leveldb:///x"),  # type: ignore[arg-type]
         lambda: p.table("U", REF, shards=4),  # type: ignore[call-arg]
+        lambda: p.table("U", REF, cache=5),  # type: ignore[arg-type]
+        lambda: remote(p, read=5),  # type: ignore[arg-type]
+        lambda: p.remote_table("U", key="id", schema=[Field.string("id")], read=Read(), read_retry=3),  # type: ignore[arg-type]
+        lambda: p.remote_table("U", key="id", schema=[Field.string("id")], read=Read(), rate_limit=3),  # type: ignore[arg-type]
         lambda: p.source("U", load, partition_column="p"),  # type: ignore[call-arg]
     ):
         with pytest.raises(TypeError):

@@ -9,6 +9,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pytest
 from structable.spark_bridge import TableRef
 from tests.page_code import ROOT, blocks_of
 from tests.pipelines.support import page_views
-from tests.pipelines.support.declared import declare, lines
+from tests.pipelines.support.declared import declare, lines, load, write
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
@@ -42,6 +44,38 @@ def test_descriptions_of_problems() -> None:
     expect("broken.txt", plan.explain())
     expect("broken.mmd", plan.to_mermaid())
     assert json.loads(plan.to_json())["stages"] == {}
+
+
+def test_what_has_a_problem_is_red() -> None:
+    """Also a side input, which the picture has as an arrow, and a stream that has no place between stages."""
+    pipeline = declare(lines("A source 8\nB source 8\nJ join A A\nI by J 16\nK join I I\nO sink K"))
+    disordered = pipeline.source("C", load, partitions=8).partition_by("id", name="by_id")
+    table = pipeline.table("T", TableRef("leveldb:///tmp/x", "t"), side_inputs=[disordered])
+    pipeline.source("D", load, partitions=8).join_table(table, "id").sink("P", write)
+    dot = pipeline.plan(strict=False).to_dot()
+    red = re.findall(r'label="(\w+)[^\n]*fontcolor', dot)
+    assert sorted(red) == ["B", "J", "T"]
+
+
+PROGRAM = """
+from tests.pipelines.support import page_views
+for plan in (page_views.pipeline.plan(), page_views.broken.plan(strict=False)):
+    print(plan.to_json(), plan.to_mermaid(), plan.to_dot(), plan.explain())
+"""
+
+
+def test_descriptions_do_not_depend_on_the_process() -> None:
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(texts) == 1
 
 
 def test_json_does_not_depend_on_the_order_of_streams() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from structable.spark_bridge import TableRef
-from structable.spark_bridge.pipelines import JoinWindow, Pipeline, PlanChangedError, PlanError
+from structable.spark_bridge.pipelines import JoinWindow, Partitioner, Pipeline, PlanChangedError, PlanError
 from structable.spark_bridge.pipelines.restart import check_restart, differences
 from structable.spi.access import Cache
 from tests.pipelines.support.declared import STORE, load, write
@@ -26,7 +26,8 @@ def pipeline(
     partitions: int = 8,
     key: str = "id",
     by: int | None = None,
-    partitioner: str | None = None,
+    partitioner: Partitioner | None = None,
+    times: tuple[str, str] = ("at", "seen"),
     on: str = "id",
     how: str = "inner",
     before: str = "1 hour",
@@ -47,7 +48,7 @@ def pipeline(
     t = p.table("T", TableRef(STORE, "t"), cache=cache, copartition=False)
     if cut:
         b = b.join_table(t, "id", name="C")
-    window = JoinWindow("at", "seen", before, "1 minute", lateness, "1 minute")
+    window = JoinWindow(*times, before, "1 minute", lateness, "1 minute")
     first, second = (b, a) if swapped else (a, b)
     j = first.join(second, [on], window=window, how=how, name="J")
     j.send_to(t, name="W")
@@ -88,6 +89,11 @@ REFUSED: dict[str, tuple[Change, list[str]]] = {
         {"key": "x", "on": "x", "left": "x"},
         ["join J: its keys was ((id, id)), and is ((x, x))", "intermediate I: its key was (id), and is (x)"],
     ),
+    "the label of an intermediate": (
+        {"partitioner": Partitioner("sum", lambda columns, n: f"pmod({columns[0]}, {n})")},
+        ["intermediate I: its partitioner was structable, and is sum"],
+    ),
+    "time columns": ({"times": ("seen", "at")}, ["join J: its time columns was (at, seen), and is (seen, at)"]),
     "type": ({"how": "left"}, ["join J: its type was inner, and is left"]),
     "window": ({"before": "2 hours"}, ["join J: its window was (3600000000, 60000000), and is (7200000000, 60000000)"]),
     "lateness": ({"lateness": "0 seconds"}, ["join J: its lateness was (60000000, 60000000), and is (0, 60000000)"]),
@@ -127,12 +133,28 @@ def test_stages_that_are_split_or_merged() -> None:
     assert set(differences(two.to_json(), one)) >= {"stage C.feed.1 of (A, C.feed.1) is gone"}
 
 
+def test_repartitions_count_as_what_they_insert() -> None:
+    def mended(count: int) -> Pipeline:
+        p = Pipeline("app", on_mismatch="repartition")
+        a, b = (p.source(name, load, key="id", partitions=one) for name, one in (("A", 8), ("B", count)))
+        window = JoinWindow("at", "seen", "1 hour", "1 minute", "1 minute", "1 minute")
+        a.join(b, "id", window=window, name="J").sink("O", write)
+        return p
+
+    before = mended(8).plan().to_json()
+    assert list(differences(before, mended(4).plan())) == [
+        "join J: its streams was ((A), (B)), and is ((A), (B.auto))",
+        "stage A: its intermediates before state was (), and is (B.auto)",
+    ]
+
+
 def test_another_version() -> None:
     plan = pipeline().plan()
     found = {**json.loads(plan.to_json()), "version": 2}
     assert list(differences(json.dumps(found), plan)) == [
         "the checkpoint's plan has version 2, and this release reads 1"
     ]
+    assert list(differences("{", plan)) == ["the checkpoint's plan is damaged"]
 
 
 def test_state_whose_place_in_the_query_changes() -> None:

@@ -10,7 +10,7 @@ import pytest
 from structable.spark_bridge import TableRef
 from structable.spark_bridge.pipelines import Pipeline, Plan, PlanError, Stage, StepKind
 from structable.spark_bridge.pipelines.graph import Changes, Intermediate, StreamJoin, TableJoin
-from tests.pipelines.support.declared import STORE, declare, lines, load, write
+from tests.pipelines.support.declared import STORE, WINDOW, declare, lines, load, write
 from tests.pipelines.support.random_cases import agreeing_case, random_case
 
 
@@ -207,6 +207,40 @@ def test_foreign_key_join_is_a_step_after_its_writes() -> None:
     assert plan.groups == ()
     assert stage.steps[2].inputs == ()
     assert stage.steps[2].table == "J"
+
+
+def test_foreign_key_join_is_in_the_stage_that_writes_its_tables() -> None:
+    """Also where a feed between stages lies on a circle of tables, which keeps the stages apart."""
+    pipeline = Pipeline("app", intermediate_store=STORE)
+    first, second = (pipeline.source(name, load, key="id", partitions=4, order="at") for name in "AB")
+    left, right, table = (pipeline.table(name, TableRef(STORE, name), copartition=False) for name in ("l", "r", "t"))
+    both = first.join_table(table, "id", name="L").join(second, "id", window=WINDOW, name="J")
+    both.send_to(left, name="W").send_to(table, name="V")
+    pipeline.foreign_key_join("F", left, right, {"product": "id"}, result=TableRef(STORE, "f"))
+    before, behind = pipeline.plan().stages
+    assert (names(before), names(behind)) == (["L", "L.intermediate.1"], ["W", "V", "F"])
+
+
+def test_a_side_input_reads_the_result_of_a_foreign_key_join() -> None:
+    pipeline = Pipeline("app")
+    source = pipeline.source("A", load, key="id", partitions=4, order="at")
+    left, right = (pipeline.table(name, TableRef(STORE, name)) for name in ("l", "r"))
+    source.send_to(left, name="W")
+    result = pipeline.foreign_key_join("F", left, right, {"product": "id"}, result=TableRef(STORE, "f"))
+    pipeline.table("t", TableRef(STORE, "t"), side_inputs=[source.join_table(result, "id", name="L")])
+    assert [names(stage) for stage in pipeline.plan().stages] == [["L", "t.side_input.1"], ["W", "F"]]
+
+
+def test_a_stage_joins_the_result_that_another_stage_keeps() -> None:
+    pipeline = Pipeline("app", intermediate_store=STORE)
+    first, second = (pipeline.source(name, load, key="id", partitions=4, order="at") for name in "AB")
+    left, right = (pipeline.table(name, TableRef(STORE, name)) for name in ("l", "r"))
+    result = pipeline.foreign_key_join("F", left, right, {"product": "id"}, result=TableRef(STORE, "f"))
+    first.send_to(left, name="W")
+    known = first.join_table(result, "id", name="L")
+    known.join(second, "id", window=WINDOW, name="J").send_to(left, name="V")
+    before, behind = pipeline.plan().stages
+    assert (names(before), names(behind)) == (["W", "L", "L.intermediate.1"], ["V", "F"])
 
 
 def test_foreign_key_join_needs_a_send() -> None:

@@ -246,8 +246,8 @@ def test_arguments_of_updates(spark: SparkSession, table: TableRef) -> None:
         "'x' k", "1 n", "1L a", "struct(1L as a, 'y' as k, 2 as c) d", "struct(1D a) e", "map(1, 1) m"
     )
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"nulls": "drop"}, ValueError, "nulls is 'drop'; allowed are set and keep"),
-        ({"on_missing": "skip"}, ValueError, "on_missing is 'skip'; allowed are fail and drop"),
+        ({"nulls": "drop"}, ValueError, "nulls is 'drop'; allowed are set, keep"),
+        ({"on_missing": "skip"}, ValueError, "on_missing is 'skip'; allowed are fail, drop"),
         ({"default": 7}, ValueError, "default is 7"),
         ({"default": {"k": "x"}}, InvalidFieldError, r"'default\.k'"),
         ({"default": {"c": 1}}, InvalidFieldError, r"'default\.c'"),

@@ -6,16 +6,14 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from structable.spark_bridge.errors import carrying_errors
-from structable.spark_bridge.found_rows import Found, KeyValues, Matches, RowCache
-from structable.spark_bridge.joins import ForeignKeyJoin
+from structable.spark_bridge.found_rows import RowCache, Found, KeyValues, Matches
 from structable.spark_bridge.joins.binding import bind
-from structable.spark_bridge.joins.definition import Joiner
 from structable.spark_bridge.lookup_joins import check_join, joined
 from structable.spark_bridge.lookup_rows import How, RowsOf, RowSource, read_rows
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, RemoteTable, StoreTable, TableJoin
@@ -39,6 +37,8 @@ __all__ = ["Tables"]
 
 _BATCH = 10_000
 """Rows whose keys are read together: as many as Spark gives a task in an Arrow batch."""
+
+_RENAME = "choose the columns, or give a prefix="
 
 
 @dataclass(slots=True)
@@ -74,23 +74,6 @@ class Tables:
             self._specs[name] = found
         return found
 
-    def foreign_key_join(self, name: str) -> ForeignKeyJoin:
-        """Return the join whose result a table is."""
-        node, names = self.planned.table(name), self.planned.graph.names
-        assert isinstance(node, ForeignKeyTable)
-        how: Literal["inner", "left"] = "left" if node.how == "left" else "inner"
-        return ForeignKeyJoin(
-            name,
-            self.ref(names[node.left]),
-            self.ref(names[node.right]),
-            node.on,
-            how,
-            select=node.select,
-            joiner=cast("Joiner | None", node.joiner),
-            result_fields=node.result_fields,
-            result=node.ref,
-        )
-
     def _result(self, name: str) -> TableSpecification:
         """Return the specification of a join's result, which the join may have to make."""
         node, names = self.planned.table(name), self.planned.graph.names
@@ -98,7 +81,7 @@ class Tables:
         try:
             return self._described(node.ref)
         except TableNotFoundError:
-            return bind(self.foreign_key_join(name), self.spec(names[node.left]), self.spec(names[node.right])).result
+            return bind(node.join, self.spec(names[node.left]), self.spec(names[node.right])).result
 
     def _described(self, ref: TableRef) -> TableSpecification:
         return coordinator_of(self.spark).client.describe(ref.store, ref.name)
@@ -120,7 +103,7 @@ class Tables:
         added = [(name, f"{node.prefix}{name}") for name in columns]
         how: How = "left" if node.how == "left" else "inner"
         if isinstance(target, StoreTable) and target.access == "broadcast":
-            check_join(frame, spec, node.on, added, how)
+            check_join(frame, spec, node.on, added, how, _RENAME)
             reader = frame.sparkSession.read.format("structable").options(**read_options(target.ref))
             return _broadcast(frame, whole(table, reader.load()), spec, node, added)
 
@@ -133,7 +116,7 @@ class Tables:
             soft_delete = spec.table_options.soft_delete
             return _KeptRows(self.run, step.name, self.ref(table).store, spec, fields, soft_delete, cache)
 
-        return joined(frame, spec, node.on, added, how, source, _BATCH)
+        return joined(frame, spec, node.on, added, how, source, _BATCH, _RENAME)
 
 
 def _broadcast(
@@ -142,10 +125,14 @@ def _broadcast(
     softly = spec.table_options.soft_delete
     if softly is not None:
         rows = rows.where(~sf.coalesce(named(softly), sf.lit(False)))
-    keys = [named(right).alias(f"_key_{place}") for place, (_, right) in enumerate(node.on)]
+    stem = "_key"
+    while any(name.lower().startswith(stem) for name in (*frame.columns, *(name for _, name in added))):
+        stem += "_"
+    names = [f"{stem}{place}" for place in range(len(node.on))]
+    keys = [named(right).alias(name) for (_, right), name in zip(node.on, names, strict=True)]
     rows = rows.select(*keys, *(named(one).alias(name) for one, name in added))
-    met = [named(left) == sf.col(f"_key_{place}") for place, (left, _) in enumerate(node.on)]
-    return frame.join(sf.broadcast(rows), met, node.how).drop(*(f"_key_{place}" for place in range(len(met))))
+    met = [named(left) == sf.col(name) for (left, _), name in zip(node.on, names, strict=True)]
+    return frame.join(sf.broadcast(rows), met, node.how).drop(*names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -14,14 +13,16 @@ from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
-from structable.spark_bridge.pipelines.graph import RemoteTable, SendOptions
+from structable.spark_bridge.errors import carrying_errors
+from structable.spark_bridge.pipelines.graph import RemoteTable
 from structable.spark_bridge.pipelines.planned import Numbered
+from structable.spark_bridge.send_options import SendOptions
 from structable.spark_bridge.sending.arguments import Sending
 from structable.spark_bridge.sending.arrangement import Arrangement, RowOrder, named
 from structable.spark_bridge.sending.jobs import WriteSummary, measure_missing
 from structable.spark_bridge.sending.rows import plan_rows
 from structable.spark_bridge.sending.updates import plan_updates
-from structable.spi import RecordNotFoundError, StructableError, TableSpecification
+from structable.spi import RecordNotFoundError, TableSpecification
 from structable.spi.access import AsyncTable, Batching, FunctionTable, open_table
 from structable.spi.values import Value
 
@@ -36,35 +37,30 @@ class RemoteWrite:
 
     def __init__(
         self,
+        run: str,
         name: str,
         table: RemoteTable,
         spec: TableSpecification,
         options: SendOptions | None,
         order: tuple[str, ...] | None,
     ) -> None:
-        self._name, self._table, self._spec = name, table, spec
+        self._run, self._name, self._table, self._spec = run, name, table, spec
         self._options, self._order = options or SendOptions(), order
         self._sending: Sending | None = None
 
     def check(self, schema: StructType, *, streaming: bool) -> None:
-        options, order = self._options, None if self._order is None else list(self._order)
+        options = replace(self._options, order_by=self._order)
         if options.update:
-            plan = plan_updates(
-                options.default,
-                nulls=options.nulls,
-                order_by=order,
-                unordered=options.unordered,
-                deletes=options.deletes,
-            )
+            plan = plan_updates(options)
         elif options.mode in ("insert", "changes"):
             raise ValueError(f"mode is {options.mode!r}; a remote table takes upsert and replace, which put the row")
         else:
-            plan = plan_rows("replace", order, unordered=options.unordered, deletes=options.deletes)
+            plan = plan_rows(replace(options, mode="replace"))
         self._sending = plan(self._spec, schema, streaming=streaming)
         cloudpickle.dumps(self._calls())  # type: ignore[no-untyped-call]  # refused now, not in the first task
 
     def _calls(self) -> _Calls:
-        return _Calls(self._name, self._table, self._spec, self._options)
+        return _Calls(self._run, self._name, self._table, self._spec, self._options)
 
     def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary:
         sending, options = self._sending, self._options
@@ -77,21 +73,20 @@ class RemoteWrite:
             beside[_DEFAULT] = named(options.default)
         order = () if options.unordered else self._order or (RowOrder.POSITION,)
         arrangement = Arrangement(sending.arrangement.fields, beside, by_key=True, order=order)
-        schema = "rows bigint, missing bigint, error binary"
-        told = arrangement.apply(self._spec, frame).mapInArrow(self._calls(), schema).collect()
-        for row in told:
-            if row["error"] is not None:
-                raise pickle.loads(row["error"])
-        missing = sum(row["missing"] for row in told)
+        counted = (
+            arrangement.apply(self._spec, frame).mapInArrow(self._calls(), "rows bigint, missing bigint").collect()
+        )
+        missing = sum(row["missing"] for row in counted)
         if missing:
             measure_missing(self._name, missing)
-        return WriteSummary(sum(row["rows"] for row in told), 0, missing)
+        return WriteSummary(sum(row["rows"] for row in counted), 0, missing)
 
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
     """The work of a task; picklable."""
 
+    run: str
     name: str
     table: RemoteTable
     spec: TableSpecification
@@ -102,17 +97,10 @@ class _Calls:
         first = list(islice(rows, 1))
         if not first:
             return
-        done, missing, error = 0, 0, None
-        try:
+        with carrying_errors(self.run):
             done, missing = asyncio.run(self._all(first, rows))
-        except StructableError as refused:  # Spark passes on the text of an error alone
-            error = pickle.dumps(refused)
-        told: list[pa.Array[Any]] = [
-            pa.array([done], pa.int64()),
-            pa.array([missing], pa.int64()),
-            pa.array([error], pa.binary()),
-        ]
-        yield pa.RecordBatch.from_arrays(told, names=["rows", "missing", "error"])
+        counts: list[pa.Array[Any]] = [pa.array([count], pa.int64()) for count in (done, missing)]
+        yield pa.RecordBatch.from_arrays(counts, names=["rows", "missing"])
 
     async def _all(self, first: list[dict[str, Any]], rows: Iterator[dict[str, Any]]) -> tuple[int, int]:
         assert self.table.write is not None

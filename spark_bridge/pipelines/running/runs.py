@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from structable.spark_bridge.micro_batches import require_streaming
 from structable.spark_bridge.pipelines.plan import Plan
@@ -38,11 +39,12 @@ def start(
     stages = _prepared(planned, spark, checkpoint)
     queries: dict[str, StreamingQuery] = {}
     try:
+        writers = {stage.name: _writer(stage, checkpoint, trigger) for stage in stages}
         for stage in stages:
             if stage.stage.side_input:
                 _run_to_end(stage, checkpoint)
         for stage in stages:
-            queries[stage.name] = _query(stage, checkpoint, trigger)
+            queries[stage.name] = _started(stage, writers[stage.name])
     except BaseException:
         for query in queries.values():
             query.stop()
@@ -101,25 +103,29 @@ def _close(stages: Sequence[StageRun]) -> None:
         stage.tables.open.close()
 
 
-def _query(stage: StageRun, checkpoint: str, trigger: Mapping[str, object] | None) -> StreamingQuery:
+def _writer(stage: StageRun, checkpoint: str, trigger: Mapping[str, object] | None) -> DataStreamWriter:
     writer = stage.front.frame.writeStream.queryName(f"{stage.planned.name}.{stage.name}")
     writer = writer.option("checkpointLocation", f"{checkpoint.rstrip('/')}/{stage.name}")
     if trigger is not None:
         writer = writer.trigger(**trigger)  # type: ignore[call-overload]
-    writer = writer.foreachBatch(stage.micro_batch)
-    if stage.stage.partitions is None:
-        return writer.start()
+    return writer.foreachBatch(stage.micro_batch)
+
+
+def _started(stage: StageRun, writer: DataStreamWriter) -> StreamingQuery:
     with _starting:
-        before = stage.spark.conf.get(_PARTITIONS)
-        stage.spark.conf.set(_PARTITIONS, str(stage.stage.partitions))
+        if stage.stage.partitions is None:
+            return writer.start()
+        settings = stage.front.frame.sparkSession.conf
+        before = settings.get(_PARTITIONS)
+        settings.set(_PARTITIONS, str(stage.stage.partitions))
         try:
             return writer.start()
         finally:
-            stage.spark.conf.set(_PARTITIONS, str(before))
+            settings.set(_PARTITIONS, str(before))
 
 
 def _run_to_end(stage: StageRun, checkpoint: str) -> None:
-    query = _query(stage, checkpoint, _AVAILABLE)
+    query = _started(stage, _writer(stage, checkpoint, _AVAILABLE))
     try:
         query.awaitTermination()
     except Exception as failure:

@@ -32,7 +32,7 @@ from structable.spi.metering import duration_histogram, recording_meter
 
 from .fronts import Front, loaded
 from .lookups import Tables
-from .streams import derived
+from .streams import derived, require_columns
 from .writes import Write, write_of
 
 __all__ = ["StageRun", "prepared", "record"]
@@ -81,6 +81,7 @@ class _Check:
         kept: dict[str, frozenset[str]] = {}
         for step in stage.front:
             self._stream(stage, step, frames, kept)
+        loads = {step.name: frames[step.name] for step in stage.front if not step.inputs and step.name in frames}
         front = None
         if all(name in frames for name in stage.outputs):
             with self._finding(stage, None):
@@ -101,7 +102,7 @@ class _Check:
         if front is None or len(self.problems) > before:
             return None
         read_ahead = front.stateful and not _reads_every_row(stage)
-        return StageRun(self.planned, stage, self.spark, front, self.tables, writes, read_ahead)
+        return StageRun(self.planned, stage, loads, front, self.tables, writes, read_ahead)
 
     def _stream(self, stage: Stage, step: Step, frames: dict[str, DataFrame], kept: dict[str, frozenset[str]]) -> None:
         node = step.node
@@ -114,7 +115,7 @@ class _Check:
                 frames[step.name] = loaded(step, self.spark, streaming=self.streaming, feeds=self.feeds)
                 wanted = (*(node.key or ()), *(node.order or ())) if isinstance(node, Source) else ()
                 kept[step.name] = frozenset(wanted)
-                _require(frames[step.name], wanted, "the source lacks the columns of its key or order")
+                require_columns(frames[step.name], wanted, "the source lacks the columns of its key or order")
             return
         if not all(name in frames for name in step.inputs):
             return
@@ -128,11 +129,11 @@ class _Check:
             if not isinstance(frame, DataFrame):
                 raise ValueError(f"the function returned {frame!r}; it must return a DataFrame")
             if isinstance(node, PartitionBy):
-                wanted_columns |= set(node.key)
+                wanted_columns = wanted_columns & _order_columns(stage) | set(node.key)
             if isinstance(node, Map) and node.rekeys:
                 wanted_columns = frozenset()
             if isinstance(node, Map):
-                _require(
+                require_columns(
                     frame,
                     sorted(wanted_columns),
                     "a map must keep the columns of key and order, or say rekeys=True; it has lost",
@@ -162,10 +163,9 @@ class _Check:
             self.problems.append(Problem((), (), f"{where}: {text or type(error).__name__}"))
 
 
-def _require(frame: DataFrame, names: tuple[str, ...] | list[str], what: str) -> None:
-    lacking = [name for name in names if name not in frame.columns]
-    if lacking:
-        raise ValueError(f"{what}: {', '.join(lacking)}")
+def _order_columns(stage: Stage) -> set[str]:
+    sources = (step.node for step in stage.front if isinstance(step.node, Source))
+    return {column for source in sources for column in source.order or ()}
 
 
 def _reads_every_row(stage: Stage) -> bool:
@@ -192,8 +192,8 @@ class StageRun:
         The pipeline.
     stage : Stage
         The stage.
-    spark : SparkSession
-        The session.
+    loads : mapping of str to DataFrame
+        Its sources, as they were loaded.
     front : Front
         What it reads.
     tables : Tables
@@ -209,7 +209,7 @@ class StageRun:
 
     planned: Planned
     stage: Stage
-    spark: SparkSession
+    loads: Mapping[str, DataFrame]
     front: Front
     tables: Tables
     writes: Mapping[str, Write]
@@ -237,7 +237,7 @@ class StageRun:
             if isinstance(step.node, Changes):
                 frames[step.name] = between[step.node.ref]
             elif step.kind in _LOADS:
-                frames[step.name] = loaded(step, self.spark, streaming=False, feeds={})
+                frames[step.name] = self.loads[step.name]
             else:
                 inputs = [frames[name] for name in step.inputs]
                 frames[step.name] = derived(step, inputs, self.planned.partitioners)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.types import IntegralType
 
 from structable.spark_bridge.pipelines.graph import Filter, Map, Merge, PartitionBy, StreamJoin
 from structable.spark_bridge.pipelines.partitioners import Partitioner, partition_sql
 from structable.spark_bridge.pipelines.planned import Step
 
-__all__ = ["derived"]
+__all__ = ["derived", "require_columns"]
 
 _WATERMARK = "spark.watermarkDelayMs"
 """The key in the metadata of a column that has a watermark."""
@@ -36,8 +37,16 @@ def derived(step: Step, inputs: Sequence[DataFrame], rules: Mapping[str, Partiti
     raise TypeError(f"step {step.name!r} makes no stream: {node!r}")
 
 
+def require_columns(frame: DataFrame, names: Iterable[str], what: str) -> None:
+    """Raise ValueError, whose message begins with `what`, unless a DataFrame has all these columns."""
+    lacking = [name for name in names if name not in frame.columns]
+    if lacking:
+        raise ValueError(f"{what}: {', '.join(lacking)}")
+
+
 def _partitioned(frame: DataFrame, key: Sequence[str], count: int, rule: Partitioner | None) -> DataFrame:
     """Return the rows in exactly `count` partitions: by the rule, or else as `partition_of` has it."""
+    require_columns(frame, key, "the stream lacks columns of its new key")
     if rule is None:
         number = partition_sql([(name, frame.schema[name].dataType.simpleString()) for name in key], count)
     else:
@@ -47,6 +56,13 @@ def _partitioned(frame: DataFrame, key: Sequence[str], count: int, rule: Partiti
 
 def _joined(node: StreamJoin, left: DataFrame, right: DataFrame) -> DataFrame:
     window = node.window
+    require_columns(left, [window.left_time, *(one for one, _ in node.on)], "the left stream lacks the columns")
+    require_columns(right, [window.right_time, *(other for _, other in node.on)], "the right stream lacks the columns")
+    for one, other in node.on:
+        kinds = left.schema[one].dataType, right.schema[other].dataType
+        if kinds[0] != kinds[1] and not all(isinstance(kind, IntegralType) for kind in kinds):
+            shown = " and ".join(kind.simpleString() for kind in kinds)
+            raise ValueError(f"on compares {one!r} and {other!r}, of the types {shown}; cast one of them in a map")
     left = _watermarked(left, window.left_time, window.left_lateness).alias("l")
     right = _watermarked(right, window.right_time, window.right_lateness).alias("r")
     began, ended = _of("l", window.left_time), _of("r", window.right_time)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, Observation
@@ -14,6 +14,7 @@ from structable.spark_bridge.joins import JoinWorker, open_join
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, Intermediate, RemoteTable, Send, SideInput, Sink
 from structable.spark_bridge.pipelines.planned import Numbered, Planned, Step
+from structable.spark_bridge.send_options import SendOptions
 from structable.spark_bridge.sending.arguments import Planner, Sending
 from structable.spark_bridge.sending.arrangement import COMMIT_VERSION
 from structable.spark_bridge.sending.jobs import Reshape, WriteSummary, run_job
@@ -55,28 +56,19 @@ def write_of(step: Step, planned: Planned, tables: Tables) -> Write:
             target = planned.table(step.table)
             if isinstance(target, RemoteTable):
                 options = node.options if isinstance(node, Send) else None
-                return RemoteWrite(step.table, target, tables.spec(step.table), options, step.order)
-            return _ToTable(step, tables, tables.ref(step.table), _plan(step))
+                return RemoteWrite(tables.run, step.table, target, tables.spec(step.table), options, step.order)
+            return _ToTable(step, tables, tables.ref(step.table), _plan(step, keyless=tables.spec(step.table).keyless))
     raise TypeError(f"step {step.name!r} writes nothing: {node!r}")
 
 
-def _plan(step: Step) -> Planner:
-    order = None if step.order is None else list(step.order)
-    if not isinstance(step.node, Send):
-        return plan_rows(order_by=order)
-    options = step.node.options
-    if options.update:
-        return plan_updates(
-            options.default,
-            nulls=options.nulls,
-            on_missing=options.on_missing,
-            order_by=order,
-            unordered=options.unordered,
-            deletes=options.deletes,
-        )
-    if options.mode == WriteMode.CHANGES and step.order == (COMMIT_VERSION,):
+def _plan(step: Step, *, keyless: bool) -> Planner:
+    given, order = step.node.options if isinstance(step.node, Send) else SendOptions(), step.order
+    if keyless and given.order_by is None:
+        order = None  # the order of its sources is one of the rows of a key
+    if given.mode == WriteMode.CHANGES and order == (COMMIT_VERSION,):
         order = None  # then preimages come before postimages
-    return plan_rows(options.mode, order, unordered=options.unordered, deletes=options.deletes)
+    options = replace(given, order_by=order)
+    return plan_updates(options) if options.update else plan_rows(options)
 
 
 class _ToTable:
@@ -108,7 +100,7 @@ class _Between(_ToTable):
     """The write of a stream between two stages, to a table with a feed, made unless it is there."""
 
     def __init__(self, step: Step, ref: TableRef, tables: Tables) -> None:
-        super().__init__(step, tables, ref, plan_rows("insert", unordered=True))
+        super().__init__(step, tables, ref, plan_rows(SendOptions(mode="insert", unordered=True)))
         self._spec: TableSpecification | None = None
 
     def spec(self) -> TableSpecification:
@@ -173,7 +165,7 @@ class _Join:
         names = planned.graph.names
         self._inputs = names[step.node.left], names[step.node.right]
         self._chained = any(isinstance(planned.table(name), ForeignKeyTable) for name in self._inputs)
-        self._join, self._tables = tables.foreign_key_join(step.name), tables
+        self._join, self._tables = step.node.join, tables
         self._worker: JoinWorker | None = None
 
     def check(self, schema: StructType, *, streaming: bool) -> None:

@@ -19,12 +19,12 @@ from structable.spark_bridge.pipelines import (
 )
 from structable.spark_bridge.pipelines.running import stages, writes
 from structable.spark_bridge.sending import jobs
-from structable.spi import Field, RecordNotFoundError, Storage, TableSpecification
+from structable.spi import Field, RecordNotFoundError, Storage, StructableError, TableSpecification
 from structable.spi.access import Cache
 from structable.spi.values import Value
 from tests.access.support.measured import Measured
 from tests.spark.pipelines.support.collected import Collected
-from tests.spark.pipelines.support.remote import Folder
+from tests.spark.pipelines.support.remote import Deaf, Folder
 from tests.spark.pipelines.support.streams import Streams
 
 two_stores = pytest.mark.parametrize("url", ["leveldb", "postgresql"], indirect=True)
@@ -108,7 +108,8 @@ def test_lookups_find_rows_of_every_kind_of_table(streams: Streams, storage: Sto
             "remote", key="id", schema=[Field.string("id"), Field.int("mark")], read=remote, cache=Cache()
         ),
     }
-    source = pipeline.source("given", lambda spark: given.stream())
+    more = ["*", "place `a.b``c`", "place _key0"]  # names that mean something to Spark, or to us
+    source = pipeline.source("given", lambda spark: given.stream().selectExpr(*more))
     for name, table in tables.items():
         for how in ("inner", "left"):
             columns = {"plain": ["age", "name"], "soft": "word", "soft_whole": "word"}.get(name)
@@ -126,7 +127,7 @@ def test_lookups_find_rows_of_every_kind_of_table(streams: Streams, storage: Sto
     arrived = [("a", 1), ("b", 2), ("c", 3), (None, 4), ("a", 5)]
     for name, known in row.items():
         width = len(known["a"])
-        every = [(key, place, *known.get(key or "", (None,) * width)) for key, place in arrived]
+        every = [(key, *[place] * 3, *known.get(key or "", (None,) * width)) for key, place in arrived]
         assert sorted(found[f"{name} left"].rows, key=str) == sorted(every, key=str), name
         matched = [one for one in every if one[0] in known]
         assert sorted(found[f"{name} inner"].rows, key=str) == sorted(matched, key=str), name
@@ -135,7 +136,7 @@ def test_lookups_find_rows_of_every_kind_of_table(streams: Streams, storage: Sto
 def test_partitions_are_those_of_the_rule(spark: SparkSession) -> None:
     keys = [(word, number) for word in ("x", "é", "", None) for number in (-3, 0, 2**40)]
     frame = spark.createDataFrame(keys, "s string, n bigint")
-    own, ruled = Collected(), Collected()
+    own, ruled, other = Collected(), Collected(), Collected()
     pipeline = Pipeline("parts")
     source = pipeline.source("rows", lambda spark: frame)
     parts = source.partition_by(["s", "n"], partitions=5)
@@ -143,7 +144,11 @@ def test_partitions_are_those_of_the_rule(spark: SparkSession) -> None:
     by_number = Partitioner("by_number", lambda names, count: f"pmod({names[0]}, {count})")
     moved = source.partition_by("n", partitions=3, partitioner=by_number)
     moved.map(lambda df: df.select("n", spark_partition_id()), rekeys=True).sink("ruled", ruled)
+    # Behind a partition_by the key is another: the columns of the former one may go, those of the order may not.
+    keyed = pipeline.source("keyed", lambda spark: frame, key="s", order="n").partition_by("n", partitions=2)
+    keyed.map(lambda df: df.select("n")).sink("other", other)
     pipeline.run_batch(spark)
+    assert other.rows == sorted(((key[1],) for key in keys), key=str)
     assert own.rows == sorted([(key[0], key[1], partition_of(key, 5)) for key in keys], key=str)
     assert ruled.rows == sorted([(key[1], key[1] % 3) for key in keys], key=str)
 
@@ -273,6 +278,25 @@ def test_remote_tables_are_written(streams: Streams, spark: SparkSession, tmp_pa
         assert remote.rows() == expected[step]
 
 
+def test_error_of_a_function_that_writes_has_its_text(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("a",)], "id string")
+    pipeline = Pipeline("broken")
+    table = pipeline.remote_table("remote", key="id", schema=[Field.string("id")], write=Deaf())
+    pipeline.source("given", lambda spark: frame).send_to(table, name="told")
+    with pytest.raises(StructableError, match=r"KeyError: .*nobody takes a") as caught:
+        pipeline.run_batch(spark)
+    assert any("in send_to 'told' of stage" in note for note in caught.value.__notes__)
+
+
+def test_a_table_without_a_key_takes_rows_in_any_order(spark: SparkSession, storage: Storage, url: str) -> None:
+    create(storage, TableSpecification("log", [Field.long("n")], options={"write-mode": "append-only"}))
+    pipeline = Pipeline("log")
+    source = pipeline.source("given", lambda spark: spark.range(3).withColumnRenamed("id", "n"), order="n")
+    source.send_to(pipeline.table("log", TableRef(url, "log")), mode="insert")
+    pipeline.run_batch(spark)
+    assert {row["n"] for row in storage.table("log").scan()} == {0, 1, 2}
+
+
 @two_stores
 def test_batch_run_with_an_id_is_one(spark: SparkSession, storage: Storage, url: str) -> None:
     create(storage, PROFILES, VIEWS)
@@ -386,6 +410,7 @@ def test_foreign_key_join_follows_the_writes_of_its_tables(streams: Streams, sto
 def test_what_does_not_fit_is_found_before_anything_runs(streams: Streams, storage: Storage, url: str) -> None:
     create(storage, PROFILES, VIEWS)
     given = streams.of("given", "id string, n int, other string")
+    timed = streams.of("timed", "id bigint, seen timestamp")
 
     def broken(frame: DataFrame) -> DataFrame:
         raise KeyError("absent")
@@ -402,6 +427,14 @@ def test_what_does_not_fit_is_found_before_anything_runs(streams: Streams, stora
     source.filter("nothing = 1", name="unknown").sink("four", Collected())
     source.map(broken, name="broken").sink("five", Collected())
     source.send_to(profiles, name="wrong")
+    again = source.map(lambda df: df.selectExpr("*", "id name"))
+    again.join_table(profiles, "id", columns="name", name="twice").sink("eight", Collected())
+    source.partition_by("nowhere", partitions=2, name="aside").sink("nine", Collected())
+    left = pipeline.source("left", lambda spark: given.stream(), partitions=2)
+    right = pipeline.source("right", lambda spark: timed.stream(), partitions=2)
+    for name, column in (("timeless", "at"), ("untyped", "id")):
+        window = JoinWindow(column, "seen", "1 minute", "1 minute", "1 minute", "1 minute")
+        left.join(right, "id", window=window, name=name).sink(f"{name}_sink", Collected())
     source.join_table(absent, "id", name="nowhere").sink("six", Collected())
     pipeline.source("batch", lambda spark: given.batch()).sink("seven", Collected())
     with pytest.raises(PlanError) as caught:
@@ -417,6 +450,10 @@ def test_what_does_not_fit_is_found_before_anything_runs(streams: Streams, stora
         "field 'other': is not a field",
         "join_table 'nowhere': ",
         "source 'batch': load returned a batch DataFrame, and this run needs a streaming one",
+        "join_table 'twice': the result would have the column 'name' twice; choose the columns, or give a prefix=",
+        "partition_by 'aside': the stream lacks columns of its new key: nowhere",
+        "join 'timeless': the left stream lacks the columns: at",
+        "join 'untyped': on compares 'id' and 'id', of the types string and bigint; cast one of them in a map",
     ):
         assert what in text, text
     assert not streams.checkpoint.exists()

@@ -50,3 +50,13 @@ class Broken(TableReadFunction[Key, Row]):
 
     async def get(self, key: Key) -> Row | None:
         raise KeyError(f"no route to {key[0]!s}")
+
+
+class Deaf(TableWriteFunction[Key, Row]):
+    """A system that takes nothing."""
+
+    async def put(self, key: Key, value: Row) -> None:
+        raise KeyError(f"nobody takes {key[0]!s}")
+
+    async def delete(self, key: Key) -> None:
+        raise NotImplementedError
