@@ -13,7 +13,7 @@ from structable.spi import (
     UnsupportedOperationError,
     plan_schema_change,
 )
-from structable.spi.field_rules import rule_to_document
+from structable.spi.field_rules import Retired, rule_to_document
 from structable.spi.fields import widens
 from structable.spi.row_rules import RowRules
 from structable.spi.showing import not_a_field
@@ -342,7 +342,7 @@ def _unfilled(spec: TableSpecification, columns: Iterable[str]) -> list[dict[str
     rules = RowRules(spec)
     if {*rules.computed, *rules.aliases}.isdisjoint(columns):
         return []
-    return [rule_to_document(rule) for rule in (*rules.renamed, *rules.derived) if not rule.ready]
+    return [rule_to_document(rule) for rule in spec.rules if not isinstance(rule, Retired) and not rule.ready]
 
 
 def _distinct(*names: str | None) -> tuple[str, ...]:
