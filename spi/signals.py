@@ -105,13 +105,18 @@ class Signalling(ABC):
 
 
 def wait_for_any(listeners: Sequence[Listener], stop: threading.Event, timeout: float) -> bool:
-    """Wait for a signal of any of some listeners, or until an event is set; return false after the timeout."""
+    """Wait for a signal of any of some listeners, or until an event is set; return false after the timeout.
+
+    It also returns true once all listeners are closed.
+    """
     end = time.monotonic() + timeout
     while not stop.is_set():
         left = [one for one in listeners if not one.closed]
+        if not left:
+            return True
         seconds = end - time.monotonic()
-        if not left or seconds <= 0:
-            return stop.wait(max(0.0, seconds))
+        if seconds <= 0:
+            return False
         for listener in left:
             if listener.wait(min(seconds, _LOOK) / len(left)):
                 return True

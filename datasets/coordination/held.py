@@ -82,8 +82,12 @@ class Held:
             if self._mine(tx) is not None:
                 fences.exclude(tx, self._fences, self._scope)
                 tx.table(self._table).update({**self._key, self._field: None})
+                self._freed(tx)
 
         self._storage.run(free)
+
+    def _freed(self, tx: Transaction) -> None:
+        """Take part in the transaction that releases it."""
 
     def check(self, tx: Transaction) -> None:
         """Let the transaction commit only if the lease is still held at the commit.

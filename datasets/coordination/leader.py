@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TypeVar
 
 from structable.datasets.system_data import SystemData
@@ -74,14 +75,19 @@ class Leader:
                 _log.warning("the lease %r could not be released; it ends by its ttl", self._name, exc_info=True)
 
     def _elected(self, system: SystemData) -> Lease:
-        while True:
-            try:
-                lease = system.leases.acquire(self._name, self._owner, self._ttl, keep=True)
-            except (StorageUnavailableError, TransactionError):
-                if system.storage.closed:
-                    raise
-                _log.warning("the lease %r could not be read; trying again", self._name, exc_info=True)
-                lease = None
-            if lease is not None:
-                return lease
-            time.sleep(min(1.0, self._ttl / 10))
+        pause = min(1.0, self._ttl / 10)
+        with ExitStack() as listening:
+            wait: Callable[[float], object] = time.sleep
+            while True:
+                try:
+                    lease = system.leases.acquire(self._name, self._owner, self._ttl, keep=True)
+                    if lease is not None:
+                        return lease
+                    if wait is time.sleep:
+                        wait = listening.enter_context(system.leases.listen(self._name)).wait
+                        continue  # what was released before wakes nobody: look again
+                except (StorageUnavailableError, TransactionError):
+                    if system.storage.closed:
+                        raise
+                    _log.warning("the lease %r could not be read; trying again", self._name, exc_info=True)
+                wait(pause)

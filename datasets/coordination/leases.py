@@ -8,7 +8,7 @@ from collections.abc import Callable
 from structable.datasets.identifiers import check_names
 from structable.datasets.system.context import PrefixedTables
 from structable.datasets.tables.coordination import LEASES, LeaseRow
-from structable.spi import Storage, Transaction
+from structable.spi import Listener, Storage, Transaction
 
 from . import fences
 from .beats import Beating, Watch, check_ttl
@@ -53,6 +53,9 @@ class Lease(Held):
         """Let others have it at once; a transaction of its own, and nothing if it was lost or released."""
         self.stop_keeping()
         super().release()
+
+    def _freed(self, tx: Transaction) -> None:
+        tx.signal(_channel(self._table, self.name))
 
     def keep(self, every: float) -> None:
         """Renew it in a daemon thread, until it is released or lost, or the datasets are closed."""
@@ -117,6 +120,10 @@ class Leases:
             lease.keep(ttl / 3)
         return lease
 
+    def listen(self, name: str) -> Listener:
+        """Return a listener, which each release of the lease wakes; a lease that ends by its ttl wakes nobody."""
+        return self._storage.listen([_channel(self._tables[LEASES].name, name)])
+
     def _expired(self, row: LeaseRow, now: float) -> bool:
         return self._watch.expired((row.lease,), row.token, row.beat, row.ttl, now)
 
@@ -128,3 +135,8 @@ class Leases:
 
 def _scope(name: str) -> str:
     return f"lease/{name}"
+
+
+def _channel(table: str, name: str) -> str:
+    """Return the channel of a lease; names that begin with the same 128 characters share one."""
+    return f"{table}/{name[:128]}"

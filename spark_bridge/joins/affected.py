@@ -9,12 +9,24 @@ from functools import reduce
 from itertools import islice
 from operator import and_
 
-from structable.spi import Change, FeedPosition, Filter, Range, Row, RowIterator, RowKind, Storage, StructuredTable, col
+from structable.spi import (
+    Change,
+    ChangeFeed,
+    FeedPosition,
+    Filter,
+    Range,
+    Row,
+    RowIterator,
+    RowKind,
+    Storage,
+    StructuredTable,
+    col,
+)
 
 from .binding import BoundJoin
 from .kernel import Kernel, Values
 
-__all__ = ["SideChanges", "changed_rows", "left_rows_of"]
+__all__ = ["SideChanges", "changed_rows", "left_rows_of", "oldest_change"]
 
 _KEYS_AT_ONCE = 1_000
 """So many values of `isin` become intervals of an index; more are compared row by row."""
@@ -90,6 +102,19 @@ def changed_rows(
                 found.complete = False
                 break
     return found
+
+
+def oldest_change(feed: ChangeFeed, since: FeedPosition) -> dt.datetime | None:
+    """Return when the first change after a position was committed; None if there is none.
+
+    Raises
+    ------
+    ChangesLostError
+        If it is no longer kept.
+    """
+    with feed.read(since) as changes:
+        first = next(changes, None)
+    return None if first is None else first.timestamp
 
 
 def left_rows_of(kernel: Kernel, left: StructuredTable, right_keys: Iterable[Values]) -> Iterator[Row]:

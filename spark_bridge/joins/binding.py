@@ -13,7 +13,10 @@ from structable.spi import (
     UnsupportedOperationError,
     plan_schema_change,
 )
+from structable.spi.field_rules import Retired, rule_to_document
 from structable.spi.fields import widens
+from structable.spi.row_rules import RowRules
+from structable.spi.showing import not_a_field
 from structable.spi.table_options import ChangelogProducer
 
 from .definition import ForeignKeyJoin, Side, parse_source
@@ -43,6 +46,9 @@ class BoundJoin:
         The left rows of a right key are found by so many leading fields of the left table's key.
     index : str, optional
         Or by this indexed field.
+    unfilled : mapping of str to list of documents
+        By side, the rules of fields that reads compute, since stored rows may lack them; only if the join takes such a
+        field. A feed has rows as they are stored.
     """
 
     join: ForeignKeyJoin
@@ -57,11 +63,18 @@ class BoundJoin:
     right_watched: tuple[str, ...]
     prefix: int
     index: str | None
+    unfilled: Mapping[Side, list[dict[str, object]]]
 
     @property
-    def on(self) -> dict[str, str]:
-        """The fields of the left table to those of the right table's key."""
-        return dict(zip(self.foreign_key, self.right.primary_key, strict=True))
+    def on(self) -> dict[str, str] | list[str]:
+        """The foreign key as `ForeignKeyJoin` takes it: a list if a field of the left table is in it twice."""
+        pairs = dict(zip(self.foreign_key, self.right.primary_key, strict=True))
+        return pairs if len(pairs) == len(self.foreign_key) else [*self.foreign_key]
+
+    @property
+    def images_suffice(self) -> bool:
+        """Whether images of a right row in its feed tell what becomes of unchanged left rows that refer to it."""
+        return self.select is not None and not self.unfilled
 
     @property
     def sources(self) -> dict[str, str] | None:
@@ -112,10 +125,15 @@ def bind(
     if select is None:
         left_columns, right_columns = left_watched, right_watched = left.field_names, right.field_names
     else:
-        left_watched = _distinct(*foreign_key, *_selected(select, "left"), left.table_options.soft_delete)
-        right_watched = _distinct(*_selected(select, "right"), right.table_options.soft_delete)
+        left_watched = _watched(left, *foreign_key, *_selected(select, "left"))
+        right_watched = _watched(right, *_selected(select, "right"))
         left_columns = _distinct(*left.primary_key, *left_watched)
         right_columns = _distinct(*right.primary_key, *right_watched)
+    unfilled: dict[Side, list[dict[str, object]]] = {}
+    if rules := _unfilled(left, left_columns):
+        unfilled["left"] = rules
+    if rules := _unfilled(right, right_columns):
+        unfilled["right"] = rules
     return BoundJoin(
         join,
         left,
@@ -129,6 +147,7 @@ def bind(
         right_watched,
         prefix,
         index,
+        unfilled,
     )
 
 
@@ -177,7 +196,8 @@ def check_result(existing: TableSpecification, wanted: TableSpecification, *, ou
 def _unsupported(spec: TableSpecification) -> list[str]:
     found = []
     if spec.keyless:
-        found.append(f"table {spec.name!r} has no primary key (write-mode={spec.table_options.write_mode})")
+        mode = spec.table_options.write_mode
+        found.append(f"table {spec.name!r} has no primary key (write-mode={mode}); a join needs tables with one")
     producer = spec.table_options.changelog_producer
     if producer is not ChangelogProducer.LOOKUP:
         found.append(
@@ -200,7 +220,7 @@ def _foreign_key(
     else:
         pairs = {theirs: ours for ours, theirs in join.on.items()}
         faults.extend(
-            f"on names {name!r}, which is no field of the primary key of table {right.name!r}"
+            f"on names {name!r}, which is no field of the primary key of table {right.name!r}; it is {', '.join(key)}"
             for name in pairs
             if name not in key
         )
@@ -215,7 +235,7 @@ def _foreign_key(
         if ours is None:
             continue
         if ours not in left:
-            faults.append(f"on names {ours!r}, which is no field of table {left.name!r}")
+            faults.append(f"on names {ours!r}, which {not_a_field(left.field_names, left.name)}")
             whole = False
             continue
         mine, other = left.field(ours), right.field(theirs)
@@ -231,7 +251,10 @@ def _way_to_left(left: TableSpecification, foreign_key: tuple[str, ...], faults:
         prefix += 1
     if prefix:
         return prefix, None
-    index = next((name for name in foreign_key if name in left.indexes), None)
+    rules = RowRules(left)
+    index = next(
+        (one for one in foreign_key if rules.stored_name(one) in left.indexes and one not in rules.computed), None
+    )
     if index is None:
         found = f"the rows of table {left.name!r} of a row on the right cannot be found"
         possible = [name for name in foreign_key if name not in left.primary_key]
@@ -269,7 +292,7 @@ def _selection(
     for name, (side, field) in chosen.items():
         spec = left if side == "left" else right
         if field not in spec:
-            faults.append(f"select has {name!r}: {side}.{field}, and table {spec.name!r} has no such field")
+            faults.append(f"select has {name!r}: {side}.{field}, which {not_a_field(spec.field_names, spec.name)}")
             whole = False
     return chosen if whole else None
 
@@ -307,6 +330,19 @@ def _result(
 
 def _selected(select: Mapping[str, tuple[Side, str]], side: Side) -> list[str]:
     return [field for one, field in select.values() if one == side]
+
+
+def _watched(spec: TableSpecification, *taken: str) -> tuple[str, ...]:
+    """Return the fields that a join takes of a table, and the stored fields of which reads compute some of them."""
+    names = _distinct(*taken, spec.table_options.soft_delete)
+    return _distinct(*names, *RowRules(spec).stored(names))
+
+
+def _unfilled(spec: TableSpecification, columns: Iterable[str]) -> list[dict[str, object]]:
+    rules = RowRules(spec)
+    if {*rules.computed, *rules.aliases}.isdisjoint(columns):
+        return []
+    return [rule_to_document(rule) for rule in spec.rules if not isinstance(rule, Retired) and not rule.ready]
 
 
 def _distinct(*names: str | None) -> tuple[str, ...]:

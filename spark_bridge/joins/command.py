@@ -12,9 +12,18 @@ from typing import Annotated
 import typer
 
 from structable.spark_bridge.table_ref import TableRef
-from structable.spi import ChangesLostError, FeedPosition, Storage, TableNotFoundError, connect
+from structable.spi import (
+    ChangesLostError,
+    FeedPosition,
+    Storage,
+    StoreNotFoundError,
+    TableNotFoundError,
+    UnsupportedOperationError,
+    connect,
+)
 from structable.spi.urls import without_secrets
 
+from .affected import oldest_change
 from .progress import PROGRESS, Record, all_records
 from .recording import Definition
 from .worker import JoinWorker
@@ -73,7 +82,8 @@ def status(url: Url, name: Name = "", form: Form = Format.TEXT) -> None:
     if form is Format.JSON:
         typer.echo(json.dumps(shown))
         return
-    pairs = ", ".join(f"{ours} = {theirs}" for ours, theirs in definition.document["on"].items())
+    on = definition.document["on"]
+    pairs = ", ".join(on if isinstance(on, list) else [f"{ours} = {theirs}" for ours, theirs in on.items()])
     typer.echo(f"{chosen}: {shown['how']} join on {pairs} into {shown['result']}")
     for side, values in sides.items():
         waiting = values["waiting"]
@@ -157,15 +167,14 @@ def _worker(url: str, name: str, *, poll: float = 0.2) -> JoinWorker:
 
 
 def _waiting(ref: TableRef, since: FeedPosition | None) -> float | str | None:
-    """Return for how many seconds the oldest change after a position waits; None if there is none."""
+    """Return for how many seconds the oldest change after a position waits, or why it is unknown; None without one."""
     if since is None:
         return "not joined yet"
-    with _connected(ref.url, **dict(ref.options)) as storage:
-        try:
-            with storage.changes(ref.name).read(since) as changes:
-                first = next(changes, None)
-        except ChangesLostError:
-            return "its changes are lost: the next step joins everything"
-    if first is None or first.timestamp is None:
-        return None
-    return max(0.0, (dt.datetime.now(dt.UTC) - first.timestamp).total_seconds())
+    try:
+        with _connected(ref.url, **dict(ref.options)) as storage:
+            oldest = oldest_change(storage.changes(ref.name), since)
+    except ChangesLostError:
+        return "its changes are lost: the next step joins everything"
+    except (StoreNotFoundError, TableNotFoundError, UnsupportedOperationError) as error:
+        return str(error)
+    return None if oldest is None else max(0.0, (dt.datetime.now(dt.UTC) - oldest).total_seconds())

@@ -19,7 +19,8 @@ Joiner: TypeAlias = Callable[[Row, Row | None], Mapping[str, Value] | None]
 Side: TypeAlias = Literal["left", "right"]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,47}\Z")
-_SOURCE = re.compile(r"(left|right)\.([A-Za-z][A-Za-z0-9_]{0,47})\Z")
+_FIELD = r"[A-Za-z][A-Za-z0-9_]{0,47}"
+_SOURCE = re.compile(rf"(left|right)\.({_FIELD})\Z")
 _KINDS = ("inner", "left")
 
 
@@ -147,7 +148,7 @@ def _checked_on(on: object, faults: list[str]) -> Mapping[str, str] | tuple[str,
     if isinstance(on, Mapping):
         pairs: Mapping[str, str] | tuple[str, ...] = dict(on)
         names = [*on, *on.values()]
-        targets = list(on.values())
+        targets = [one for one in on.values() if isinstance(one, str)]
     elif isinstance(on, Iterable) and not isinstance(on, str | bytes):
         pairs = tuple(on)
         names, targets = list(pairs), []
@@ -176,6 +177,7 @@ def _checked_select(select: object, faults: list[str]) -> Mapping[str, str] | No
         for name, source in select.items()
         if not isinstance(name, str) or not isinstance(source, str) or not _SOURCE.match(source)
     )
+    _check_names("select", select, faults)
     return dict(select)
 
 
@@ -194,7 +196,21 @@ def _checked_result(
     if fields is None or not all(isinstance(one, Field) for one in fields):
         faults.append(f"result_fields is {shown(result_fields)}; with a joiner it must list Fields")
         return None
+    _check_names("result_fields", [one.name for one in fields], faults)
     return fields
+
+
+def _check_names(argument: str, names: Iterable[object], faults: list[str]) -> None:
+    given = [name for name in names if isinstance(name, str)]
+    faults.extend(
+        f"{argument} names the field {shown(name)}; it must be a letter and at most 47 letters, digits and _"
+        for name in given
+        if not re.fullmatch(_FIELD, name)
+    )
+    folded = [name.lower() for name in given]
+    equal = [name for name in given if folded.count(name.lower()) > 1]
+    if equal:
+        faults.append(f"{argument} names the fields {', '.join(equal)}, which differ in case at most; rename them")
 
 
 def _unimportable(joiner: Joiner) -> str | None:

@@ -39,9 +39,8 @@ from .few_changes import RightImages, SnapshotRows, keys_are
 from .joining import Counts, differences
 from .kernel import Kernel
 from .progress import Positions
-from .rebuild import MergePass, difference_batches, reading
+from .rebuild import MergePass, Staged, difference_batches, reading
 from .spark_tasks import ChangedKeys, JoinedRows, ReferringRows, SplitRows, Staging
-from .step import Staged
 from .stores import JoinStores
 
 __all__ = ["SparkSteps"]
@@ -116,7 +115,7 @@ class SparkSteps:
             now = state.positions
             if not now.reach(since):
                 return Staged([], now, Counts())
-            if kernel.bound.select is not None:
+            if kernel.bound.images_suffice:
                 most = min(FEW, self._large)
                 lefts = changed_rows(stores.left, kernel, "left", since.left, now.left, most)
                 rights = changed_rows(stores.right, kernel, "right", since.right, now.right, most)
@@ -155,7 +154,7 @@ class SparkSteps:
             right = changed_rows(stores.right, kernel, "right", since.right, now.right, most, keys_only=True)
             if not right.complete:
                 return False
-            if kernel.bound.select is not None and max(len(left.rows), len(right.rows)) <= FEW:
+            if kernel.bound.images_suffice and max(len(left.rows), len(right.rows)) <= FEW:
                 most = min(rows // _FILTERED_PER_READ, self._large)
             affected = len(left.rows)
             for _ in left_rows_of(kernel, view.left, right.rows):

@@ -3,7 +3,7 @@
 Before a large step commits its job it records the job as the join's intent, but only if the record is still the one
 that it began with. While the intent stands no other worker steps. Once its lease has run out, any worker aborts the
 job, which is final unless the job was committed, asks which it was, and clears the intent. So clocks decide when that
-happens, and never what the result is.
+happens, and never what the result is. After some days the store has forgotten the job: then everything is joined.
 """
 
 from __future__ import annotations
@@ -14,9 +14,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from structable.spi import Storage, StructableError, TableNotFoundError, Transaction, WriteMode
+from structable.spi import (
+    InvalidSpecificationError,
+    Isolation,
+    Storage,
+    StructableError,
+    TableNotFoundError,
+    Transaction,
+    WriteMode,
+)
 
-from .progress import LEASE_SECONDS, PROGRESS, Intent, Record, read_record, write_record
+from .progress import LEASE_SECONDS, PROGRESS, Intent, Record, intent_channel, read_record, write_record
+from .recording import Definition, rivals
 
 __all__ = ["Intents"]
 
@@ -39,31 +48,45 @@ class Intents:
         self._result = result
 
     def replace(self, expected: Record | None, record: Record) -> bool:
-        """Write a record in place of another one; return false, and write nothing, if that is not the current one."""
+        """Write a record in place of another one; return false, and write nothing, if that is not the current one.
+
+        Raises
+        ------
+        InvalidSpecificationError
+            If the join is new, and its result is that of another join.
+        """
+        name = record.consumer
 
         def body(tx: Transaction) -> bool:
             table = tx.table(PROGRESS.name)
-            if read_record(table, record.consumer) != expected:
+            if read_record(table, name) != expected:
                 return False
+            if expected is None:
+                faults = rivals(table, name, self._result, Definition.parse(record.definition).feed)
+                if faults:
+                    raise InvalidSpecificationError(f"join {name!r}: {'; '.join(faults)}")
             write_record(table, record)
             return True
 
-        return self._storage.run(body)
+        # Of two new joins with one result, each reads that there is no other.
+        return self._storage.run(body, isolation=Isolation.SERIALIZABLE if expected is None else Isolation.SNAPSHOT)
 
     def take_over(self, record: Record) -> None:
         """End the intent of a worker that does not: abort its job, unless that is committed, and clear the intent."""
         intent = record.intent
         assert intent is not None
         committed = self._outcome(intent)
+        if not committed and intent.forgotten:
+            committed = None
         _log.warning(
             "join %r: took over the step of another worker, whose lease ran out; its job %s was %s",
             record.consumer,
             intent.job_id,
-            "committed" if committed else "aborted",
+            {True: "committed", False: "aborted", None: "forgotten, and everything is joined"}[committed],
         )
         self.end(record.consumer, intent.job_id, committed=committed)
 
-    def _outcome(self, intent: Intent) -> bool:
+    def _outcome(self, intent: Intent) -> bool | None:
         try:
             job = self._storage.begin_write(self._result, mode=WriteMode.CHANGES, job_id=intent.job_id)
             if not job.committed:
@@ -74,8 +97,11 @@ class Intents:
             return False
         return job.committed
 
-    def end(self, consumer: str, job_id: str, *, committed: bool) -> None:
-        """Clear the intent of a job, unless that was done; if the job was committed, record its positions."""
+    def end(self, consumer: str, job_id: str, *, committed: bool | None) -> None:
+        """Clear the intent of a job, unless that was done; if the job was committed, record its positions.
+
+        None: it may have been committed, so that the result stands at no positions that are known.
+        """
 
         def body(tx: Transaction) -> None:
             table = tx.table(PROGRESS.name)
@@ -83,8 +109,12 @@ class Intents:
             if current is None or current.intent is None or current.intent.job_id != job_id:
                 return
             intent = current.intent
-            after = current.at(intent.positions, intent.definition) if committed else replace(current, intent=None)
+            if committed:
+                after = current.at(intent.positions, intent.definition)
+            else:
+                after = replace(current, intent=None, positions=None if committed is None else current.positions)
             write_record(table, after)
+            tx.signal(intent_channel(consumer))
 
         self._storage.run(body)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from structable.spi import DataCorruptionError, FeedPosition, Field, StructuredTable, TableSpecification, Value
+from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
 
 __all__ = [
     "LEASE_SECONDS",
@@ -17,6 +18,7 @@ __all__ = [
     "Positions",
     "Record",
     "all_records",
+    "intent_channel",
     "read_record",
     "write_record",
 ]
@@ -116,6 +118,11 @@ class Intent:
         """Whether another worker may end the job."""
         return time.time() >= self.lease
 
+    @property
+    def forgotten(self) -> bool:
+        """Whether the store may no longer know how the job ended: half of the time is left for differing clocks."""
+        return time.time() >= self.lease + JOB_RETENTION_SECONDS / 2
+
     def renewed(self) -> Intent:
         """Return the intent with a lease that begins now."""
         return replace(self, lease=time.time() + LEASE_SECONDS)
@@ -145,6 +152,11 @@ class Record:
     def at(self, positions: Positions, definition: str | None = None) -> Record:
         """Return the record after a step, without an intent."""
         return Record(self.consumer, positions, definition or self.definition)
+
+
+def intent_channel(consumer: str) -> str:
+    """Return the channel that is signalled when an intent of a join is cleared."""
+    return f"join/{consumer}"
 
 
 def read_record(table: StructuredTable, consumer: str) -> Record | None:

@@ -19,7 +19,7 @@ from .definition import ForeignKeyJoin
 from .distributed import SparkSteps
 from .feed_moves import feed_moves
 from .progress import JoinProgress
-from .step import LargeSteps
+from .rebuild import LargeSteps
 from .worker import PASSING, JoinWorker
 
 if TYPE_CHECKING:

@@ -9,23 +9,63 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from structable.spi import Row, RowKind, StructuredTable, WriteJob
+from structable.spi import Row, RowKind, StagedWrite, StructuredTable, TableNotFoundError, WriteJob
 from structable.spi.changes import CHANGE_TYPE
 
 from .affected import changed_rows, left_rows_of
 from .joining import BATCH_ROWS, Counts, batches, compared, differences
 from .kernel import Difference, Kernel, Values
 from .progress import Positions
-from .step import Staged
 from .stores import JoinStores, View
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["MergePass", "count_differences", "difference_batches", "reading"]
+__all__ = ["LargeSteps", "MergePass", "Staged", "count_differences", "difference_batches", "reading"]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The differences of a large step or a rebuild, staged for its job.
+
+    Attributes
+    ----------
+    writes : list of StagedWrite
+        What to commit.
+    positions : Positions
+        The states of the left and the right table at which they were joined.
+    counts : Counts
+        How many there are.
+    """
+
+    writes: list[StagedWrite]
+    positions: Positions
+    counts: Counts
+
+
+class LargeSteps(Protocol):
+    """Computes the differences of large steps and rebuilds, and stages them for a job of mode changes."""
+
+    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
+        """Stage the differences of what changed since these positions; None if these are too many to do so.
+
+        The result must be read no earlier than this was called, and the tables no earlier than the result.
+
+        Raises
+        ------
+        ChangesLostError
+            If the changes are no longer kept.
+        """
+
+    def stage_all(self, stores: JoinStores, kernel: Kernel, job: WriteJob) -> Staged:
+        """Stage the differences between the whole join and the result, read as in `stage_changes`.
+
+        In the counts, `affected` is the number of differences.
+        """
 
 
 class _TooManyError(Exception):
@@ -75,7 +115,8 @@ class MergePass:
         right = changed_rows(stores.right, kernel, "right", since.right, now.right, most, keys_only=True)
         if not left.complete or not right.complete:
             raise _TooManyError
-        assert view.result is not None
+        if view.result is None:
+            raise TableNotFoundError(stores.join.result.name)
         for batch in self._affected(kernel, view.left, left.rows, right.rows):
             counts.affected += len(batch)
             if counts.affected > most:

@@ -2,7 +2,7 @@
 
 A JSON document. Tables are kept with their URLs, without passwords; of these the names alone are compared, since one
 store has many URLs, and the positions tell whether a table is the one that was joined. `select` is the selection as it
-was resolved, and `feed` the feed of the result.
+was resolved, `feed` the feed of the result, and `unfilled` the rules by which reads computed fields of the tables.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from structable.spark_bridge.table_ref import TableRef
-from structable.spi import DataCorruptionError, InvalidSpecificationError
+from structable.spi import DataCorruptionError, InvalidSpecificationError, StructuredTable
 from structable.spi.documents import field_from_document, field_to_document
 from structable.spi.urls import is_secret, without_secrets
 
 from .binding import BoundJoin
 from .definition import ForeignKeyJoin, joiner_name, load_joiner
+from .progress import PROGRESS, all_records
 
-__all__ = ["Definition", "definition_of"]
+__all__ = ["Definition", "definition_of", "rivals"]
 
 _COMPARED = ("how", "joiner", "left", "on", "result", "result_fields", "right", "select")
 
@@ -68,6 +69,12 @@ class Definition:
         """The recorded selection; None with a joiner."""
         selection: Mapping[str, str] | None = self.document["select"]
         return selection
+
+    @property
+    def unfilled(self) -> Mapping[str, Any]:
+        """The rules of fields that reads computed when the result was joined, as `BoundJoin` has them."""
+        unfilled: Mapping[str, Any] = self.document.get("unfilled", {})
+        return unfilled
 
     def differences(self, wanted: Definition) -> tuple[str, ...]:
         """Return how another definition differs from this one, a sentence each."""
@@ -125,6 +132,16 @@ class Definition:
         return TableRef(one["url"], one["table"], **one["options"])
 
 
+def rivals(table: StructuredTable, join: str, result: str, feed: str) -> list[str]:
+    """Return a fault for each other join whose result is the table with this feed."""
+    return [
+        f"table {result!r} is the result of the join {one.consumer!r}; name another result, or drop that one and "
+        f"delete the row {one.consumer!r} of {PROGRESS.name}"
+        for one in all_records(table)
+        if one.consumer != join and Definition.parse(one.definition).feed == feed
+    ]
+
+
 def definition_of(bound: BoundJoin, feed: str) -> Definition:
     """Return the definition of a join with the feed of its result."""
     join = bound.join
@@ -136,6 +153,7 @@ def definition_of(bound: BoundJoin, feed: str) -> Definition:
         "feed": feed,
         "on": bound.on,
         "how": join.how,
+        "unfilled": bound.unfilled,
         "select": bound.sources,
         "chosen": join.select is not None,
         "joiner": None if join.joiner is None else joiner_name(join.joiner),

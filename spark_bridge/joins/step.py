@@ -12,35 +12,39 @@ import datetime as dt
 import logging
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from structable.spi import (
     ChangesLostError,
     CommitOutcomeUnknownError,
     PlanChangedError,
     RowKind,
-    StagedWrite,
+    TableNotFoundError,
     Transaction,
     TransactionClosedError,
     TransactionConflictError,
+    UnsupportedOperationError,
     WriteJob,
     WriteMode,
     retry,
 )
 
-from .affected import changed_rows, left_rows_of
+from .affected import changed_rows, left_rows_of, oldest_change
 from .failpoints import reach
 from .intents import Intents
 from .joining import Counts, differences
 from .kernel import Kernel
 from .metrics import JoinInstruments
 from .progress import Intent, JoinProgress, Positions, Record, write_record
+from .rebuild import LargeSteps, Staged
 from .recording import Definition, definition_of
 from .stores import JoinStores, View
 from .tables import JoinTables
 
-__all__ = ["LargeSteps", "Staged", "Stepper"]
+__all__ = ["Stepper"]
 
 _log = logging.getLogger("structable.joins")
 
@@ -50,48 +54,7 @@ _LOOK_SECONDS = 60.0
 """How often at most the age of positions is looked at."""
 _LONGEST_AGE = 10_000 * 86_400.0
 
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """The differences of a large step or a rebuild, staged for its job.
-
-    Attributes
-    ----------
-    writes : list of StagedWrite
-        What to commit.
-    positions : Positions
-        The states of the left and the right table at which they were joined.
-    counts : Counts
-        How many there are.
-    """
-
-    writes: list[StagedWrite]
-    positions: Positions
-    counts: Counts
-
-
-class LargeSteps(Protocol):
-    """Computes the differences of large steps and rebuilds, and stages them for a job of mode changes."""
-
-    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
-        """Stage the differences of what changed since these positions; None if these are too many to do so.
-
-        The result must be read no earlier than this was called, and the tables no earlier than the result.
-
-        Raises
-        ------
-        ChangesLostError
-            If the changes are no longer kept.
-        """
-
-    def stage_all(self, stores: JoinStores, kernel: Kernel, job: WriteJob) -> Staged:
-        """Stage the differences between the whole join and the result, read as in `stage_changes`.
-
-        In the counts, `affected` is the number of differences.
-        """
-
-
-_Next: TypeAlias = Literal["bind", "large", "rebuild", "take over", "widen"]
+_Next: TypeAlias = Literal["bind", "large", "rebuild", "take over", "wait", "widen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +100,18 @@ class Stepper:
         self._known: Definition | None = None
         self._own_job = ""
         self._look = 0.0
+        self._writing: Record | None = None
         self.kernel = Kernel(self._tables.bind())
 
     def step(self) -> JoinProgress:
         """Do one step; see `JoinWorker.step`."""
         while True:
-            outcome = self._stores.result.run(self._attempt)
-            record = outcome.record
-            if outcome.progress is not None:
-                if outcome.written:
-                    reach("positions_recorded")
-                return outcome.progress
-            progress: JoinProgress | None = None
+            outcome = self._attempted()
+            record, progress = outcome.record, outcome.progress
             match outcome.next:
+                case "wait":
+                    assert progress is not None
+                    return progress
                 case "bind":
                     self._bind()
                 case "widen":
@@ -163,6 +125,9 @@ class Stepper:
                 case "rebuild":
                     progress = self._rebuild(record, adopts=False)
             if progress is not None:
+                if outcome.written:
+                    reach("positions_recorded")
+                self._instruments.caught_up()
                 return progress
 
     def rebuild(self) -> JoinProgress | None:
@@ -176,6 +141,7 @@ class Stepper:
                 continue
             progress = self._rebuild(record, adopts=True)
             if progress is not None:
+                self._instruments.caught_up()
                 return progress
 
     def current_kernel(self) -> Kernel:
@@ -184,17 +150,28 @@ class Stepper:
         record = self._tables.record()
         if record is not None:
             known = Definition.parse(record.definition)
+            self._tables.require_one_result(known)
             if known.feed == self._tables.result_feed():
                 self._require_same(known)
         return self.kernel
 
+    def _attempted(self) -> _Outcome:
+        try:
+            return self._stores.result.run(self._attempt)
+        except UnsupportedOperationError:
+            if self._writing is None:
+                raise
+            return _Outcome(self._writing, next="large")  # its rows are too large for one transaction
+
     def _attempt(self, tx: Transaction) -> _Outcome:
+        self._writing = None
         with self._stores.view(tx) as view:
             record = view.record
             if record is not None and record.intent is not None:
                 if self._may_end(record.intent):
                     return _Outcome(record, next="take over")
-                return _Outcome(record, Counts().progress(record.positions))
+                self._note_waiting(record.positions)
+                return _Outcome(record, Counts().progress(record.positions), next="wait")
             if record is None or view.result is None:
                 return _Outcome(record, next="rebuild")
             if not self._tables.fits(view):
@@ -205,6 +182,9 @@ class Stepper:
             if known.feed != view.feed or record.positions is None:
                 return _Outcome(record, next="rebuild")
             self._require_same(known)
+            if known.unfilled != self.kernel.bound.unfilled:
+                self._log_lost("a rule of fields has changed what reads return, of which no feed has an entry")
+                return _Outcome(record, next="rebuild")
             if not self._tables.result_fits(view):
                 return _Outcome(record, next="widen")
             try:
@@ -219,8 +199,8 @@ class Stepper:
             self._log_lost(f"a table was made again since {since.left}, {since.right}")
             return _Outcome(record, next="rebuild")
         if not now.reach(since):
-            stores.left.changes(view.left.specification.name).position(since.left.version)
-            stores.right.changes(view.right.specification.name).position(since.right.version)
+            for feed, at in zip(stores.feeds, (since.left, since.right), strict=True):
+                feed.position(at.version)  # which is lost if it is beyond the newest
             raise TransactionConflictError("a table was read as it was before the last step; run the step again")
         left = changed_rows(stores.left, kernel, "left", since.left, now.left, self._small)
         self._instruments.behind(left.oldest)
@@ -230,7 +210,10 @@ class Stepper:
         self._instruments.behind(left.oldest, right.oldest)
         if not right.complete:
             return _Outcome(record, next="large")
-        rows = left.rows
+        rows, rights = left.rows, right.rows
+        if kernel.bound.unfilled:  # feeds lack what reads compute
+            read = view.left.multi_read(list(rows), kernel.bound.left_columns)
+            rows, rights = dict.fromkeys(rows) | {row.key: row for row in read}, {}
         for row in left_rows_of(kernel, view.left, right.rows):
             rows.setdefault(row.key, row)
             if len(rows) > self._small:
@@ -239,12 +222,13 @@ class Stepper:
         assert view.result is not None
         assert view.progress is not None
         puts, deletes = [], []
-        for one in differences(kernel, view.right, view.result, rows, right.rows):
+        for one in differences(kernel, view.right, view.result, rows, rights):
             counts.add(one)
             if one.kind is RowKind.DELETE:
                 deletes.append(kernel.key_of(one.values))
             else:
                 puts.append(kernel.row(one.values))
+        self._writing = record
         if puts:
             view.result.replace_many(puts)
         if deletes:
@@ -256,49 +240,61 @@ class Stepper:
         return _Outcome(record, counts.progress(now), written=moves)
 
     def _large(self, record: Record) -> JoinProgress | None:
-        """Do a large step; None if another worker was quicker, or the step must be a rebuild."""
+        """Do a large step, or a rebuild in its place; None if another worker was quicker, or the result was dropped."""
         since = record.positions
         assert since is not None
-        job = self._begin()
-        try:
-            staged = self._large_steps.stage_changes(self._stores, self.kernel, job, since)
-        except ChangesLostError as lost:
-            self._log_lost(lost)
-            staged = None
-        except BaseException:
+        with self._result_may_go():
+            job = self._begin()
+            try:
+                staged = self._large_steps.stage_changes(self._stores, self.kernel, job, since)
+            except ChangesLostError as lost:
+                self._log_lost(lost)
+                staged = None
+            except BaseException:
+                self._stores.result.abort_write(job)
+                raise
+            if staged is None:
+                self._stores.result.abort_write(job)
+                return self._rebuild(record, adopts=False)
+            if staged.positions.reach(since):
+                return self._publish(job, staged, record, record.definition, rebuilt=False)
             self._stores.result.abort_write(job)
-            raise
-        if staged is None:
-            self._stores.result.abort_write(job)
-            return self._rebuild(record, adopts=False)
-        if not staged.positions.reach(since):
-            self._stores.result.abort_write(job)
-            return None
-        return self._publish(job, staged, record, record.definition, rebuilt=False)
+        return None
 
     def _rebuild(self, record: Record | None, *, adopts: bool) -> JoinProgress | None:
-        """Join everything, taking on this definition if `adopts`; None if another worker was quicker."""
+        """Join everything, taking on this definition if `adopts`; None as `_large` does."""
         self._bind(resolve=adopts)
-        if record is not None:
-            known = Definition.parse(record.definition)
-            self._tables.require_one_result(known)
-            if known.feed != self._tables.result_feed():
-                # Before the result is made again: it never stands at positions of the table that was dropped.
-                emptied = replace(record, positions=None)
-                if record.positions is not None and not self._intents.replace(record, emptied):
-                    return None
-                record = emptied
-            elif not adopts:
-                self._require_same(known)
-        feed = self._tables.create()
-        wanted = definition_of(self.kernel.bound, feed)
-        job = self._begin()
+        with self._result_may_go():
+            if record is not None:
+                known = Definition.parse(record.definition)
+                self._tables.require_one_result(known)
+                if known.feed != self._tables.result_feed():
+                    # Before the result is made again: it never stands at positions of the table that was dropped.
+                    emptied = replace(record, positions=None)
+                    if record.positions is not None and not self._intents.replace(record, emptied):
+                        return None
+                    record = emptied
+                elif not adopts:
+                    self._require_same(known)
+            feed = self._tables.create()
+            wanted = definition_of(self.kernel.bound, feed)
+            job = self._begin()
+            try:
+                staged = self._large_steps.stage_all(self._stores, self.kernel, job)
+            except BaseException:
+                self._stores.result.abort_write(job)
+                raise
+            return self._publish(job, staged, record, wanted.text, rebuilt=True)
+        return None
+
+    @contextmanager
+    def _result_may_go(self) -> Iterator[None]:
+        """Suppress the error of a result that is dropped in the block: the next attempt makes it again."""
         try:
-            staged = self._large_steps.stage_all(self._stores, self.kernel, job)
-        except BaseException:
-            self._stores.result.abort_write(job)
-            raise
-        return self._publish(job, staged, record, wanted.text, rebuilt=True)
+            yield
+        except TableNotFoundError:
+            if self._tables.result_feed():
+                raise
 
     def _publish(
         self, job: WriteJob, staged: Staged, record: Record | None, definition: str, *, rebuilt: bool
@@ -376,6 +372,16 @@ class Stepper:
         if found:
             raise PlanChangedError(f"join {self._join.name!r}", found, "rebuild() takes this definition on")
 
+    def _note_waiting(self, since: Positions | None) -> None:
+        """Report the lag while another worker steps."""
+        if since is None or not self._instruments.enabled:
+            return
+        left, right = self._stores.feeds
+        try:
+            self._instruments.behind(oldest_change(left, since.left), oldest_change(right, since.right))
+        except ChangesLostError as lost:
+            _log.debug("join %r: its lag is unknown: %s", self._join.name, lost)
+
     def _log_lost(self, reason: object) -> None:
         _log.warning("join %r is joined from the start: %s", self._join.name, reason)
 
@@ -386,8 +392,7 @@ class Stepper:
             return False
         retained = [table.specification.table_options.time_retained for table in (view.left, view.right)]
         self._look = now + min(_LOOK_SECONDS, min(retained) / 100)
-        feeds = (self._stores.left.changes(self._join.left.name), self._stores.right.changes(self._join.right.name))
-        for feed, seconds, at in zip(feeds, retained, (since.left, since.right), strict=True):
+        for feed, seconds, at in zip(self._stores.feeds, retained, (since.left, since.right), strict=True):
             age = dt.timedelta(seconds=min(seconds / 10, _LONGEST_AGE))
             if feed.at(dt.datetime.now(dt.UTC) - age) > at:
                 return True

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from structable.spark_bridge.store_client import StoreClient
 from structable.spark_bridge.table_ref import TableRef
 from structable.spi import (
+    ChangeFeed,
     Listener,
     Storage,
     StorageUrl,
@@ -21,7 +22,7 @@ from structable.spi import (
 from structable.spi.rules.signals import feed_channel
 
 from .definition import ForeignKeyJoin
-from .progress import PROGRESS, Positions, Record, read_record
+from .progress import PROGRESS, Positions, Record, intent_channel, read_record
 
 __all__ = ["JoinStores", "View"]
 
@@ -83,12 +84,17 @@ class JoinStores:
         for storage in self._open.values():
             storage.close()
 
+    @property
+    def feeds(self) -> tuple[ChangeFeed, ChangeFeed]:
+        """The feeds of the left and the right table."""
+        return self.left.changes(self.join.left.name), self.right.changes(self.join.right.name)
+
     def listen(self) -> list[Listener]:
-        """Return listeners to the feeds of the left and the right table, one for each store."""
-        tables: dict[Storage, list[str]] = {}
+        """Return listeners, one for each store: to both tables' feeds, and to the ends of other workers' intents."""
+        channels = {self.result: [intent_channel(self.join.name)]}
         for storage, ref in ((self.left, self.join.left), (self.right, self.join.right)):
-            tables.setdefault(storage, []).append(feed_channel(ref.name))
-        return [storage.listen(channels) for storage, channels in tables.items()]
+            channels.setdefault(storage, []).append(feed_channel(ref.name))
+        return [storage.listen(names) for storage, names in channels.items()]
 
     @contextmanager
     def view(self, tx: Transaction) -> Iterator[View]:

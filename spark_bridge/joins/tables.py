@@ -15,8 +15,8 @@ from structable.spi import (
 
 from .binding import BoundJoin, bind, check_result
 from .definition import parse_source
-from .progress import PROGRESS, Record, all_records, read_record
-from .recording import Definition, definition_of
+from .progress import PROGRESS, Record, read_record
+from .recording import Definition, definition_of, rivals
 from .stores import JoinStores, View
 
 __all__ = ["JoinTables"]
@@ -158,16 +158,9 @@ class JoinTables:
         if feed in (_feed(stores.left, join.left.name), _feed(stores.right, join.right.name)):
             return [f"the result {join.result.name!r} is an input, too; name another table"]
         try:
-            with stores.result.transaction(read_only=True) as tx:
-                records = list(all_records(tx.table(PROGRESS.name)))
+            return rivals(stores.result.table(PROGRESS.name), join.name, join.result.name, feed)
         except TableNotFoundError:
             return []
-        return [
-            f"table {join.result.name!r} is the result of the join {one.consumer!r}; name another result, or drop that "
-            f"one and delete the row {one.consumer!r} of {PROGRESS.name}"
-            for one in records
-            if one.consumer != join.name and Definition.parse(one.definition).feed == feed
-        ]
 
 
 def _feed(storage: Storage, table: str) -> str:

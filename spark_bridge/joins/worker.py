@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import closing
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from structable.spi import (
@@ -28,8 +27,8 @@ from structable.spi.signals import wait_for_any
 from .definition import ForeignKeyJoin
 from .metrics import JoinInstruments
 from .progress import JoinProgress, Positions
-from .rebuild import MergePass, count_differences
-from .step import LargeSteps, Stepper
+from .rebuild import LargeSteps, MergePass, count_differences
+from .step import Stepper
 from .stores import JoinStores
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ class JoinWorker:
         self._thread: threading.Thread | None = None
         self._end = threading.Event()
         self._failure: BaseException | None = None
-        self._closed = False
+        self._closed = threading.Event()
         self._stores = JoinStores(join)
         try:
             large_steps = self._large_steps(large)
@@ -139,7 +138,7 @@ class JoinWorker:
     def run_available(self) -> JoinProgress:
         """Step until the result has all that was committed when this was called; return the sum of the steps.
 
-        It waits while the intent of another worker stands.
+        It waits while the intent of another worker stands: for a signal of its end, and at most `poll` seconds.
 
         Raises
         ------
@@ -150,17 +149,18 @@ class JoinWorker:
         with self._lock:
             self._require_open()
             target = self._latest()
-        while True:
-            progress = self.step()
-            total = progress if total is None else total.followed_by(progress)
-            left, right = progress.left_position, progress.right_position
-            if left is not None and right is not None:
-                reached = Positions(left, right)
-                if not target.same_feeds(reached):
-                    target = self._latest()  # a table was made again
-                if reached.reach(target):
-                    return total
-            time.sleep(self._poll)
+        with closing(_Signals(self._stores, self._poll)) as signals:
+            while True:
+                progress = self.step()
+                total = progress if total is None else total.followed_by(progress)
+                left, right = progress.left_position, progress.right_position
+                if left is not None and right is not None:
+                    reached = Positions(left, right)
+                    if not target.same_feeds(reached):
+                        target = self._latest()  # a table was made again
+                    if reached.reach(target):
+                        return total
+                signals.wait(self._closed)
 
     def run(self, stop: threading.Event) -> None:
         """Step whenever a feed has moved, until `stop` is set or the worker is closed.
@@ -172,37 +172,29 @@ class JoinWorker:
         Exception
             As `step` does, all else.
         """
-        with ExitStack() as listening:
-            self._run_until(stop, listening)
+        with closing(_Signals(self._stores, self._poll)) as signals:
+            self._run_until(stop, signals)
 
-    def _run_until(self, stop: threading.Event, listening: ExitStack) -> None:
-        listeners: list[Listener] = []
+    def _run_until(self, stop: threading.Event, signals: _Signals) -> None:
         pause = self._poll
-        while not stop.is_set() and not self._closed:
+        while not stop.is_set() and not self._closed.is_set():
             try:
                 progress = self.step()
-            except TransactionClosedError:
-                if self._closed:
+                pause = self._poll
+                if progress.rebuilt:
+                    signals.close()  # of a table that may have been made again
+                if progress.rebuilt or progress.affected:
+                    _log.debug("join %r: %s", self.join.name, progress)
+                else:
+                    signals.wait(stop)
+            except (TransactionClosedError, *PASSING) as error:
+                if self._closed.is_set():
                     return
-                raise
-            except PASSING as error:
+                if isinstance(error, TransactionClosedError):
+                    raise
                 pause = min(2 * pause, max(_LONGEST_PAUSE, self._poll))
                 _log.warning("join %r: a step failed and is tried again in %.1f s: %s", self.join.name, pause, error)
                 stop.wait(pause)
-                continue
-            pause = self._poll
-            if progress.rebuilt or progress.affected:
-                _log.debug("join %r: %s", self.join.name, progress)
-            if progress.rebuilt or not listeners:
-                try:
-                    listening.close()
-                    listeners = [listening.enter_context(one) for one in self._stores.listen()]
-                except PASSING as error:
-                    listeners = []
-                    _log.info("join %r: signals of its feeds cannot be had: %s", self.join.name, error)
-                    stop.wait(self._poll)
-            elif not progress.affected:
-                wait_for_any(listeners, stop, self._poll)
 
     def start(self) -> None:
         """`run` in a thread of its own, until `stop` or `close`; a second call does nothing while it runs.
@@ -250,11 +242,10 @@ class JoinWorker:
         Exception
             Else as `step` does.
         """
-        while True:
-            progress = self._measured(self._stepper.rebuild)
-            if progress is not None:
-                return progress
-            time.sleep(self._poll)
+        with closing(_Signals(self._stores, self._poll)) as signals:
+            while (progress := self._measured(self._stepper.rebuild)) is None:
+                signals.wait(self._closed)
+        return progress
 
     def verify(self) -> int:
         """Return how many rows of the result differ from the join of both tables, all at the newest state.
@@ -281,7 +272,7 @@ class JoinWorker:
         if thread is not None:
             thread.join()
         with self._lock:
-            self._closed = True
+            self._closed.set()
             self._stores.close()
 
     def __enter__(self) -> Self:
@@ -307,16 +298,37 @@ class JoinWorker:
                 progress = step()
                 if progress is not None:
                     done.append(progress)
-                    self._instruments.caught_up()
             return progress
 
     def _latest(self) -> Positions:
-        left = self._stores.left.changes(self.join.left.name).latest()
-        return Positions(left, self._stores.right.changes(self.join.right.name).latest())
+        left, right = self._stores.feeds
+        return Positions(left.latest(), right.latest())
 
     def _require_open(self) -> None:
-        if self._closed:
+        if self._closed.is_set():
             raise TransactionClosedError(f"the worker of the join {self.join.name!r} is closed")
+
+
+class _Signals:
+    """Waits until a step may find something to do: for signals, where the stores carry them, and for a time."""
+
+    def __init__(self, stores: JoinStores, poll: float) -> None:
+        self._stores = stores
+        self._poll = poll
+        self._listeners: list[Listener] = []
+
+    def wait(self, stop: threading.Event) -> None:
+        """Wait for a signal, the event, or the next look; return at once the first time, which misses no signal."""
+        if self._listeners and not any(one.closed for one in self._listeners):
+            wait_for_any(self._listeners, stop, self._poll)
+        else:
+            self.close()
+            self._listeners = self._stores.listen()
+
+    def close(self) -> None:
+        """Stop listening, until the next wait."""
+        while self._listeners:
+            self._listeners.pop().close()
 
 
 def _check_number(argument: str, value: object, *, above_zero: bool) -> None:

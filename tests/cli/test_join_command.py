@@ -49,6 +49,24 @@ def test_status_verify_and_rebuild(structable: Command, url: str) -> None:
     assert structable("join", "verify", url, "named").code == 0
 
 
+def test_status_without_a_table(structable: Command, tmp_path: Path) -> None:
+    """It is shown for what is left, of a foreign key that has a field twice, too."""
+    url = f"leveldb://{tmp_path}/store"
+    prepare(url)
+    with connect(url) as storage:
+        storage.admin.create(PRODUCTS.evolve(name="pairs", primary_key=["sku", "name"]))
+        pairs = TableRef(url, "pairs"), TableRef(url, "paired")
+        on = ["product", "product"]
+        with JoinWorker(join_of(url, name="twice", right=pairs[0], on=on, select={}, result=pairs[1])) as worker:
+            worker.step()
+        storage.admin.drop("pairs")
+    text = structable("join", "status", url, "twice").out.splitlines()
+    assert text[0] == "twice: inner join on product, product into paired"
+    assert text[1].endswith(": up to date")
+    assert text[2].endswith(": table 'pairs' does not exist")
+    assert structable("join", "verify", url, "twice").code == 3
+
+
 def test_run_until_it_is_ended(tmp_path: Path) -> None:
     url = f"leveldb://{tmp_path}/store"
     prepare(url)

@@ -42,8 +42,17 @@ WITHOUT_STORE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "how": ({"how": "outer"}, ["how is 'outer'; it must be inner or left"]),
     "on": ({"on": "product"}, ["on is 'product'"]),
     "on is empty": ({"on": {}}, ["on is empty"]),
+    "on has no names": ({"on": {"product": ["sku"]}}, ["on has ['sku'], which is no name of a field"]),
     "on names one twice": ({"on": {"product": "sku", "note": "sku"}}, ["'sku' of the right table twice"]),
     "select": ({"select": {"x": "other.y", "z": "left"}}, ["'x': 'other.y'", "'z': 'left'"]),
+    "selected names": (
+        {"select": {"1st": "left.note", "Name": "left.note", "name": "right.name"}},
+        ["select names the field '1st'", "Name, name, which differ in case at most"],
+    ),
+    "result's names": (
+        {"select": None, "joiner": joiner, "result_fields": [Field.int("a b"), *FIELDS, *FIELDS]},
+        ["result_fields names the field 'a b'", "name, name, which differ in case at most"],
+    ),
     "lambda": ({"select": None, "joiner": lambda left, right: None, "result_fields": FIELDS}, ["cannot be imported"]),
     "partial": ({"select": None, "joiner": functools.partial(joiner), "result_fields": FIELDS}, ["cannot be imported"]),
     "both": ({"joiner": joiner, "result_fields": FIELDS}, ["select and joiner are given"]),
@@ -108,7 +117,12 @@ WITH_STORE: dict[str, tuple[TableSpecification, TableSpecification, dict[str, An
     ),
     "too few": (ORDERS, PRODUCTS.evolve(primary_key=["sku", "name"]), {"on": ["product"]}, ["on has 1 fields"]),
     "no key field": (ORDERS, PRODUCTS, {"on": {"product": "name"}}, ["'name', which is no field of the primary key"]),
-    "unknown": (ORDERS, PRODUCTS, {"on": {"item": "sku"}}, ["'item', which is no field of table 'orders'"]),
+    "unknown": (
+        ORDERS,
+        PRODUCTS,
+        {"on": {"item": "sku"}},
+        ["'item', which is not a field of table 'orders'; the fields are id"],
+    ),
     "selected": (
         ORDERS,
         PRODUCTS,
@@ -196,6 +210,13 @@ def test_meter_is_a_meter(storage: Storage) -> None:
     storage.admin.create(PRODUCTS)
     with pytest.raises(TypeError, match="meter is 'm'"):
         JoinWorker(join_of(storage.url), meter="m")  # type: ignore[arg-type]
+
+
+def test_field_that_is_twice_in_the_foreign_key() -> None:
+    """A definition that is recorded is the same join again."""
+    join = join_of(URL, on=["product", "product"])
+    definition = definition_of(bind(join, ORDERS, PRODUCTS.evolve(primary_key=["sku", "name"])), "0123456789abcdef")
+    assert Definition.parse(definition.text).join("named", [join.left, join.right, join.result]) == join
 
 
 def test_passwords_are_not_recorded() -> None:

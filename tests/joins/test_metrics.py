@@ -51,6 +51,15 @@ def test_steps_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
             worker.step()
             assert [point.value for point in metrics.points()["structable.join.lag"]] == [0.0]  # type: ignore[union-attr]
 
+            with JoinWorker(join_of(url, "left"), small=0) as other:
+                orders.upsert({"id": "2", "pieces": 9})
+                failpoints["intent_recorded"] = die
+                with pytest.raises(Crash):
+                    other.step()
+                failpoints.clear()
+            assert worker.step().affected == 0
+            assert worker._instruments.lag > 0.0  # that of the other worker is reported by the same gauge
+
 
 def test_meter_that_is_given() -> None:
     from opentelemetry.sdk.metrics import MeterProvider

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from structable.datasets import Leader, Lease, LeaseLostError, SystemData
-from structable.spi import StorageUnavailableError, connect
+from structable.datasets.coordination import leader
+from structable.datasets.coordination.leases import Leases
+from structable.spi import Listener, StorageUnavailableError, connect
+from tests.waiting import PROMPT
 
 
 class TestLeader:
@@ -46,6 +50,30 @@ class TestLeader:
         for thread in threads:
             thread.join()
         assert tokens == [1, 2, 3]
+
+    def test_candidate_is_woken_by_the_release(self, system: SystemData, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It listens, and never sleeps; a lease that is released wakes those who listen."""
+        listening = threading.Event()
+
+        def listen(leases: Leases, name: str) -> Listener:
+            listener = original(leases, name)
+            listening.set()
+            return listener
+
+        original = Leases.listen
+        monkeypatch.setattr(Leases, "listen", listen)
+        monkeypatch.setattr(leader, "time", SimpleNamespace(sleep=None))
+        lease = system.leases.acquire("job", "other", ttl=60)
+        assert lease is not None
+        tokens: list[int] = []
+        candidate = threading.Thread(target=Leader(system, "job").run, args=(lambda one: tokens.append(one.token),))
+        candidate.start()
+        listening.wait()
+        with system.leases.listen("job") as listener:
+            lease.release()
+            assert listener.wait(PROMPT)
+        candidate.join()
+        assert tokens == [2]
 
     @pytest.mark.parametrize("by_storage", [False, True])
     def test_candidate_of_a_closed_storage_ends(self, by_storage: bool) -> None:

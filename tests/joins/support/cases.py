@@ -6,20 +6,28 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from structable.spark_bridge import TableRef
 from structable.spark_bridge.joins import JoinWorker, progress
+from structable.spark_bridge.joins import worker as worker_module
 from structable.spark_bridge.joins.failpoints import failpoints
 from structable.spark_bridge.joins.progress import PROGRESS
 from structable.spi import (
+    Derived,
     Field,
     InvalidFieldError,
     InvalidSpecificationError,
+    Listener,
+    Lower,
     PlanChangedError,
+    Renamed,
     Row,
     RowKind,
     SchemaIncompatibleError,
@@ -29,6 +37,10 @@ from structable.spi import (
     Value,
     connect,
 )
+from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
+from structable.spi.rules.transaction_size import lowered_limit
+from structable.spi.signals import wait_for_any
+from tests.waiting import until
 
 from .clocks import LeaseClock
 from .programs import Crash, run_program
@@ -383,11 +395,26 @@ class JoinCases:
             assert (row["stock"], row["note"], row["product"], worker.verify()) == (3, "n", "y", 0)
         other = join_of(url, "left", result=TableRef(url, "elsewhere"))
         with JoinWorker(other) as worker:
-            for call in (worker.step, worker.rebuild):
+            for call in (worker.step, worker.rebuild, worker.verify):
                 with pytest.raises(PlanChangedError, match="result was named_orders"):
                     call()
         with pytest.raises(InvalidSpecificationError, match="the result of the join 'named'"):
             JoinWorker(join_of(url, name="second"))
+
+    def test_two_new_joins_with_one_result(self, url: str, tables: Storage, clock: LeaseClock) -> None:
+        """The first that records itself has it, though both were opened before."""
+        self.put(tables, "a", "y")
+        with JoinWorker(join_of(url)) as first, JoinWorker(join_of(url, "left", "second")) as second:
+
+            def between() -> None:
+                failpoints.clear()
+                second.step()
+
+            failpoints["staged"] = between
+            for call in (first.step, first.rebuild):
+                with pytest.raises(InvalidSpecificationError, match="the result of the join 'second'"):
+                    call()
+            assert (len(rows_of(tables)), second.verify()) == (1, 0)
 
     def test_widened_and_extended_inputs(self, url: str, tables: Storage) -> None:
         """The result follows a number that was widened; a new field is no part of it."""
@@ -401,6 +428,99 @@ class JoinCases:
             step = worker.step()
             assert (step.rebuilt, step.updated, worker.verify()) == (False, 1, 0)
             assert rows_of(tables) == [{"id": "a", "pieces": 1 << 40, "name": "bar"}]
+
+    @pytest.mark.parametrize("limits", LIMITS)
+    def test_fields_that_reads_compute(self, url: str, storage: Storage, limits: Limits) -> None:
+        """A field that stored rows lack is joined as reads have it: once its rule is set, until it is filled, after."""
+        storage.admin.create(ORDERS.evolve(fields=[*ORDERS.fields, Field.string("remark")]))
+        storage.admin.create(PRODUCTS.evolve(fields=[*PRODUCTS.fields, Field.string("title")]))
+        orders, products = storage.table("orders"), storage.table("products")
+        self.put(storage, "a", "y", note="n")
+        self.put(storage, "b", "z", note="m")
+        self.name(storage, "y", "BAR")
+        self.name(storage, "z", "ZED")
+        join = join_of(url, "left", select={"remark": "left.remark", "title": "right.title"})
+
+        def found() -> list[tuple[Any, ...]]:
+            return [(row["id"], row["remark"], row["title"]) for row in rows_of(storage)]
+
+        with JoinWorker(join, **limits) as worker:
+            worker.step()
+            assert found() == [("a", None, None), ("b", None, None)]
+            title, remark = Derived("title", "name", Lower()), Renamed("note", "remark")
+            storage.admin.set_rules("products", [title])
+            storage.admin.set_rules("orders", [remark])
+            assert worker.step().rebuilt
+            assert (found(), worker.verify()) == ([("a", "n", "bar"), ("b", "m", "zed")], 0)
+            orders.upsert({"id": "a", "pieces": 2})
+            products.upsert({"sku": "y", "price": 1.0})
+            worker.step()
+            assert (found(), worker.verify()) == ([("a", "n", "bar"), ("b", "m", "zed")], 0)
+            orders.upsert({"id": "b", "note": None})
+            products.upsert({"sku": "z", "name": None})
+            worker.step()
+            assert (found(), worker.verify()) == ([("a", "n", "bar"), ("b", None, None)], 0)
+            orders.upsert_many([{"id": row.id, "remark": row.remark} for row in orders.scan()])
+            products.upsert_many([{"sku": row.sku, "title": row.title} for row in products.scan()])
+            worker.step()
+            storage.admin.set_rules("products", [replace(title, ready=True)])
+            storage.admin.set_rules("orders", [replace(remark, ready=True)])
+            self.name(storage, "y", "FOO")
+        with JoinWorker(join, **limits) as worker:
+            worker.step()
+            assert (found(), worker.verify()) == ([("a", "n", "foo"), ("b", None, None)], 0)
+        changes = told(storage)
+        assert len(changes) == 2 + 4 + 2 + 2
+        assert all(kind != "-U" or one != other for (kind, one), (_, other) in pairwise(changes))
+
+    def test_foreign_key_by_a_new_name(self, url: str, storage: Storage) -> None:
+        """A renamed field that is being filled is found by the index of its old name."""
+        storage.admin.create(ORDERS.evolve(fields=[*ORDERS.fields, Field.string("item")]))
+        storage.admin.create(PRODUCTS)
+        self.put(storage, "a", "y", 1)
+        self.name(storage, "y", "bar")
+        renamed = Renamed("product", "item")
+        storage.admin.set_rules("orders", [renamed])
+        with JoinWorker(join_of(url, on={"item": "sku"})) as worker:
+            worker.step()
+            storage.table("orders").upsert({"id": "a", "pieces": 2})
+            assert worker.step().updated == 1
+            self.name(storage, "y", "foo")
+            assert worker.step().updated == 1
+            assert (rows_of(storage), worker.verify()) == ([{"id": "a", "pieces": 2, "name": "foo"}], 0)
+
+    @pytest.mark.parametrize("point", ["staged", "intent_recorded", "committed"])
+    @pytest.mark.parametrize("dropped", ["named_orders", "products"])
+    def test_table_dropped_in_a_step(
+        self, url: str, tables: Storage, clock: LeaseClock, dropped: str, point: str
+    ) -> None:
+        self.put(tables, "a", "y")
+        self.name(tables, "y", "bar")
+
+        def drop() -> None:
+            failpoints.clear()
+            tables.admin.drop(dropped)
+            if dropped == "products":
+                tables.admin.create(PRODUCTS)
+                self.name(tables, "y", "new")
+
+        with JoinWorker(join_of(url), small=0) as worker:
+            worker.step()
+            self.put(tables, "b", "y")
+            failpoints[point] = drop
+            worker.step()
+            worker.run_available()
+            assert {row["name"] for row in rows_of(tables)} == {"new" if dropped == "products" else "bar"}
+            assert (len(rows_of(tables)), worker.verify()) == (2, 0)
+
+    def test_rows_too_large_for_one_transaction(self, url: str, tables: Storage) -> None:
+        tables.table("orders").upsert_many({"id": f"{n:02}", "product": "y"} for n in range(40))
+        with JoinWorker(join_of(url)) as worker:
+            worker.step()
+            self.name(tables, "y", "long" * 250)
+            with lowered_limit(20_000):
+                step = worker.step()
+            assert (step.inserted, step.rebuilt, worker.verify()) == (40, False, 0)
 
     @pytest.mark.parametrize(
         ("spec", "reason"),
@@ -488,6 +608,66 @@ class JoinCases:
             other.run_available()
             assert (len(rows_of(tables)), other.verify()) == (2, 0)
             assert [kind for kind, _ in told(tables)] == ["+I", "+I"]
+
+    def test_job_that_the_store_may_have_forgotten(self, url: str, tables: Storage, clock: LeaseClock) -> None:
+        """Nobody knows whether it was committed: the next worker compares everything."""
+
+        def die() -> None:
+            raise Crash
+
+        with JoinWorker(join_of(url), small=0) as dying, JoinWorker(join_of(url)) as other:
+            other.step()
+            self.put(tables, "a", "y")
+            self.name(tables, "y", "bar")
+            failpoints["intent_recorded"] = die
+            with pytest.raises(Crash):
+                dying.step()
+            failpoints.clear()
+            clock.ahead += JOB_RETENTION_SECONDS
+            step = other.step()
+            assert (step.rebuilt, step.inserted, other.verify()) == (True, 1, 0)
+
+    def test_end_of_an_intent_wakes_those_who_wait(
+        self, url: str, tables: Storage, clock: LeaseClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        waiting, go = [], threading.Event()
+
+        def wait(listeners: Sequence[Listener], stop: threading.Event, timeout: float) -> bool:
+            waiting.append(timeout)
+            return wait_for_any(listeners, stop, timeout)
+
+        monkeypatch.setattr(worker_module, "wait_for_any", wait)
+        workers = [JoinWorker(join_of(url), small=0, poll=3600.0) for _ in range(4)]
+        try:
+            workers[0].step()
+            self.put(tables, "a", "y")
+            self.name(tables, "y", "bar")
+
+            def hold() -> None:
+                failpoints.clear()
+                held.set()
+                go.wait()
+
+            held = threading.Event()
+            failpoints["intent_recorded"] = hold
+            calls: list[Callable[[], object]] = [workers[0].step, workers[1].run_available, workers[2].rebuild]
+            calls.append(partial(workers[3].run, threading.Event()))
+            threads = [threading.Thread(target=call) for call in calls]
+            threads[0].start()
+            held.wait()
+            for thread in threads[1:]:
+                thread.start()
+            until(lambda: len(waiting) >= 3)
+            go.set()
+            until(lambda: not any(thread.is_alive() for thread in threads[:3]))
+            assert (len(rows_of(tables)), workers[1].verify()) == (1, 0)
+            until(lambda: len(waiting) >= 4)
+            workers[3].close()
+            until(lambda: not threads[3].is_alive())
+        finally:
+            go.set()
+            for worker in workers:
+                worker.close()
 
     def test_position_moves_before_it_expires(self, url: str, storage: Storage) -> None:
         """At the latest after a tenth of the retention, though nothing changed."""

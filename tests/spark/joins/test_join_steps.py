@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from structable.spark_bridge import TableRef
 from structable.spark_bridge.joins import ForeignKeyJoin, JoinWorker, distributed, open_join, progress
 from structable.spark_bridge.joins.failpoints import failpoints
-from structable.spi import Field, InvalidFieldError, Storage, connect
+from structable.spi import Derived, Field, InvalidFieldError, Lower, Storage, connect
 from tests.joins.support import programs
 from tests.joins.support.cases import of_wrong_type
 from tests.joins.support.clocks import LeaseClock
@@ -105,6 +105,26 @@ def test_hot_key_is_seen_whole_or_not_at_all(
         orders.table("orders").delete_many([(f"{n:05}",) for n in range(100)])
         assert worker.step().deleted == 100
         assert worker.verify() == 0
+
+
+@pytest.mark.parametrize("url", ["leveldb"], indirect=True)
+def test_fields_that_reads_compute(spark: SparkSession, url: str, storage: Storage) -> None:
+    """Their feeds have images without them."""
+    storage.admin.create(ORDERS)
+    storage.admin.create(PRODUCTS.evolve(fields=[*PRODUCTS.fields, Field.string("title")]))
+    orders, products = storage.table("orders"), storage.table("products")
+    orders.upsert_many({"id": f"{n:02}", "product": f"p{n % 3}"} for n in range(30))
+    products.upsert_many({"sku": f"p{n}", "name": f"NAME {n}"} for n in range(3))
+    with open_join(spark, join_of(url, "left", select={"title": "right.title"}), small=0) as worker:
+        worker.step()
+        storage.admin.set_rules("products", [Derived("title", "name", Lower())])
+        assert worker.step().updated == 30
+        products.upsert({"sku": "p0", "price": 1.0})
+        products.upsert({"sku": "p1", "name": None})
+        orders.upsert({"id": "00", "product": "p2"})
+        step = worker.step()
+        assert (step.updated, step.rebuilt, worker.verify()) == (11, False, 0)
+        assert {row["title"] for row in rows_of(storage)} == {"name 0", None, "name 2"}
 
 
 @pytest.mark.parametrize("url", ["leveldb"], indirect=True)
