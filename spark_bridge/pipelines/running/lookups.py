@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from structable.spark_bridge.errors import carrying_errors
-from structable.spark_bridge.found_rows import RowCache, Found, KeyValues, Matches
+from structable.spark_bridge.found_rows import Found, KeyValues, Matches, RowCache
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.lookup_joins import check_join, joined
 from structable.spark_bridge.lookup_rows import How, RowsOf, RowSource, read_rows
