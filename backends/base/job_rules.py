@@ -69,8 +69,10 @@ def require_same_rules(table: str, then: str, now: str) -> None:
 
 
 def staged_for_dropped(table: str) -> SchemaIncompatibleError:
-    """Return the error for staged rows whose table was dropped and recreated."""
-    return SchemaIncompatibleError(table, ["its rows were staged for a table of this name that is there no longer"])
+    """Return the error for staged rows whose table, or one of whose fields, was dropped."""
+    return SchemaIncompatibleError(
+        table, ["its rows were staged for a table or a field of this name that is there no longer"]
+    )
 
 
 def conformed_batches(

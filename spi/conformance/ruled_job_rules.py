@@ -12,6 +12,7 @@ from structable.spi import (
     AggregateExpression,
     Aggregation,
     Derived,
+    Field,
     FieldType,
     InvalidFieldError,
     JsonField,
@@ -140,6 +141,22 @@ class RuledJobRules(FieldRuleCase):
             events.admin.set_rules("events", [replace(NUMBER, ready=True)])
             assert events.commit_write(job, [staged])
             assert events.table("events").read((1,), ["number"]) == {"id": 1, "number": 5}
+
+    def test_rows_staged_for_a_dropped_field_are_refused(self, events: Storage) -> None:
+        """Rows that name a field which was dropped since are refused, also if another one has its name now."""
+        for kind in (None, Field.string("size"), Field.bytes("size")):
+            job = events.begin_write("events", mode="upsert", job_id=self.fresh_id())
+            given: list[Record] = [{"id": 1, "size": 7}]
+            staged = events.stage(job, 0, 0, rows_to_batches(EVENTS, given, ["id", "size"]))
+            events.admin.drop_field("events", "size")
+            if kind is not None:
+                fields = [kind if field.name == "size" else field for field in EVENTS.fields]
+                events.admin.create_or_update(EVENTS.evolve(fields=fields))
+            with pytest.raises(SchemaIncompatibleError, match="staged"):
+                events.commit_write(job, [staged])
+            assert events.table("events").count() == 0
+            events.admin.drop("events")
+            events.admin.create(EVENTS)
 
     def test_job_of_a_retired_table_is_refused(self, events: Storage) -> None:
         """A job is not committed while its table is retired, and may be afterwards."""
