@@ -75,7 +75,7 @@ class Intents:
         """End the intent of a worker that does not: abort its job, unless that is committed, and clear the intent."""
         intent = record.intent
         assert intent is not None
-        committed = self._outcome(intent)
+        committed: bool | None = self._outcome(intent)
         if not committed and intent.forgotten:
             committed = None
         _log.warning(
@@ -86,7 +86,7 @@ class Intents:
         )
         self.end(record.consumer, intent.job_id, committed=committed)
 
-    def _outcome(self, intent: Intent) -> bool | None:
+    def _outcome(self, intent: Intent) -> bool:
         try:
             job = self._storage.begin_write(self._result, mode=WriteMode.CHANGES, job_id=intent.job_id)
             if not job.committed:

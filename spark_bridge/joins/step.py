@@ -59,7 +59,7 @@ _Next: TypeAlias = Literal["bind", "large", "rebuild", "take over", "wait", "wid
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The outcome of an attempt of a small step: progress, or the next action for the record that it read."""
+    """The outcome of an attempt of a small step: progress, or the next action for the record read; "wait" has both."""
 
     record: Record | None
     progress: JoinProgress | None = None
@@ -100,7 +100,7 @@ class Stepper:
         self._known: Definition | None = None
         self._own_job = ""
         self._look = 0.0
-        self._writing: Record | None = None
+        self._writing: Record | None = None  # of an attempt that has begun to write
         self.kernel = Kernel(self._tables.bind())
 
     def step(self) -> JoinProgress:
