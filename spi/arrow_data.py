@@ -113,12 +113,10 @@ def _table_of_pandas(table: str, frame: Any, nan_is_null: bool) -> pa.Table:  # 
         raise InvalidFieldError(table, column[1] if column else "data", f"Arrow cannot take it: {text}") from error
     if nan_is_null:
         return found
-    import numpy as np
-
     for place in range(found.num_columns):
         values = frame.iloc[:, place]
         # An extension type knows its missing values itself, and a NaN from them.
-        if pa.types.is_floating(found.schema.types[place]) and isinstance(values.dtype, np.dtype):
+        if pa.types.is_floating(found.schema.types[place]) and type(values.dtype).__module__.startswith("numpy"):
             kept = pa.array(values.to_numpy(), from_pandas=False)
             found = found.set_column(place, found.schema.field(place), [kept.cast(found.schema.types[place])])
     return found
