@@ -267,7 +267,7 @@ class TableBinding:
     def packed_images(
         self, writes: Mapping[bytes, bytes | None], originals: Mapping[bytes, bytes | None]
     ) -> list[bytes]:
-        """Return the images of `images`, packed."""
+        """Return what `images` does, packed."""
         if len(writes) == 1:
             [(raw_key, after)] = writes.items()
             before = originals[raw_key]
