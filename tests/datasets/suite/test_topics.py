@@ -554,13 +554,9 @@ class TestFailure:
     def test_rows_that_were_inserted_by_hand(self, events: SystemData, shared_store: Storage, clock: Clock) -> None:
         log = shared_store.table("sys_topic_events")
         body = b'{"what": "a"}'
-        for row in (
-            {"key": "k"},
-            {"body": body, "headers": "["},
-            {"body": body, "headers": '{"a": 1}'},
-            {"body": body},
-        ):
-            log.insert(row)
+        log.insert({"key": "k"})
+        for headers in ("[", '{"a": 1}', None):
+            log.insert({"body": body, "headers": headers})
         with joined(events, max_attempts=1) as consumer:
             for field in ("body", "headers", "headers"):
                 with pytest.raises(RecordShapeError, match=f"field '{field}'"):
