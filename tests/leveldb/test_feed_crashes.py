@@ -291,10 +291,12 @@ import random
 from structable.spi import *
 storage = connect(f"leveldb://{folder}")
 choose = random.Random(3)
-def interrupt(*_):
+def interrupt(_, frame):
     signal.setitimer(signal.ITIMER_REAL, 0.02)  # Python drops what is raised in a __del__
-    raise KeyboardInterrupt
-signal.signal(signal.SIGALRM, interrupt)
+    while frame is not None:
+        if frame.f_code is work.__code__:
+            raise KeyboardInterrupt
+        frame = frame.f_back
 def work(until, thread):
     while time.monotonic() < until:
         try:
@@ -304,6 +306,7 @@ def work(until, thread):
             storage.table("t").increment((choose.randrange(20),), "n", 1)
         except (TransactionConflictError, StorageUnavailableError):
             continue
+signal.signal(signal.SIGALRM, interrupt)
 other = threading.Thread(target=work, args=(time.monotonic() + 4, 1))
 other.start()
 end, interrupted = time.monotonic() + 4, 0
@@ -312,7 +315,6 @@ while time.monotonic() < end or interrupted <= 20:
         signal.setitimer(signal.ITIMER_REAL, choose.uniform(1e-4, 3e-3))
         work(max(end, time.monotonic() + 1), 0)
     except KeyboardInterrupt:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         interrupted += 1
 signal.setitimer(signal.ITIMER_REAL, 0)
 other.join()
