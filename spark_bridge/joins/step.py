@@ -240,7 +240,10 @@ class Stepper:
         return _Outcome(record, counts.progress(now), written=moves)
 
     def _large(self, record: Record) -> JoinProgress | None:
-        """Do a large step, or a rebuild in its place; None if another worker was quicker, or the result was dropped."""
+        """Do a large step, or a rebuild in its place.
+
+        None if another worker was quicker, the result was dropped, or the schema of a table was changed meanwhile.
+        """
         since = record.positions
         assert since is not None
         with self._result_may_go():
@@ -250,8 +253,10 @@ class Stepper:
             except ChangesLostError as lost:
                 self._log_lost(lost)
                 staged = None
-            except BaseException:
+            except BaseException as error:
                 self._stores.result.abort_write(job)
+                if isinstance(error, TransactionConflictError):
+                    return None
                 raise
             if staged is None:
                 self._stores.result.abort_write(job)
@@ -281,8 +286,10 @@ class Stepper:
             job = self._begin()
             try:
                 staged = self._large_steps.stage_all(self._stores, self.kernel, job)
-            except BaseException:
+            except BaseException as error:
                 self._stores.result.abort_write(job)
+                if isinstance(error, TransactionConflictError):
+                    return None
                 raise
             return self._publish(job, staged, record, wanted.text, rebuilt=True)
         return None

@@ -266,6 +266,6 @@ def test_rows_that_an_older_structable_staged(storage: Storage) -> None:
     table.upsert({"id": 1, "note": "old", "tag": "old"})
     job = begin(storage, 1)
     staged = stage(storage, job, ("present", {"id": 1, "note": "new"}), ("absent", {"id": 2, "tag": "new"}))
-    older = replace(staged, state=json.dumps([*json.loads(staged.state)[:-3], True]).encode())
+    older = replace(staged, state=json.dumps([*json.loads(staged.state)[:-4], True]).encode())
     assert storage.commit_write(job, [older]) == CommitResult(True, 0)
     assert [(row["id"], row["note"], row["tag"]) for row in table.scan()] == [(1, "new", "old"), (2, None, "new")]
