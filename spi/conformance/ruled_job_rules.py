@@ -143,7 +143,7 @@ class RuledJobRules(FieldRuleCase):
             assert events.table("events").read((1,), ["number"]) == {"id": 1, "number": 5}
 
     def test_rows_staged_for_a_dropped_field_are_refused(self, events: Storage) -> None:
-        """Rows that name a field which was dropped since are refused, also if another one has its name now."""
+        """Rows that name a field which was dropped since are refused, also if one of another type has its name now."""
         for kind in (None, Field.string("size"), Field.bytes("size")):
             job = events.begin_write("events", mode="upsert", job_id=self.fresh_id())
             given: list[Record] = [{"id": 1, "size": 7}]

@@ -89,6 +89,25 @@ def test_a_notification_that_fails_fails_no_commit(
     assert "a commit woke no other process: no connection" in caplog.text
 
 
+def test_names_that_become_due_between_two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are those of a thread that was about to end, and continues while the next one runs."""
+    late, sent = {"late": 0.0}, list[str]()
+
+    class Due(dict[str, float]):
+        def items(self) -> list[tuple[str, float]]:  # type: ignore[override]  # enough for the loop
+            found = list(super().items())
+            self.update(late)
+            late.clear()
+            return found
+
+    monkeypatch.setattr(notifier, "notify", lambda pool, names, payload: sent.extend(names))
+    sender = notifier.Notifier(None, "")  # type: ignore[arg-type]  # not used
+    sender._due = Due()
+    sender.send(["a"])
+    sender.close()
+    assert sorted(sent) == ["a", "late"]
+
+
 def test_only_feeds_that_somebody_listened_to_are_signalled(
     storage: Storage, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,7 @@ class Notifier:
         self._asked: SimpleQueue[tuple[str, ...] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._due: dict[str, float] = {}
-        """When names are to be notified; only the thread writes it, and takes a name out before it notifies."""
+        """When names are to be notified. Only `_run` writes it, and takes a name out before it notifies."""
 
     def send(self, names: Iterable[str]) -> None:
         """Let a thread send notifications of some names."""
@@ -80,15 +80,16 @@ class Notifier:
         closing = False
         while not closing or due:
             now = time.monotonic()
-            names = [name for name, at in list(due.items()) if closing or at <= now]
+            waiting = list(due.items())  # one copy: a thread that was about to end may go on beside the next one
+            names = [name for name, at in waiting if closing or at <= now]
             if names:
                 sent = {name: at for name, at in sent.items() if at > now - _TOGETHER} | dict.fromkeys(names, now)
                 for name in names:
-                    due.pop(name, None)  # a thread that was about to end may go on beside the next one
+                    due.pop(name, None)
                 self._notify(names)
                 continue
             try:
-                asked = self._asked.get(timeout=min(list(due.values()), default=now + _IDLE) - now)
+                asked = self._asked.get(timeout=min((at for _, at in waiting), default=now + _IDLE) - now)
             except Empty:
                 if not due and self._ends():
                     return
