@@ -7,6 +7,7 @@ import datetime as dt
 import pytest
 
 from structable.migrations import (
+    Folder,
     LiveClientsError,
     MigrationError,
     Migrator,
@@ -14,11 +15,12 @@ from structable.migrations import (
     SchemaAheadError,
     State,
     batches,
+    differences,
     migrator,
     schema,
 )
 from structable.migrations.history import History
-from structable.spi import Derived, Range, SchemaIncompatibleError, Storage, Transaction, col
+from structable.spi import Derived, Field, Lower, Range, SchemaIncompatibleError, Storage, Transaction, col
 from tests.migrations.support.clocks import fast
 from tests.migrations.support.folders import RUNS, Scripts, put_runs
 
@@ -187,12 +189,15 @@ def test_what_is_computed_of_a_field_with_two_names_follows_the_second(store: St
     """
     scripts.add("again", up=again)
     one.up()
-    one.contract(2)
-    rules = store.admin.get_specification("runs").rules
-    assert {rule.field: rule.source for rule in rules if isinstance(rule, Derived)} == {
-        "low": "document",
-        "other": "payload",
-    }
+    names = ("document", "low", "other")
+    after = RUNS.evolve(
+        fields=[*RUNS.fields, *map(Field.string, names)],
+        rules=[Derived("low", "document", Lower(), ready=True), Derived("other", "payload", Lower(), ready=True)],
+    )
+    for _ in range(2):
+        assert not differences(store, [after], Folder(scripts.path), History(store).all())
+        one.contract(2)
+    assert {*store.admin.get_specification("runs").rules} == {*after.rules}
     store.table("runs").update({"app": "app0", "run": 0, "payload": "New"})
     row = store.table("runs").read(("app0", 0))
     assert row is not None
