@@ -131,7 +131,7 @@ class _Dropped:
     def __init__(self, rows: Iterable[RevisionRow]) -> None:
         self._gone: set[What] = set()
         self._renamed: dict[tuple[str, str], tuple[str, set[str]]] = {}
-        """By an old name the new one, and what later revisions compute, if of the old one of a field of their own."""
+        """New names by old ones, and the fields that later revisions compute, of fields of their own."""
         for row in sorted(rows, key=lambda row: row.number):
             operations = row.operations
             for operation in operations.up:  # what is added again is there again, a field without its index

@@ -286,7 +286,7 @@ def added(operation: Operation) -> set[What]:
 
 
 def needed(operation: Operation) -> set[What]:
-    """Return what an operation fills rows from; a field without a name is any one of its table."""
+    """Return what an operation fills rows from; ("field", table) stands for any field of a table."""
     match operation:
         case AddField(table, source=str(source)) | RenameField(table, source):
             return {("table", table), ("field", table, source)}

@@ -171,12 +171,12 @@ class SchemaCalls:
         self.add_rule(table, Renamed(old, new))
 
     def end_name(self, table: str, old: str, new: str, own: Collection[str]) -> None:
-        """Let both names of a field be fields apart: what is computed of the first, but for `own`, is of the second."""
+        """Remove the rule of a second name; fields computed of the old one, except `own`, are computed of the new one."""
         spec = self.find(table)
         if spec is None:
             return
         rules = [rule for rule in spec.rules if not (isinstance(rule, Renamed) and (rule.old, rule.new) == (old, new))]
-        if len(rules) < len(spec.rules):  # else it was done, and the first may be another field by now
+        if len(rules) < len(spec.rules):  # else it was done, and the old name may be another field now
             self._set_rules(spec, [rule if _target(rule) in own else _of_source(rule, old, new) for rule in rules])
 
     def set_ready(self, table: str, fields: Iterable[str]) -> None:

@@ -75,7 +75,7 @@ def filled_fields(operations: Operations) -> set[tuple[str, str]]:
 def finish(calls: SchemaCalls, operations: Operations, report_of: Callable[[int], Report]) -> None:
     """After the rows were verified: build the indexes that waited, then let rules be ready.
 
-    A name that is not ready is found by the index of the old one, and must be found all the time.
+    Until its rule is ready a new name is found by the index of the old name, afterwards by its own.
     """
     filled = filled_fields(operations)
     for position, operation in enumerate(operations.up):
@@ -102,18 +102,18 @@ def check_contract(calls: SchemaCalls, operations: Operations) -> None:
 
 
 def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime, again: Collection[What]) -> dt.datetime | None:
-    """Take away what only old code needs, but for what is added `again`; a retired table goes before it is.
+    """Take away what only old code needs, except what is added `again`. A table that is retired already is dropped.
 
     Returns the time until which a retired table is kept, or None.
     """
     match operation:
         case DropField(table, field) | RenameField(table, field):
-            again_there = ("field", table, field) in again
+            stays = ("field", table, field) in again
             if isinstance(operation, RenameField):
-                # What later revisions compute of the first name is computed of their own field.
-                own = {what[2] for what in again if again_there and what[:2] == ("rule", table)}
+                # Later revisions compute these of their own field of the old name.
+                own = {what[2] for what in again if stays and what[:2] == ("rule", table)}
                 calls.end_name(table, field, operation.new, own)
-            if not again_there:
+            if not stays:
                 calls.drop_field(table, field, for_good=True)
             elif ("index", table, field) not in again:
                 calls.drop_index(table, field, for_good=True)
