@@ -171,7 +171,7 @@ class SchemaCalls:
         self.add_rule(table, Renamed(old, new))
 
     def end_name(self, table: str, old: str, new: str, own: Collection[str]) -> None:
-        """Remove the rule of a second name; fields computed of the old one, except `own`, are computed of the new one."""
+        """Remove the rule of a new name; fields computed of the old one, except `own`, are computed of the new one."""
         spec = self.find(table)
         if spec is None:
             return
