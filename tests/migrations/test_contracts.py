@@ -170,7 +170,7 @@ def test_what_a_rewrite_may_read_is_not_dropped_before(store: Storage, scripts: 
     scripts.add("fill", up=f'op.rewrite("runs", "{module}:fail")', down="pass")
     with pytest.raises(MigrationError, match="ValueError"):
         one.up()
-    with pytest.raises(MigrationError, match="'rewrite runs by .*' needs what revision 1 drops"):
+    with pytest.raises(MigrationError, match=r"'rewrite runs by .*' needs what revision 1 drops"):
         one.contract(1)
     one.down(1)
     one.contract(1)
