@@ -130,17 +130,20 @@ class _Dropped:
 
     def __init__(self, rows: Iterable[RevisionRow]) -> None:
         self._gone: set[What] = set()
-        self._renamed: dict[tuple[str, str], str] = {}
+        self._renamed: dict[tuple[str, str], tuple[str, set[str]]] = {}
+        """New names by old ones, and the fields that later revisions compute, of fields of their own."""
         for row in sorted(rows, key=lambda row: row.number):
             operations = row.operations
             for operation in operations.up:  # what is added again is there again, a field without its index
                 made = added(operation)
                 bare = {("index", *what[1:]) for what in made & self._gone if what[0] == "field"}
                 self._gone = (self._gone | bare) - made
+                for (table, _), (_, own) in self._renamed.items():
+                    own.update(what[2] for what in made if what[:2] == ("rule", table))
             for operation in operations.contracts:
                 self._gone |= taken(operation)
                 if isinstance(operation, RenameField):
-                    self._renamed[operation.table, operation.old] = operation.new
+                    self._renamed[operation.table, operation.old] = operation.new, set()
 
     def __contains__(self, table: str) -> bool:
         return ("table", table) in self._gone
@@ -148,6 +151,7 @@ class _Dropped:
     def without(self, spec: TableSpecification, kept: Collection[str]) -> TableSpecification:
         """Return a table without what contracts take away, but for some fields."""
         gone = {name for name in spec.field_names if name not in kept and ("field", spec.name, name) in self._gone}
+        ending = {one.old: one.new for one in _renamed(spec) if one.old not in kept}
         rules: list[FieldRule] = []
         for rule in spec.rules:
             match rule:
@@ -155,11 +159,12 @@ class _Dropped:
                     continue
                 case Derived(name, source) if name in gone or ("rule", spec.name, name) in self._gone:
                     continue
-                case Derived(_, source) if source in gone:
-                    known = self._renamed.get((spec.name, source))
-                    if known is None or known in gone:
-                        continue
-                    rule = replace(rule, source=known)
+                case Derived(name, source):
+                    known, own = self._renamed.get((spec.name, source), ("", set()))
+                    if source in gone or (ending.get(source) == known and name not in own):
+                        if not known or known in gone:
+                            continue
+                        rule = replace(rule, source=known)
             rules.append(rule)
         indexed = [name for name in spec.indexes if name not in gone and ("index", spec.name, name) not in self._gone]
         fields = [one for one in spec.fields if one.name not in gone]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from structable.spi import Row, Storage, StructuredTable, TableNotFoundError, TableSpecification, Transaction, Value
 
 from .errors import MigrationError
 from .folder import Revision
-from .operations import Operations
+from .operations import Operations, What, added
 from .states import CLIENTS, DEFAULT_PREFIX, LEASE, REVISIONS, STATE_TABLES, TASKS, State
 
-__all__ = ["MINIMUM", "History", "RevisionRow"]
+__all__ = ["MINIMUM", "History", "RevisionRow", "added_after"]
 
 MINIMUM = ("", "minimum")
 """The key, in the table of clients, of the oldest revision that is still served; each announcement writes it."""
@@ -196,3 +197,9 @@ class History:
         begun = (State.CONTRACTING, State.DONE)
         found = (one.number for one in self.all_in(tx).values() if one.state in begun and one.operations.contracts)
         return max(found, default=0)
+
+
+def added_after(rows: Mapping[int, RevisionRow], number: int) -> set[What]:
+    """Return what later revisions, which have begun, add: it is theirs, also if an earlier one drops its name."""
+    later = (row for row in rows.values() if row.number > number and row.state is not State.PENDING)
+    return {what for row in later for operation in row.operations.up for what in added(operation)}

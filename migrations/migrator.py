@@ -13,7 +13,7 @@ from structable.spi import Storage, StructableError, Transaction
 from .backfill import Mapper, RunnerScope
 from .errors import IrreversibleError, MigrationError, RevisionChangedError
 from .folder import Folder, Revision
-from .history import History, RevisionRow
+from .history import History, RevisionRow, added_after
 from .lease import ENDING, Clock, Clocks, Monotonic, RunnerLease, owner_name, take_away
 from .operations import Operation, needed, taken
 from .plans import PlannedRevision, planned, rehearse
@@ -320,6 +320,8 @@ class Migrator:
             if number < revision and earlier.state not in (State.CONTRACTING, State.DONE):
                 raise MigrationError(f"revision {number} is {earlier.state}; contract it before revision {revision}")
         dropped = {what for operation in row.operations.contracts for what in taken(operation)}
+        dropped -= added_after(rows, revision)
+        dropped |= {what[:2] for what in dropped}
         for number, later in sorted(rows.items()):
             if number > revision and not later.state.ready and later.state is not State.PENDING:
                 for operation in later.operations.up:

@@ -286,14 +286,14 @@ def added(operation: Operation) -> set[What]:
 
 
 def needed(operation: Operation) -> set[What]:
-    """Return what an operation fills rows from."""
+    """Return what an operation fills rows from; ("field", table) stands for any field of a table."""
     match operation:
         case AddField(table, source=str(source)) | RenameField(table, source):
             return {("table", table), ("field", table, source)}
         case AddField(table, default=default) if default is not None:
             return {("table", table)}
         case Rewrite(table):
-            return {("table", table)}
+            return {("table", table), ("field", table)}
     return set()
 
 

@@ -17,8 +17,9 @@ from .batches import INDEX_PART, MADE_PART, TaskKey, task_of
 from .errors import MigrationError, MigrationLockedError
 from .fills import fill_of
 from .folder import Revision, function_named
+from .history import added_after
 from .lease import ENDING, check_epoch
-from .operations import FIRST_OF_DOWN, Operation, Run, What, added
+from .operations import FIRST_OF_DOWN, Operation, Run
 from .schema_calls import Report, SchemaCalls
 from .states import State
 
@@ -99,7 +100,7 @@ class Runner:
         calls = SchemaCalls(self._storage, number, self._ended)
         if row.state is not State.CONTRACTING:
             self._move(number, State.CONTRACTING)
-        again = self._added_after(number)
+        again = added_after(self._history.all(), number)
         kept: list[dt.datetime] = []
         for operation in row.operations.contracts:
             self._check()
@@ -110,11 +111,6 @@ class Runner:
             return max(kept)
         self._move(number, State.DONE)
         return None
-
-    def _added_after(self, number: int) -> set[What]:
-        """Return what later revisions, which have begun, add: it is theirs, also if an earlier one drops its name."""
-        later = (row for row in self._history.all().values() if row.number > number and row.state is not State.PENDING)
-        return {what for row in later for operation in row.operations.up for what in added(operation)}
 
     def revert(self, number: int) -> None:
         """Undo what a revision expanded, from any state before its contract."""

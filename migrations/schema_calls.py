@@ -6,7 +6,7 @@ import dataclasses
 import datetime as dt
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from structable.spi import (
     Derived,
@@ -21,7 +21,7 @@ from structable.spi import (
     TableNotFoundError,
     TableSpecification,
 )
-from structable.spi.field_rules import named_fields
+from structable.spi.field_rules import named_fields, retired_since
 from structable.spi.fields import widens
 from structable.spi.rules.schema_changes import without_field
 
@@ -170,14 +170,14 @@ class SchemaCalls:
         self.add_field(table, dataclasses.replace(spec.field(old), name=new))
         self.add_rule(table, Renamed(old, new))
 
-    def end_name(self, table: str, old: str, new: str) -> None:
-        """Remove the first name of a field that has two; what is computed of it is computed of the second."""
+    def end_name(self, table: str, old: str, new: str, own: Collection[str]) -> None:
+        """Remove the rule of a new name; fields computed of the old one, except `own`, are computed of the new one."""
         spec = self.find(table)
         if spec is None:
             return
-        kept = [rule for rule in spec.rules if _target(rule) != new]
-        self._set_rules(spec, [_of_source(rule, old, new) for rule in kept])
-        self.drop_field(table, old, for_good=True)
+        rules = [rule for rule in spec.rules if not (isinstance(rule, Renamed) and (rule.old, rule.new) == (old, new))]
+        if len(rules) < len(spec.rules):  # else it was done, and the old name may be another field now
+            self._set_rules(spec, [rule if _target(rule) in own else _of_source(rule, old, new) for rule in rules])
 
     def set_ready(self, table: str, fields: Iterable[str]) -> None:
         """Let the rules of these fields be ready."""
@@ -191,14 +191,19 @@ class SchemaCalls:
         if spec is not None:
             self._set_rules(spec, [rule for rule in spec.rules if _target(rule) != field])
 
+    def is_retired(self, table: str) -> bool:
+        """Return whether there is the table, and it is retired."""
+        spec = self.find(table)
+        return spec is not None and retired_since(spec.rules) is not None
+
     def retire(self, table: str, at: dt.datetime) -> dt.datetime | None:
         """Retire a table, and return since when it has been retired; None if there is none."""
         spec = self.find(table)
         if spec is None:
             return None
-        for rule in spec.rules:
-            if isinstance(rule, Retired):
-                return rule.since
+        since = retired_since(spec.rules)
+        if since is not None:
+            return since
         rules = [*spec.rules, Retired(at)]
         self._patiently(lambda: self._admin.set_rules(table, rules, revision=self._revision))
         return at

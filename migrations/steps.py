@@ -23,7 +23,6 @@ from .operations import (
     Run,
     What,
     WidenField,
-    taken,
 )
 from .schema_calls import Report, SchemaCalls
 
@@ -74,16 +73,19 @@ def filled_fields(operations: Operations) -> set[tuple[str, str]]:
 
 
 def finish(calls: SchemaCalls, operations: Operations, report_of: Callable[[int], Report]) -> None:
-    """After the rows were verified: let rules be ready, and build the indexes that waited."""
+    """After the rows were verified: build the indexes that waited, then let rules be ready.
+
+    Until its rule is ready a new name is found by the index of the old name, afterwards by its own.
+    """
     filled = filled_fields(operations)
-    for table, field in sorted(filled):
-        calls.set_ready(table, [field])
     for position, operation in enumerate(operations.up):
         match operation:
             case AddIndex(table, name) if (table, name) in filled:
                 calls.add_index(table, name, report_of(position))
             case RenameField(table, old, new) if old in calls.require(table).indexes:
                 calls.add_index(table, new, report_of(position))
+    for table, field in sorted(filled):
+        calls.set_ready(table, [field])
 
 
 def check_contract(calls: SchemaCalls, operations: Operations) -> None:
@@ -100,27 +102,26 @@ def check_contract(calls: SchemaCalls, operations: Operations) -> None:
 
 
 def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime, again: Collection[What]) -> dt.datetime | None:
-    """Take away what only old code needs, but for what is added `again`.
+    """Take away what only old code needs, except what is added `again`. A table that is retired already is dropped.
 
     Returns the time until which a retired table is kept, or None.
     """
     match operation:
-        case DropField(table, field) | RenameField(table, field) if ("field", table, field) in again:
+        case DropField(table, field) | RenameField(table, field):
+            stays = ("field", table, field) in again
             if isinstance(operation, RenameField):
-                calls.drop_rule(table, operation.new)
-            if ("index", table, field) not in again:
+                # Later revisions compute these of their own field of the old name.
+                own = {what[2] for what in again if stays and what[:2] == ("rule", table)}
+                calls.end_name(table, field, operation.new, own)
+            if not stays:
+                calls.drop_field(table, field, for_good=True)
+            elif ("index", table, field) not in again:
                 calls.drop_index(table, field, for_good=True)
-        case _ if not taken(operation).isdisjoint(again):
-            pass
-        case DropRule(table, field):
+        case DropRule(table, field) if ("rule", table, field) not in again:
             calls.drop_rule(table, field)
-        case RenameField(table, old, new):
-            calls.end_name(table, old, new)
-        case DropIndex(table, field):
+        case DropIndex(table, field) if ("index", table, field) not in again:
             calls.drop_index(table, field, for_good=True)
-        case DropField(table, field):
-            calls.drop_field(table, field, for_good=True)
-        case DropTable(table, keep_days):
+        case DropTable(table, keep_days) if ("table", table) not in again or calls.is_retired(table):
             since = calls.retire(table, at)
             if since is not None:
                 until = since + dt.timedelta(days=keep_days)

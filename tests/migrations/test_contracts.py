@@ -7,6 +7,7 @@ import datetime as dt
 import pytest
 
 from structable.migrations import (
+    Folder,
     LiveClientsError,
     MigrationError,
     Migrator,
@@ -14,11 +15,12 @@ from structable.migrations import (
     SchemaAheadError,
     State,
     batches,
+    differences,
     migrator,
     schema,
 )
 from structable.migrations.history import History
-from structable.spi import Range, Storage, Transaction, col
+from structable.spi import Derived, Field, Lower, Range, SchemaIncompatibleError, Storage, Transaction, col
 from tests.migrations.support.clocks import fast
 from tests.migrations.support.folders import RUNS, Scripts, put_runs
 
@@ -158,3 +160,68 @@ def test_what_a_revision_is_filled_from_is_not_dropped_before(store: Storage, sc
     one.resume()
     one.contract(1)
     assert store.table("runs").count(where=col("n").is_not_null()) == len(rows) - 2
+
+
+def test_what_a_rewrite_may_read_is_not_dropped_before(store: Storage, scripts: Scripts) -> None:
+    put_runs(store, 20)
+    one = Migrator(store, scripts.path)
+    scripts.add("drop", up='op.drop_field("runs", "payload")')
+    module = scripts.function("def fail(row):\n    raise ValueError(row.payload)\n")
+    scripts.add("fill", up=f'op.rewrite("runs", "{module}:fail")', down="pass")
+    with pytest.raises(MigrationError, match="ValueError"):
+        one.up()
+    with pytest.raises(MigrationError, match=r"'rewrite runs by .*' needs what revision 1 drops"):
+        one.contract(1)
+    one.down(1)
+    one.contract(1)
+    assert "payload" not in store.admin.get_specification("runs")
+
+
+def test_what_is_computed_of_a_field_with_two_names_follows_the_second(store: Storage, scripts: Scripts) -> None:
+    """The first is the name of another field by then, and a later revision computes one of that."""
+    rows = put_runs(store, 20)
+    one = Migrator(store, scripts.path)
+    scripts.add("low", up='op.add_field("runs", op.string("low"), derive=op.lower(), source="payload")')
+    scripts.add("new", up='op.rename_field("runs", "payload", "document")')
+    again = """
+    op.add_field("runs", op.string("payload"))
+    op.add_field("runs", op.string("other"), derive=op.lower(), source="payload")
+    """
+    scripts.add("again", up=again)
+    one.up()
+    names = ("document", "low", "other")
+    after = RUNS.evolve(
+        fields=[*RUNS.fields, *map(Field.string, names)],
+        rules=[Derived("low", "document", Lower(), ready=True), Derived("other", "payload", Lower(), ready=True)],
+    )
+    for _ in range(2):
+        assert not differences(store, [after], Folder(scripts.path), History(store).all())
+        one.contract(2)
+    assert {*store.admin.get_specification("runs").rules} == {*after.rules}
+    store.table("runs").update({"app": "app0", "run": 0, "payload": "New"})
+    row = store.table("runs").read(("app0", 0))
+    assert row is not None
+    assert (row.low, row.other) == (str(rows[0]["payload"]).lower(), "new")
+
+
+def test_a_retired_table_is_dropped_for_a_revision_that_makes_it_again(store: Storage, scripts: Scripts) -> None:
+    """The revision waits for that, PAUSED."""
+    store.admin.create(RUNS.evolve(name="others"))
+    store.table("others").upsert({"app": "a", "run": 1})
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    one = Migrator(store, scripts.path, clock=lambda: now)
+    scripts.add("drop", up='op.drop_table("others", keep_days=3)')
+    one.up()
+    assert one.contract(1) is not None
+    again = """
+    op.create_table(op.table("others", [op.string("app"), op.int("run")], ["app", "run"]))
+    op.add_field("others", op.int("n"), default=1)
+    """
+    scripts.add("again", up=again)
+    with pytest.raises(SchemaIncompatibleError, match="retired by revision 1"):
+        one.up()
+    now += dt.timedelta(days=4)
+    assert one.contract(1) is None
+    one.resume()
+    assert [status.state for status in one.status()] == [State.DONE, State.DONE]
+    assert store.table("others").count() == 0

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
+from collections.abc import Callable
 
 import pytest
 
 from structable.migrations import IrreversibleError, MigrationError, Migrator, State
+from structable.migrations.schema_calls import SchemaCalls
 from structable.spi import (
     Field,
     InvalidFieldError,
@@ -99,6 +101,28 @@ def test_a_renamed_field_has_both_names_until_it_is_contracted(store: Storage, s
         assert [row.key for row in found] == [("app0", 0)]
     with pytest.raises(InvalidFieldError):
         table.update({"app": "app0", "run": 0, "state": "OLD"})
+
+
+def test_a_renamed_field_is_found_by_its_index_at_each_step(
+    store: Storage, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By that of its old name, until it is ready."""
+    put_runs(store, 20)
+    looks: list[int] = []
+
+    def looking(step: Callable[..., None]) -> Callable[..., None]:
+        def looked(*args: object) -> None:
+            step(*args)
+            with store.table("runs").scan_index("status", "DONE") as found:
+                looks.append(sum(1 for _ in found))
+
+        return looked
+
+    for name in ("add_index", "set_ready"):
+        monkeypatch.setattr(SchemaCalls, name, looking(getattr(SchemaCalls, name)))
+    scripts.add("status", up='op.rename_field("runs", "state", "status")')
+    Migrator(store, scripts.path).up()
+    assert looks == [10, 10]
 
 
 def test_rows_are_rewritten_once_and_functions_run_once(store: Storage, scripts: Scripts) -> None:
