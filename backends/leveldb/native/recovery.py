@@ -24,7 +24,7 @@ UNSYNCED = "unsynced"
 
 
 def note_unsynced(folder: Path) -> None:
-    """Record, durably, that records from here on are not synced one by one."""
+    """Record durably that records from here on are not synced one by one."""
     newest = log_files(folder)[-1]
     replace_durably(folder / UNSYNCED, json.dumps([int(newest.stem), newest.stat().st_size]).encode())
 
