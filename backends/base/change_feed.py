@@ -109,8 +109,8 @@ class FeedView(ABC):
 
 
 class _GeneratedChanges(ChangeIterator):
-    """The changes that a generator yields. An error that ends it early is raised on every later call, and never looks like
-    the end."""
+    """The changes that a generator yields. An error that ends it early is raised on every later call: it must not look
+    like the end."""
 
     __slots__ = ("_changes", "_closed", "_failure")
 

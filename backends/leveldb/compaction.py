@@ -21,8 +21,8 @@ _PART_BYTES = 16 << 20
 def compact(folder: Folder, rewrite: Callable[[Sequence[bytes]], bool]) -> Iterator[CompactionProgress]:
     """Rewrite all table files that a database has now; `rewrite` is `Route.compact`, whichever process is the owner.
 
-    Files written from now on have higher numbers and need no rewrite. The deepest level comes first: rewriting its files
-    includes the files above them.
+    Files written from now on have higher numbers and need no rewrite. The deepest level comes first: rewriting its
+    files includes the files above them.
     """
     yield CompactionProgress(0.0, _size(_tables(folder)))
     rewrite((FORMAT_KEY,))  # which also moves all rows from the log to table files

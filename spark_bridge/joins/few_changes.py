@@ -47,8 +47,8 @@ class KeyPlaces:
     """Finds the rows of a batch that have one of some distinct keys; picklable."""
 
     steps: tuple[tuple[pa.Array[Any], Places], ...]
-    """For each column its distinct values, and a table from the number of a key's prefix and of a value to the number of the
-    longer prefix; -1 stands for no key."""
+    """For each column its distinct values, and a table from the numbers of a key's prefix and of a value to the number
+    of the longer prefix; -1 stands for no key."""
 
     @classmethod
     def of(cls, spec: TableSpecification, fields: Sequence[str], keys: Sequence[Values]) -> KeyPlaces:

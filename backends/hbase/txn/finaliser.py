@@ -210,7 +210,7 @@ class Finaliser:
     def _resolve(self, batch: Sequence[EndedTransaction]) -> None:
         resolving = self._resolution.calls([one.ended for one in batch])
         publishing = [call for one in batch for call in self._gate.publishing(one.status, one.intents.appends)]
-        # In a flight of its own, after all entries are in their rows: calls of a flight run even after one has failed.
+        # In a flight of its own, once all entries are in their rows: calls of a flight run even after one has failed.
         emptying = [call for one in batch for call in self._gate.emptying(one.txid, one.status, one.intents.appends)]
         if not failpoints:
             self._gateway.flight([*resolving, *publishing], retry=True)

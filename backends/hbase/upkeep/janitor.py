@@ -78,7 +78,7 @@ class Janitor:
         self._lock = threading.Lock()
 
     def run(self, session: Session, *, alone: bool = False) -> Report | None:
-        """Do one round and return its report; None if another process has the janitor's lease. `alone` ignores the lease.
+        """Do one round and return its report; None if another process has the lease, unless `alone` ignores it.
 
         After an error the next round continues the work.
         """
@@ -89,8 +89,8 @@ class Janitor:
         if not alone and not self._take_lease(session):
             return None
         report = Report()
-        # The clock first: a snapshot that begins later is at or above it. The lists before the sessions: a process sends
-        # # its first heartbeat before it writes its list and records, so every list found here has a session.
+        # The clock first: a snapshot that begins later is at or above it. The lists before the sessions: a process
+        # # sends its first heartbeat before it writes its list and records, so every list found here has a session.
         report.clock = read_clock(self._gateway, self._layout)
         lists = self._gateway.call(read_lists(self._layout))
         gates = self._gateway.call(get_row(self._layout.transactions, GATES, [GATE_FAMILY]))

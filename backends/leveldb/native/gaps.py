@@ -42,7 +42,7 @@ class Gaps:
         return max(key, self._ends[position]) if position >= 0 else key
 
     def adding(self, begin: bytes, end: bytes) -> Gaps:
-        """Return the gaps with another one, which may touch or overlap them; if there are too many, only the new one."""
+        """Return the gaps with another one, which may touch or overlap them; of too many, only the new one is kept."""
         if len(self._begins) >= _MOST:
             return Gaps((begin,), (end,))
         first, last = bisect_left(self._ends, begin), bisect_right(self._begins, end)

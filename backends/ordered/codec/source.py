@@ -23,7 +23,7 @@ DECODE_FAILURES = (struct.error, ValueError, ArithmeticError, LookupError)
 
 
 class NewerLayoutError(DataCorruptionError):
-    """The schema does not know the row's layout: outside a snapshot, the schema may merely be out of date."""
+    """The schema does not know the row's layout. Outside a snapshot, the schema may merely be out of date."""
 
 
 def corrupt(table: str, what: str, raw: bytes, reason: object) -> DataCorruptionError:

@@ -143,7 +143,7 @@ def _make_whole(snapshot: EngineSnapshot, changes: WriteSet, record: JobRecord) 
 
 
 def _examined_streams(snapshot: EngineSnapshot) -> Iterator[Finding]:
-    """Yield what is known of the streams that write to existing tables."""
+    """Yield the findings about the streams that write to existing tables."""
     counts: Counter[str] = Counter()
     for _, stream, raw in list_streams(snapshot):
         try:

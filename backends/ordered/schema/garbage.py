@@ -39,7 +39,7 @@ class GarbageCollector:
             self.notify()
 
     def notify(self) -> None:
-        """Announce that there may be something to delete."""
+        """Announce that there may be garbage to delete."""
         self._background.notify()
 
     def stop(self) -> None:
