@@ -103,7 +103,7 @@ class RowWriter:
         return given, ()
 
     def stepped(self, table: TableOverlay, writes: RowWrites) -> Written:
-        """Return the effects of increments, which are blind unless index entries depend on the result, or a feed keeps it."""
+        """Return the effects of increments: blind, unless index entries depend on the result, or a feed keeps it."""
         binding, increments = table.binding, table.increments
         if writes.rows.__class__ is tuple:
             [(key, field, amount)] = writes.rows

@@ -154,7 +154,7 @@ def _operand(binding: TableBinding, row: Row) -> tuple[bytes, bytes]:
 
 
 def _merged_blindly(table: TableOverlay, operands: Sequence[tuple[bytes, bytes]]) -> Written:
-    """Merge operands, by raw key, all or nothing: into rows that this transaction wrote, otherwise without reading rows."""
+    """Merge operands, by raw key, all or nothing: into rows that this transaction wrote, else without reading rows."""
     binding, writes, increments = table.binding, table.writes, table.increments
     assert binding.operands is not None
     absorb = binding.operands.absorb

@@ -36,8 +36,8 @@ class RowEncoders:
     """Encoders of users' rows, generated for each order of the fields that a row names; the others are null.
 
     They check the rows that they encode, and return None for an unusual row, on which `check_row` then decides. A row
-    is unusual if it is not a dict of the key and other fields of the table, if a value is not in its stored form, or if a
-    size may be over a limit. They never accept a row that `check_row` rejects. A keyless table gets a new key at each
+    is unusual if it is not a dict of the key and other fields of the table, if a value is not in its stored form, or if
+    a size may be over a limit. They never accept a row that `check_row` rejects. A keyless table gets a new key at each
     call; rows of a log have the common prefix of all keys.
 
     Parameters
@@ -121,7 +121,7 @@ class RowCodec:
     encode_values: Callable[[tuple[Value, ...]], bytes]
     """Returns the raw value, never empty, of checked values in the order of `schema.value_fields`; None is null."""
     decode_values: Callable[[bytes], tuple[Value, ...]]
-    """Returns the same tuple from a raw value; fields that the row's layout lacks are None. Errors as in `projection`."""
+    """Returns the same tuple from a raw value; fields that the row's layout lacks are None. Raises as `projection`."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema

@@ -277,7 +277,7 @@ class BulkCommit(ABC):
 
     @abstractmethod
     def check(self, latest: EngineSnapshot) -> None:
-        """Raise an error if the newest state rules out this commit; called before the first write, while writers wait."""
+        """Raise if the newest state rules out this commit; called before the first write, with writers blocked."""
 
     @abstractmethod
     def chunks(self, latest: EngineSnapshot) -> Iterator[BulkChunk]:

@@ -42,8 +42,8 @@ def job_rows(
 class JobCommit(BulkCommit):
     """A job's commit in place, applied by an engine; `decision` and `completion` are its record during and after it.
 
-    The record of a batch's stream is in the commit that makes the rows visible: in the decision, if there is one. Counts
-    of rows are in the decision if the rows were checked before it, else in the completion, after all chunks.
+    The record of a batch's stream is in the commit that makes the rows visible: in the decision, if there is one. Row
+    counts are in the decision if the rows were checked before it, else in the completion, after all chunks.
 
     Where a chunk must not be applied twice, each chunk writes the progress of the job, and completion deletes that.
 
@@ -110,7 +110,7 @@ class JobCommit(BulkCommit):
             self._rows.check(latest, decides_first=self._decides_first)
             self._count_missing()
         else:
-            for _ in self._rows.chunks(latest, self._done):  # an unreadable row is found before the next chunk is written
+            for _ in self._rows.chunks(latest, self._done):  # finds an unreadable row before the next chunk is written
                 continue
 
     def chunks(self, latest: EngineSnapshot) -> Iterator[BulkChunk]:

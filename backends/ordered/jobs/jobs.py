@@ -161,7 +161,7 @@ class WriteJobs:
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode(), digest)
 
     def _newest(self, job: WriteJob) -> bytes:
-        """Return the present schema of a job's table, or its schema at the beginning of the job if the table is gone."""
+        """Return the present schema of a job's table; if the table is gone, the schema at the job's beginning."""
         raw = self._engine.look(lambda snapshot: snapshot.get(schema_key(job.table)))
         begun = TableSchema.decode(job.state)
         if raw is None or (now := TableSchema.decode(raw)).identity != begun.identity or now.spec.name != job.table:

@@ -29,8 +29,8 @@ _PAUSE_SECONDS = 60.0
 class JobSweep:
     """Sweeps of one storage.
 
-    The record of an ended job is removed after 7 days, and so is the record of an open one if no rows were staged in that
-    time. The record of a stream is removed only if its table is gone: older software may have dropped the table.
+    The record of an ended job is removed after 7 days, and so is the record of an open one if no rows were staged in
+    that time. The record of a stream is removed only if its table is gone: older software may have dropped the table.
     """
 
     def __init__(self, engine: Engine, change: CatalogChanges) -> None:

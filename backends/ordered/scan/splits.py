@@ -58,8 +58,8 @@ def plan_table_scan(
 ) -> tuple[ScanPlan, int]:
     """Take a snapshot of a table and divide its scan, see `Storage.plan_scan`; return the snapshot's epoch as well.
 
-    The path is chosen by `snapshot`, an earlier one, or by the snapshot of `shared`, which is then divided. `hold` makes
-    the plan's hold.
+    The path is chosen by `snapshot`, an earlier one, or by the snapshot of `shared`, which is then divided. `hold`
+    makes the plan's hold.
     """
     splits = check_splits(arguments.splits)
     names = planned_columns(binding.spec, arguments).names

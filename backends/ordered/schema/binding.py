@@ -248,7 +248,7 @@ class TableBinding:
         return merged
 
     def images(self, writes: Mapping[bytes, bytes | None], originals: Mapping[bytes, bytes | None]) -> list[Record]:
-        """Return a feed's images of writes, without rows that stay equal and rows of a bag that are added and removed again.
+        """Return a feed's images of writes, without rows that stay equal, or come and go again in a bag.
 
         `originals` has the raw value before of each key in `writes`.
         """

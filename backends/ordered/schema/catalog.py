@@ -152,7 +152,7 @@ class CatalogChanges:
 
 
 def catalog_change(engine: OrderedMap, body: Callable[[EngineSnapshot, WriteSet], Result]) -> Result:
-    """Return the result of a function of the newest state, and commit the changes that it adds to a write set, if any."""
+    """Return the result of a function of the newest state; commit any changes that it adds to a write set."""
     with closing(engine.begin(False)) as snapshot:
         changes = WriteSet()
         result = body(snapshot, changes)

@@ -68,7 +68,7 @@ def read_spaces(snapshot: EngineSnapshot) -> Spaces:
 
 
 def admit_types(engine: Upkeep) -> None:
-    """Prepare a store for tables whose options have effects; raises UnsupportedOperationError if it does not support them."""
+    """Prepare a store for tables whose options have effects; raises UnsupportedOperationError if it cannot have any."""
     if not engine.traits.table_types:
         raise UnsupportedOperationError(
             "this store has no table types: its tables have a primary key, no merge engine, and no write-mode"
