@@ -28,7 +28,7 @@ _PORTION_BYTES = 64 << 20
 
 _KEY_FIELD = Field.bytes(HIDDEN_KEY)
 _PATCH_FIELDS = (Field.short("_arm"), Field.boolean("_required"), Field.bytes("_named"))
-"""The columns of a patch's effect. The last one has a bit for each column of fields, the lowest first; null is all bits."""
+"""The columns of a patch's effect. The last one has a bit for each column of fields, the lowest first; null is all."""
 _PLACES = {kind: place for place, kind in enumerate(RowKind)}
 
 Array = Any

@@ -211,7 +211,7 @@ class WriteJobs:
 def _marked_batches(
     job: WriteJob, spec: TableSpecification, batches: StagedData, found: set[str], named: set[int]
 ) -> Iterator[RecordBatch]:
-    """Yield the batches with their marks; adds the rows' kinds or arms to `found`, and the updated columns to `named`."""
+    """Yield the batches with their marks; adds the rows' kinds or arms to `found`, the updated columns to `named`."""
     from .copy_encoder import marked, patch_marked
 
     if job.mode is WriteMode.PATCH:

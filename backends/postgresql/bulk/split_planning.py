@@ -193,7 +193,7 @@ def feed_token(binding: TableBinding) -> Call:
 def _begun(
     connection: ServerConnection, gate: VersionGate, binding: TableBinding, *, for_feeds: bool
 ) -> tuple[PlanSnapshot, tuple[int, ...], FeedPosition | None]:
-    """Begin a transaction whose snapshot has the present version of a table; also return the table's sizes and position."""
+    """Begin a transaction whose snapshot has the present version of a table; return the table's sizes and position."""
     # Before the snapshot: the table stays as the snapshot sees it until the plan is closed.
     before = (*without_limits(connection), command(f"lock table {binding.qualified} in access share mode"))
     after = [

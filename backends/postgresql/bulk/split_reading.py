@@ -38,7 +38,7 @@ class SplitReader:
     """
 
     def __init__(self, factory: ConnectionFactory, *, most: int = _MOST_READERS, most_idle: int = _MOST_IDLE) -> None:
-        # Not the storage's pool: a plan holds one of its connections, and must not wait for itself if it is the only one.
+        # Not the storage's pool: a plan holds a connection of it, perhaps the only one, and must not wait for itself.
         self.pool = ServerPool(factory.open, most, 0.0, most_idle=most_idle)
 
     def read(self, split: ScanSplit, holder: ServerConnection | None = None) -> Iterator[RecordBatch]:

@@ -133,7 +133,7 @@ class StagedMerge:
         return f"select {size} {rows} where {size} > {MAX_ROW_SIZE} limit 1"
 
     def outsized(self) -> list[tuple[str, str]]:
-        """Return the fields that were indexed after their values were staged, and the queries of values that are too large.
+        """Return the fields that were indexed after their values were staged, and the queries of too large values.
 
         Such a query returns the sizes of the value and of the key.
         """

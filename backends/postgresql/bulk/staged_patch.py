@@ -180,7 +180,7 @@ class StagedPatch:
         )
 
     def _find_rows(self) -> None:
-        """Change the rows of arms `present`, lock the rows of other keys, and record the keys of both; waits for writers."""
+        """Change the rows of arms `present`, lock the rows of other keys, and record all keys; waits for writers."""
         names = [column(name) for name in self._binding.spec.primary_key]
         values = ", ".join(f"t.{name} as {one}" for name, one in zip(names, self._key, strict=True))
         key = ", ".join(self._key)
@@ -242,7 +242,7 @@ class StagedPatch:
         )
 
     def _has(self, staged: StagedTable, arm: int) -> bool:
-        """Return whether a staging table may have rows of an arm; an insertion together with a deletion is a replacement."""
+        """Return whether a staging table may have rows of an arm; insertion and deletion of a key are a replacement."""
         return str(ARMS[arm]) in staged.kinds or (arm == _REPLACE and str(PatchArm.INSERT) in staged.kinds)
 
     def _merge(self, staged: StagedTable, arm: int, mode: WriteMode) -> StagedMerge:

@@ -68,7 +68,7 @@ def floor_call(source: FeedSource) -> Call:
 class SourceReader:
     """Reads entries of one feed, over connections that it borrows.
 
-    Reads are complete: the snapshot of the entries also has the feed's floor, which is raised before entries are deleted.
+    Reads are complete: the entries' snapshot also has the feed's floor, which is raised before entries are deleted.
     """
 
     def __init__(self, source: FeedSource, lend: Lend) -> None:

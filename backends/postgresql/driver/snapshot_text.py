@@ -45,7 +45,7 @@ class Snapshot:
             raise DataCorruptionError(f"{text!r} is not a snapshot of PostgreSQL") from error
 
     def sees(self, transaction: int) -> bool:
-        """Return whether a transaction, by its 64-bit number, had committed before the snapshot, if it ever committed."""
+        """Return whether a transaction, by its 64-bit number, had ended before the snapshot, if it ever committed."""
         if transaction < self._low:
             return True
         return transaction < self._high and str(transaction) not in self._running.split(",")

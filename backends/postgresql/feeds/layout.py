@@ -89,7 +89,7 @@ def has_feed(spec: TableSpecification) -> bool:
 
 
 def takes_input(spec: TableSpecification) -> bool:
-    """Return whether the feed of a table has what its writers give."""
+    """Return whether the feed of a table holds the rows that its writers give."""
     return spec.table_options.changelog_producer is ChangelogProducer.INPUT
 
 

@@ -61,7 +61,7 @@ def _defer(
 
 
 def _written(binding: TableBinding, request: ScanRequest, query: Query, values: list[bytes | None]) -> Call:
-    """Return the call of a write, planned as the count of its rows was."""
+    """Return the call of a write, planned like the count of its rows."""
     query.by_index = count_query(binding, request)[0].by_index
     return query.call(values)
 
