@@ -143,7 +143,7 @@ def _program(
 
 
 def _add(name: str, command: Callable[..., None], cls: type[TyperCommand]) -> None:
-    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")  # else Typer would keep their line breaks in the help
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")  # Typer would keep their line breaks
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     app.command(name, cls=cls, help=text, epilog=epilog(name))(command)
 

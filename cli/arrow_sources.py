@@ -173,7 +173,7 @@ class ArrowSource(TypedSource):
 def unread_columns(content: bytes, place: int) -> list[str]:
     """Return the names of columns with too wide integers in a flatbuffer with a schema; empty if it is damaged.
 
-    pyarrow's own error names no column. A schema is serialized as defined by Arrow's Schema.fbs, Message.fbs and File.fbs.
+    pyarrow's own error names no column. Arrow's Schema.fbs, Message.fbs and File.fbs define the form of a schema.
     """
     try:
         schema = _referred(content, _field(content, _referred(content, 0), place))

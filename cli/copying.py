@@ -109,7 +109,7 @@ def copy(
 
 
 def copied_specification(spec: TableSpecification) -> TableSpecification:
-    """Return the specification of a table's copy. The rows are copied as they are read, without rules that are not ready."""
+    """Return the specification of a table's copy: rows are copied as they are read, so unready rules are left out."""
     return spec.evolve(rules=[rule for rule in spec.rules if not isinstance(rule, Retired) and rule.ready])
 
 

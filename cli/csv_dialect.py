@@ -187,8 +187,8 @@ class CsvDialect:
     def null_values(self, nulls: Sequence[str]) -> list[str]:
         """Return the texts of null for Arrow.
 
-        An empty cell is null, except in a file without quotes whose nulls have a text: there it is the only way to write
-        an empty string.
+        An empty cell is null, except in a file without quotes whose nulls have a text: there it is the only way to
+        write an empty string.
         """
         own = [_NULL.decode() if self.escape and not self.quote and self.escape in one else one for one in nulls]
         return own if own and not self.quote else ["", *own]

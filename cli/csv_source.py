@@ -1,7 +1,7 @@
 """CSV files to import: cells as `literals` reads them; errors name the line.
 
-This module cuts the file into chunks of whole rows, which Arrow parses. Its form is RFC 4180's, apart from the options of
-the file. Arrow alone does not enforce it: it accepts a file that was truncated inside a quoted cell as complete.
+This module cuts the file into chunks of whole rows, which Arrow parses. Its form is RFC 4180's, apart from the options
+of the file. Arrow alone does not enforce it: it accepts a file that was truncated inside a quoted cell as complete.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CsvSource(TextSource):
     _chunk = b""
     _chunk_rows = 0
     _skips_blank = True
-    """Whether a blank line is no row, as it is where the only column may be null."""
+    """Whether blank lines are skipped: false if the only column may be null, since a blank line is then a row."""
 
     def __init__(
         self,

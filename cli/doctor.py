@@ -103,7 +103,7 @@ def _examine_store(storage: Storage, url: str, tables: list[str] | None, repair:
 
 
 def _findings_of_others(storage: Storage) -> Iterator[Finding]:
-    """Yield the findings of other packages: functions of a storage, by the entry points of group `structable.findings`."""
+    """Yield the findings of other packages: functions of a storage, in the entry points of `structable.findings`."""
     for entry in sorted(entry_points(group=FINDINGS_GROUP), key=lambda entry: entry.name):
         try:
             yield from entry.load()(storage)
@@ -124,7 +124,7 @@ def _examine_table(storage: Storage, name: str) -> Iterator[Finding]:
         try:
             yield _examine_log(storage, spec)
         except ChangesLostError:
-            yield _examine_log(storage, spec)  # the oldest messages expired while they were read: the log begins later now
+            yield _examine_log(storage, spec)  # the oldest rows expired during the read: the log begins later now
         return
     with storage.transaction(read_only=True) as transaction:
         yield from _examine_rows(transaction.table(name), spec)
@@ -152,7 +152,7 @@ class _Rows:
 
     def __init__(self, fields: tuple[str, ...], *, keyless: bool) -> None:
         self.count = 0
-        self.disorder = 0  # rows whose position is not above the position of the previous row, or below it without a key
+        self.disorder = 0  # rows not above the position of the previous row; without a key, rows below it
         self._keyless = keyless
         self.sums = dict.fromkeys(fields, 0)
         self._before: tuple[object, ...] | None = None

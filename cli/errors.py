@@ -100,8 +100,8 @@ class Ended(KeyboardInterrupt):
 def ending_signals() -> Iterator[list[Ended]]:
     """Raise in the block for each Ctrl-C, and for the first SIGTERM or SIGHUP; yield the raised exceptions.
 
-    A library, such as Arrow, may turn the exception into another error. Later SIGTERM and SIGHUP signals do not interrupt
-    the command again: service managers send both. Ignored signals, as with `nohup`, stay ignored.
+    A library, such as Arrow, may turn the exception into another error. Later SIGTERM and SIGHUP signals do not
+    interrupt the command again: service managers send both. Ignored signals, as with `nohup`, stay ignored.
     """
     raised: list[Ended] = []
     if threading.current_thread() is not threading.main_thread():

@@ -30,8 +30,8 @@ class _Row(NamedTuple):
 class JsonSource(TextSource):
     """A file of JSON objects.
 
-    A batch has the same fields in all rows. If fields that are not named keep their values, objects with other fields go
-    into other batches, after earlier objects of the same key.
+    A batch has the same fields in all rows. If fields that are not named keep their values, objects with other fields
+    go into other batches, after earlier objects of the same key.
     """
 
     _lines: list[int]

@@ -30,8 +30,8 @@ _CASTS: dict[FieldType, pa.DataType] = {
 class TextGuess:
     """The types that all texts seen so far can have.
 
-    A text that conversion to a number would change is a string: `007`, and whole numbers beyond a long, or among fractions
-    beyond the digits of a float. A column without a text is also a string.
+    A text that conversion to a number would change is a string: `007`, and whole numbers beyond a long, or among
+    fractions beyond the digits of a float. A column without a text is also a string.
     """
 
     def __init__(self, form: TextForm, kinds: tuple[FieldType, ...] = _ALL) -> None:

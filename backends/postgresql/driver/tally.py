@@ -44,7 +44,7 @@ class ServerTally(Tally):
         except OSError:
             return  # it was closed
         with copied:
-            # After a close, the number may be another file's. A connection open now was open when the number was copied.
+            # After a close, the number may be another file's. A socket open now was open when its number was copied.
             if descriptor() != number or copied.family not in (socket.AF_INET, socket.AF_INET6):
                 return
             try:

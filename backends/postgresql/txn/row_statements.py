@@ -69,7 +69,7 @@ def encoded_row(binding: TableBinding, row: Given) -> tuple[tuple[str, ...], Enc
 
 
 def encoded_whole(binding: TableBinding, row: Given) -> Pieces:
-    """Check a row; return the values of all fields in the order of statements, null for fields that it does not name."""
+    """Check a row; return the values of all fields in the order of statements, null for fields not named."""
     names = binding.shape.columns
     return binding.encoder(names).pieces({**dict.fromkeys(names), **check_row(binding.write_spec, row)})
 
