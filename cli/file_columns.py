@@ -22,7 +22,7 @@ FEED_FIELDS = tuple(
 
 
 class NamedFields(Protocol):
-    """Fields by name, such as those of a specification."""
+    """Fields by name, such as a specification's."""
 
     @property
     def field_names(self) -> tuple[str, ...]: ...

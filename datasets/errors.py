@@ -244,7 +244,7 @@ class MessagesLostError(DatasetError):
     wanted : FeedPosition
         The position after which messages were wanted.
     earliest : FeedPosition
-        The position after which everything is kept, where a group goes on.
+        The position after which everything is kept, where a group continues.
     """
 
     def __init__(self, wanted: FeedPosition, earliest: FeedPosition) -> None:

@@ -95,7 +95,7 @@ def check_name(name: str, what: str = "name") -> str:
 
 
 def check_names(**names: str) -> None:
-    """Check names by `check_name`; the keywords say what they name."""
+    """Check names by `check_name`; the keywords name them in errors."""
     for what, name in names.items():
         check_name(name, what)
 

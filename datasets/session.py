@@ -70,7 +70,7 @@ class Session:
         Raises
         ------
         NotFoundError
-            If there is no such topic; the transaction goes on.
+            If there is no such topic; the transaction continues.
         RecordTypeError, DocumentError
             If the body is not of the topic's type, or the headers are not texts.
         FieldSizeLimitError

@@ -44,7 +44,7 @@ class RevisionError(MigrationError, ValueError):
 
 
 class RevisionChangedError(MigrationError):
-    """A script records other operations than those that were stored when its revision began.
+    """A script records other operations than were stored when its revision began.
 
     Parameters
     ----------
@@ -184,4 +184,4 @@ class VerificationError(MigrationError):
 
 
 class IrreversibleError(MigrationError):
-    """A revision cannot be reverted: it was contracted, or its script has no `down` for what needs one."""
+    """A revision cannot be reverted: it was contracted, or its script has no `down` and needs one."""

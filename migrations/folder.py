@@ -159,7 +159,7 @@ def object_named(name: str, folder: Path) -> Any:  # noqa: ANN401 - whatever it 
     try:
         module, attribute = named_module(name, '"module:name"', str(folder.resolve().parent))
         return getattr(module, attribute)
-    except Exception as error:  # errors of the module's own code, too
+    except Exception as error:  # including errors of the module's own code
         kind = "" if isinstance(error, ImportError | AttributeError | ValueError) else f"{type(error).__name__}: "
         raise ValueError(f"{kind}{error}") from error
 

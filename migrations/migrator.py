@@ -141,7 +141,7 @@ class Migrator:
         return self.storage.run(stop) if self._history.exists else None
 
     def contract(self, revision: int, force: bool = False) -> str | None:
-        """Remove what only code older than a revision needs, and what that revision drops.
+        """Remove the things that only code older than a revision needs, and the things that the revision drops.
 
         Programs of older revisions can no longer start. A second call drops retired tables once their days are over.
 
@@ -174,7 +174,7 @@ class Migrator:
                 try:
                     if not force:
                         require_no_older(self._history, revision, self._clocks)
-                except BaseException:  # Ctrl-C, too
+                except BaseException:  # including Ctrl-C
                     with contextlib.suppress(StructableError):  # the next contract, or `down`, lowers it
                         self.storage.run(lambda tx: self._set_minimum(tx, lease), deadline=ENDING)
                     raise

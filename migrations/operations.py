@@ -207,7 +207,7 @@ Operation: TypeAlias = (
     | Run
 )
 FIRST_OF_DOWN = 1_000
-"""The number of the first operation of `down` in the table of tasks, after those of `up`."""
+"""The number of the first operation of `down` in the table of tasks, after the operations of `up`."""
 _CONTRACTS = DropTable | DropIndex | RenameField | DropField | DropRule
 
 

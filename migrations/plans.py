@@ -109,7 +109,7 @@ class PlannedRevision:
 
 
 def planned(storage: Storage, revision: Revision) -> PlannedRevision:
-    """Return what a revision would do to a store."""
+    """Return the plan of a revision for a store."""
     operations = revision.operations
     contracts = operations.contracts
     return PlannedRevision(

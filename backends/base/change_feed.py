@@ -202,7 +202,7 @@ class RecordedFeed(ChangeFeed):
         """
         if _compacts(view):
             if view.marks()[-1].time < moment:
-                self._latest(view)  # sets a mark: a feed that is never read must be divided, too
+                self._latest(view)  # sets a mark: even a feed that is never read must be divided
             return mark_at(view.marks(), moment)
         first = view.first_not_before(moment)
         versions = (version for version, _ in view.counts(view.floor))

@@ -38,7 +38,7 @@ _WHOLE = (WriteMode.INSERT, WriteMode.REPLACE, WriteMode.OVERWRITE)
 def completed_batch(
     rules: RowRules, mode: WriteMode, batch: RecordBatch, kinds: Sequence[RowKind] | None
 ) -> RecordBatch:
-    """Return a conformed batch of a job with the columns that the rules add; retracts stay as they are.
+    """Return a conformed batch of a job with the columns that the rules add; retracts stay unchanged.
 
     Raises
     ------

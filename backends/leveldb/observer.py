@@ -114,7 +114,7 @@ class Observer:
                 if copy is not None:
                     copy.remove()
                 # A process that has just opened the database may have removed files, or the staged rows of a
-                # # decided job; it may also have closed the database again.
+                # decided job; it may also have closed the database again.
                 if attempt == _ATTEMPTS or not (isinstance(error, RunLostError) or self.folder.is_owned()):
                     raise
             else:

@@ -198,7 +198,7 @@ def read_split(
 ) -> Iterator[Pair]:
     """Yield the pairs of a split, as `Engine.read_split` does.
 
-    This process's copy goes into the folder `aside`, or beside the plan's checkpoint.
+    This process's copy goes into the folder `aside`, or next to the plan's checkpoint.
     """
     state_path, begin, end, aside = _located(folder, state, aside)
     with _opened(state_path, aside) as database:

@@ -97,7 +97,7 @@ class VersionedMap:
         )
 
     def next_time(self) -> int:
-        """Return the time of the next commit, in microseconds since 1970, never before that of an earlier one."""
+        """Return the time of the next commit, in microseconds since 1970, never before the time of an earlier one."""
         self._time = max(time.time_ns() // 1_000, self._time)
         return self._time
 

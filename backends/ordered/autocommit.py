@@ -39,7 +39,7 @@ _Written: TypeAlias = tuple[WriteSet | None, Answer | None]
 
 
 class _OneCall(TransactionLifecycle):
-    """The transaction of one auto-commit call: the call itself commits, and errors are raised as they are."""
+    """The transaction of one auto-commit call: the call itself commits, and errors are raised unchanged."""
 
     def fail(self, error: Exception) -> NoReturn:
         raise error
@@ -97,7 +97,7 @@ class AutoCommitOrderedTable(AutoCommitTable):
             raw = engine.get(raw_key)
             if raw is None or engine.traits.epoch_lags:
                 # The table may have moved, and its old rows may be deleted. A row that was found is still valid,
-                # # unless the cached schema was out of date before the call.
+                # unless the cached schema was out of date before the call.
                 if engine.epoch != epoch:
                     return super().read(key)
                 if raw is None:

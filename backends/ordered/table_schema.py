@@ -82,7 +82,7 @@ class TableSchema:
 
     @property
     def key_fields(self) -> tuple[Field, ...]:
-        """The fields of stored keys: those of the primary key, or the hidden key."""
+        """The fields of stored keys: the primary key's, or the hidden key."""
         return self.spec.key_fields or (HIDDEN_KEY,)
 
     @property

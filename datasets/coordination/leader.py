@@ -85,7 +85,7 @@ class Leader:
                         return lease
                     if wait is time.sleep:
                         wait = listening.enter_context(system.leases.listen(self._name)).wait
-                        continue  # a release before the listener wakes nobody: look again
+                        continue  # the listener misses an earlier release: look again
                 except (StorageUnavailableError, TransactionError):
                     if system.storage.closed:
                         raise

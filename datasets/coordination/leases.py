@@ -121,7 +121,7 @@ class Leases:
         return lease
 
     def listen(self, name: str) -> Listener:
-        """Return a listener that each release of the lease wakes; a lease that ends by its ttl wakes nobody."""
+        """Return a listener that each release of the lease wakes; the end of a lease by its ttl does not wake it."""
         return self._storage.listen([_channel(self._tables[LEASES].name, name)])
 
     def _expired(self, row: LeaseRow, now: float) -> bool:

@@ -99,7 +99,7 @@ class Permits:
         return Permit(self._storage, self._tables, pool, slot, holder, token)
 
     def held(self, pool: str) -> int:
-        """Return how many permits of the pool are held, without those that this process saw expire."""
+        """Return how many permits of the pool are held, without permits that this process saw expire."""
         now = self._watch.monotonic()
         return self._storage.run(lambda tx: len(self._read(tx, pool, now)[1]), read_only=True)
 

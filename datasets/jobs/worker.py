@@ -181,7 +181,7 @@ class _Waiting:
                     raise
                 _log.warning("signals of %r cannot be had; trying again", self._channel, exc_info=True)
                 return self._stop.wait(timeout)
-            return True  # a commit before the listener wakes nobody: look again
+            return True  # the listener misses an earlier commit: look again
         return wait_for_any([self._listener], self._stop, timeout)
 
     def __enter__(self) -> Self:

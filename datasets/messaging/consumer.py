@@ -146,7 +146,7 @@ class Consumer(Generic[Body]):
         LeaseLostError
             If another member has taken over; the next call stands by.
         MessagesLostError
-            If messages expired before they were read; the next call goes on with the earliest.
+            If messages expired before they were read; the next call continues with the earliest.
         RecordShapeError
             If the next message does not fit the topic's type; it fails as if its handler had raised.
         NotFoundError
@@ -254,7 +254,7 @@ class Consumer(Generic[Body]):
             if found < math.inf:  # new commits change nothing
                 self._polling.wait(self._closed, min(left, found))
             elif self._listener is None:
-                self._listener = self._feed.listen()  # a commit before the listener wakes nobody: look again
+                self._listener = self._feed.listen()  # the listener misses an earlier commit: look again
             else:
                 self._polling.wait(self._listener, left)
         return None

@@ -34,7 +34,7 @@ class Document:
     table, field : str
         The field, for messages.
     type : type
-        What `decode` returns.
+        The type of `decode`'s result.
 
     Raises
     ------

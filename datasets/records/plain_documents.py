@@ -28,7 +28,7 @@ def plain(value: object, *, kept: tuple[type, ...] = ()) -> Any:  # noqa: ANN401
     value : object
         The document.
     kept : tuple of type
-        Types of scalars that are returned as they are, not as texts.
+        Types of scalars that are returned unchanged, not as texts.
 
     Raises
     ------

@@ -38,7 +38,7 @@ class Records(Generic[R]):
 
     Keys, filters and values are given as the record has them: enumerations and UUIDs included. `get`, `require` and
     `delete` take the key's fields as arguments, every other method one tuple in key order. Nothing is cached, tracked
-    or written later. Every method may raise what `StructuredTable` raises, and
+    or written later. Every method may raise the errors of `StructuredTable`, and
 
     - `SchemaMissingError`: the table lacks a field of the record class;
     - `RecordShapeError`: a row that is read does not fit the class;
@@ -145,7 +145,7 @@ class Records(Generic[R]):
         reverse: bool = False,
         where: Filter | None = None,
     ) -> Page[R]:
-        """Return the first records of a range, or those behind a cursor, in key order.
+        """Return the first records of a range, or the records behind a cursor, in key order.
 
         Paging is stable: a record present throughout is given once.
 

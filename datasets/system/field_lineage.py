@@ -47,7 +47,7 @@ class FieldLineages(Dataset):
     """
 
     def add(self, run: RunRef, info: FieldLineage) -> str:
-        """Keep what a run did to fields, and return the checksum of the operations.
+        """Record a run's operations on fields, and return their checksum.
 
         A second call for the same run moves its earlier endpoints to the new operations.
 

@@ -26,7 +26,7 @@ def queue_channel(prefix: str, queue: str) -> str:
 
 
 def signal_due(context: Context, jobs: Iterable[Job]) -> None:
-    """Signal the queues of those jobs that are due before an idle worker would look by itself."""
+    """Signal the queues of jobs that are due before an idle worker would look by itself."""
     soon = context.now() + dt.timedelta(seconds=LONGEST)
     for queue in {job.queue for job in jobs if job.state is JobState.READY and job.due <= soon}:
         context.tx.signal(queue_channel(context.prefix, queue))

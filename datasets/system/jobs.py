@@ -129,7 +129,7 @@ class Jobs(Dataset):
         return Enqueued(job_id, True)
 
     def complete(self, job: Job, result: object = None) -> None:
-        """End a job as DONE, together with what its handler wrote in the transaction: exactly once.
+        """End a job as DONE, together with its handler's writes in the transaction: exactly once.
 
         Raises
         ------

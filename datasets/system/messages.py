@@ -214,7 +214,7 @@ class Topic(Source[Body]):
         return TableSpecification(self.table(prefix), fields, options=options)
 
     def encoded(self, body: Body) -> bytes:
-        """Return a body as it is stored.
+        """Return the stored form of a body.
 
         Raises
         ------
@@ -370,7 +370,7 @@ def publish(
     Raises
     ------
     NotFoundError
-        If there is no such topic; the transaction goes on.
+        If there is no such topic; the transaction continues.
     RecordTypeError, DocumentError
         If the body is not of the topic's type, or the headers are not texts.
     FieldSizeLimitError

@@ -98,7 +98,7 @@ class ExternalPositions(Dataset):
         expected: str | None = None,
         at: dt.datetime | None = None,
     ) -> None:
-        """Keep a position, in the transaction of what was consumed.
+        """Record a position, in the transaction that consumes the messages.
 
         Parameters
         ----------

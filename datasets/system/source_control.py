@@ -93,7 +93,7 @@ class SourceControl(Dataset):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[SyncState]:
-        """Return a page of the states of one side, all or those that are, or are not, synchronised.
+        """Return a page of the states of one side: all, only synchronised, or only unsynchronised ones.
 
         Parameters
         ----------

@@ -65,7 +65,7 @@ class GroupBeat(Record):
 
 
 class DeadLetterRow(Record):
-    """A message that a group has given up, as it is stored.
+    """The stored form of a message that a group has given up.
 
     Parameters
     ----------

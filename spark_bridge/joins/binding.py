@@ -48,7 +48,7 @@ class BoundJoin:
         The indexed field that finds them instead.
     unfilled : mapping of str to list of documents
         By side, the rules of fields that reads compute because stored rows may lack them; only if the join reads such a
-        field. A feed holds rows as they are stored.
+        field. A feed holds rows in their stored form.
     """
 
     join: ForeignKeyJoin
@@ -98,7 +98,7 @@ def bind(
     join : ForeignKeyJoin
         The join.
     left, right : TableSpecification
-        Its tables as they are.
+        Its present tables.
     recorded : mapping of str to str, optional
         The selection of a join without one.
     known_faults : iterable of str

@@ -1,4 +1,4 @@
-"""`structable join`: show, check, rebuild and run a join, by what its store has recorded of it."""
+"""`structable join`: show, check, rebuild and run a join, by the definition recorded in its store."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _KINDS = ("inner", "left")
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class ForeignKeyJoin:
-    """A join of two tables, the left of which refers to the right by fields; immutable, picklable, equal by content.
+    """A join of a left table with the right table to which it refers by fields; immutable, picklable, equal by content.
 
     A third table, the result, holds it. Its primary key is the left table's: it has at most one row for each left row.
     A left row matches the right row whose key is its foreign key; a null in any part of the foreign key matches
@@ -53,8 +53,8 @@ class ForeignKeyJoin:
         null without a match.
     select : mapping of str to str, optional
         The fields of the result outside of its key: their names, to `left.FIELD` or `right.FIELD`. An empty mapping:
-        the key alone. Not given: all fields of the left table and those of the right outside of its key, under their
-        own names, as the tables have them when the join first runs, or is rebuilt.
+        the key alone. Not given: all fields of the left table and the right table's fields outside of its key, under
+        their own names, as the tables have them when the join first runs, or is rebuilt.
     joiner : callable, optional
         In place of `select`: a function of a left row and its right row, or None, that returns the fields of the
         result outside of its key, or None for no row. Fields that it leaves out are null. It must be deterministic,

@@ -355,7 +355,7 @@ def _lives(side: _Side, spec: TableSpecification) -> Column:
 def _differences(kernel: Kernel, rows: DataFrame, left: _Side, right: _Side, old: _Side) -> DataFrame:
     """Return the rows to write, with their kinds of change; the kind is null for unchanged rows.
 
-    `<=>` compares as `kernel.is_same` does: Spark, too, takes NaN for equal to itself, and -0.0 for equal to 0.0.
+    `<=>` compares as `kernel.is_same` does: Spark also takes NaN for equal to itself, and -0.0 for equal to 0.0.
     """
     bound = kernel.bound
     assert bound.select is not None

@@ -59,7 +59,7 @@ def start_join(
         The arguments of `DataStreamWriter.trigger`. With `{"availableNow": True}` the query ends once it has caught up.
     checkpoint : str, optional
         The folder of the query's checkpoint, a temporary one if not given. It holds nothing of the join, and may be
-        deleted: the positions are recorded beside the result.
+        deleted: the positions are recorded in the result's store.
     small, large : int
         As of `open_join`.
 

@@ -1,4 +1,4 @@
-"""The definition of a join as it is recorded: compared at each start, and read by the command `structable join`.
+"""The recorded definition of a join: compared at each start, and read by the command `structable join`.
 
 A JSON document. Tables are recorded with their URLs, without passwords. Only their names are compared, since one store
 has many URLs, and the positions show whether a table is the one that was joined. `select` is the resolved selection,

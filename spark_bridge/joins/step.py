@@ -145,7 +145,7 @@ class Stepper:
                 return progress
 
     def current_kernel(self) -> Kernel:
-        """Return the join, checked against the tables and the record as they are now."""
+        """Return the join, checked against the present tables and record."""
         self._bind()
         record = self._tables.record()
         if record is not None:

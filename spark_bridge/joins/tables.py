@@ -44,7 +44,7 @@ class JoinTables:
             return None
 
     def bind(self, *, resolve: bool = False) -> BoundJoin:
-        """Check the join against its tables as they are now, and create nothing.
+        """Check the join against its present tables, and create nothing.
 
         Parameters
         ----------

@@ -27,7 +27,7 @@ class Clustering:
 
 
 def cluster(cut: Cut, partitions: Mapping[int, int | None]) -> Clustering:
-    """Divide the nodes into stages, numbered in an order in which a stage comes after those whose feeds it reads."""
+    """Divide the nodes into stages, numbered so that a stage comes after the stages whose feeds it reads."""
     reach = Reach(cut.graph)
     levels = dict(cut.levels)
     for number, node in cut.graph.nodes.items():
@@ -146,7 +146,7 @@ def _join_sources(reach: Reach, cut: Cut, parts: Mapping[int, int], counts: Mapp
         depths[part] = max((depths[before] + 1 for before in arcs.predecessors(part)), default=0)
     classes: dict[int, _Class] = {part: (depths[part], counts[part]) for part in arcs}
     if len(set(classes.values())) > 1:
-        # Parts without state join one another first, then those of the largest count with which they share a source.
+        # Parts without state join one another first, then the parts of the largest count with a shared source.
         shared = _sharing(reach, parts, classes)
         chosen: dict[tuple[int, _Class], int] = {}
         for number, (depth, count) in shared:

@@ -178,7 +178,7 @@ class _Streams:
 def _places(
     reach: Reach, partitions: Mapping[int, int | None], apart: Collection[int], alone: Collection[int]
 ) -> dict[int, _Place | None]:
-    """Return the place of each node that belongs to one stage; None for nodes of which every stage has a copy."""
+    """Return the place of each node that belongs to one stage; None for nodes that every stage copies."""
 
     def carry(node: Node, inputs: Sequence[tuple[Node, _Place | None]]) -> _Place | None:
         placed = [(stream, place) for stream, place in inputs if place is not None]

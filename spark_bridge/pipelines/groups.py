@@ -1,4 +1,4 @@
-"""Which streams must have one partition count: those that meet in joins, directly or through tables."""
+"""Groups of streams that must have one partition count, because they meet in joins, directly or through tables."""
 
 from __future__ import annotations
 

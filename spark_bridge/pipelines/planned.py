@@ -17,7 +17,7 @@ __all__ = ["Group", "Member", "Numbered", "Planned", "Problem", "Stage", "Step"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation of a stage: a DataFrame of a stream made from those of `inputs`, a write, or both.
+    """One operation of a stage: a DataFrame of a stream made from the DataFrames of `inputs`, a write, or both.
 
     Steps run in their order; a runner keeps the DataFrame of each stream by its name. A step that does not write is
     lazy in Spark. A send also makes a stream: its input, whose readers come after the write.
@@ -28,13 +28,13 @@ class Step:
         Unique in the pipeline, and the name of the stream that the step makes. A write's jobs belong to the stream
         `pipeline/query id/name`, with Spark's batch numbers.
     kind : StepKind
-        What it does.
+        Its work.
     inputs : tuple of str
         The streams that it reads: names of earlier steps of the stage, or of its front. A join's left stream is first.
         Empty for a foreign-key join, which reads the feeds of its tables.
     node : Node
-        Its declaration, with functions, columns and options. `kind` tells the class: Source, Changes, StreamJoin, Map,
-        Filter, Merge, PartitionBy, TableJoin, Send (of both sends), SideInput, Intermediate, ForeignKeyTable, Sink.
+        Its declaration, with functions, columns and options. `kind` decides the class: Source, Changes, StreamJoin,
+        Map, Filter, Merge, PartitionBy, TableJoin, Send (of both sends), SideInput, Intermediate, ForeignKeyTable, Sink.
     table : str or None
         The declared name of the table that it reads or writes; `Planned.table` has its node. For `intermediate` and
         `changes`, the table's name in its store.
@@ -105,7 +105,7 @@ class Numbered:
     again: bool = False
 
     def job(self, step: Step, table: str, mode: WriteMode, on_missing: Literal["fail", "skip"]) -> WriteJob:
-        """Return the job of a step, as it is to be requested."""
+        """Return the job to request for a step."""
         if self.query is None:
             return requested_job(table, mode, step.job(self.pipeline, self.run), on_missing=on_missing)
         stream = step.job(self.pipeline, self.query)

@@ -185,7 +185,7 @@ def _read_tables(step: Step, names: Mapping[int, str]) -> tuple[str | None, ...]
 
 
 def _without_circles(before: Mapping[str, set[str]], more: set[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the further orders of stages, except those on a circle: feeds of tables may lead back."""
+    """Yield the further orders of stages, except orders on a circle: feeds of tables may lead back."""
     graph: networkx.DiGraph[str] = networkx.DiGraph()
     graph.add_edges_from((first, then) for then, found in before.items() for first in found)
     graph.add_edges_from(more)

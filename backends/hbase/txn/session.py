@@ -165,7 +165,7 @@ class Session:
             pause()
 
     def heartbeat(self) -> None:
-        """Renew the session, with the low watermark as it is now; after an error the next heartbeat may succeed."""
+        """Renew the session with the present low watermark; after an error the next heartbeat may succeed."""
         with self._lock:
             if self._over:
                 return

@@ -90,7 +90,7 @@ class Janitor:
             return None
         report = Report()
         # The clock first: a snapshot that begins later is at or above it. The lists before the sessions: a process
-        # # sends its first heartbeat before it writes its list and records, so every list found here has a session.
+        # sends its first heartbeat before it writes its list and records, so every list found here has a session.
         report.clock = read_clock(self._gateway, self._layout)
         lists = self._gateway.call(read_lists(self._layout))
         gates = self._gateway.call(get_row(self._layout.transactions, GATES, [GATE_FAMILY]))

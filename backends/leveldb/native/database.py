@@ -284,7 +284,7 @@ class Database:
         return True
 
     def abandon(self) -> None:
-        """Leave the database as it is, in a forked process: closing it could wait for threads that do not exist."""
+        """Leave the database unchanged in a forked process: closing it could wait for threads that do not exist."""
         self.readers.shut = True
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
 

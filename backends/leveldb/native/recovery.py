@@ -2,7 +2,7 @@
 
 A record that was never acknowledged may have reached the disk in part: cut off, or with holes in it. It is a torn tail,
 and is cut off the log, or the manifest. A later record proves that a record was acknowledged, since a log is synced
-before the next record is written to it. For commits without a sync, `note_unsynced` keeps a file `unsynced` beside the
+before the next record is written to it. For commits without a sync, `note_unsynced` keeps a file `unsynced` next to the
 logs: after the offset in it a crash of the machine may leave gaps, and the log is cut at the first of them.
 """
 

@@ -1,7 +1,7 @@
 """`DatabaseHandle`: opens a database, reopens it after a failed write and settles the write's outcome, and closes it.
 
 A database is in one of these conditions. *Sound*: reads and writes go to LevelDB. *Frozen*: a bulk commit is being
-applied, and reads go to the snapshot taken before it. *Ailing*: a write has failed; reads go on as before, and each
+applied, and reads go to the snapshot taken before it. *Ailing*: a write has failed; reads work as before, and each
 write tries to reopen the database first. *Down*: reopening failed half-way, and each operation tries it again. While a
 database is being opened and recovered, every other thread waits.
 """
@@ -232,7 +232,7 @@ class DatabaseHandle:
                     self.database = None
                 self.open(create=False)
                 _log.info("reopened the database in %s", self.path)
-            except OSError as error:  # StorageUnavailableError is one, too
+            except OSError as error:  # StorageUnavailableError is also one
                 self._heal_after = time.monotonic() + _HEAL_PAUSE
                 _log.warning("cannot reopen the database in %s: %s", self.path, error)
                 raise StorageUnavailableError(

@@ -127,7 +127,7 @@ class LocalStore:
         history = self._history
         epoch = history.epoch
         # The tail is read before the snapshot is taken, and a commit becomes the tail after its write: a commit in
-        # # between is counted twice, never missed.
+        # between is counted twice, never missed.
         node = history.tail
         database = self._handle.database
         gaps = None if database is None else database.gaps
@@ -224,7 +224,7 @@ class LocalStore:
         tail, writes, derived = history.tail, changes.writes, changes.derived
         if node is not None and node is not tail:
             check_conflicts(node.next, changes)
-        # Before the write, because an interruption may follow it: the next synced commit must then sync this one, too.
+        # Before the write, because an interruption may follow it: the next synced commit must then also sync this one.
         if not sync:
             handle.unsynced = True
         elif handle.unsynced:

@@ -186,7 +186,7 @@ def _widest(field: Field) -> Field:
 
 
 def generate_entry_encoder(head: bytes, field: Field, layout: RowLayout, otherwise: EntryEncoder) -> EntryEncoder:
-    """Return the generated encoder of one index's entries, all of which begin with `head`, from stored rows.
+    """Return the generated encoder of one index's entries, which all begin with `head`, from stored rows.
 
     It cuts the indexed value from the row, without decoding and encoding it again.
 

@@ -88,7 +88,7 @@ class Source:
             self.add(indent, f"{', '.join(targets)}, = {unpack}({raw})")
 
     def packed(self, order: str, slots: Sequence[Slot]) -> str:
-        """Return the source that packs slots, all of which have variables, to bytes."""
+        """Return the source that packs slots, which must all have variables, to bytes."""
         pack = self.constant("pack", struct.Struct(order + "".join(code for code, _ in slots)).pack)
         return f"{pack}({', '.join(str(name) for _, name in slots)})"
 

@@ -17,7 +17,7 @@ _FIRST_CHUNK = bytes(_CHUNK)
 
 
 class FeedEntry(NamedTuple):
-    """One entry of a feed: the `chunk`th of those appended by the commit of a version, from 0."""
+    """One entry of a feed: number `chunk`, from 0, of the entries that the commit of a version appended."""
 
     version: int
     chunk: int

@@ -281,7 +281,7 @@ class BulkCommit(ABC):
 
     @abstractmethod
     def chunks(self, latest: EngineSnapshot) -> Iterator[BulkChunk]:
-        """Yield the changes, each chunk applied atomically; after a crash, those that may be missing."""
+        """Yield the changes, each chunk applied atomically; after a crash, only chunks that may be missing."""
 
 
 class OrderedMap(ABC):

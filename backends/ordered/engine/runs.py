@@ -62,7 +62,7 @@ class RunStore(ABC):
 
     @abstractmethod
     def find_runs(self, owner: str = "") -> list[StagedRun]:
-        """Return the runs of a job, or of all jobs, with those that are not whole."""
+        """Return the runs of a job, or of all jobs, including runs that are not whole."""
 
     @abstractmethod
     def drop_runs(self, runs: Iterable[StagedRun]) -> None:

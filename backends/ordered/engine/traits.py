@@ -1,4 +1,4 @@
-"""`EngineTraits`: what an engine promises beyond the signatures of its methods."""
+"""`EngineTraits`: the promises of an engine beyond the signatures of its methods."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class JobEndedError(Exception):
 class JobOrder:
     """One call, in the form sent to the process that executes it; `call` is its random name.
 
-    `job_id` is what `job_name` returns.
+    `job_id` is the result of `job_name`.
     """
 
     job_id: str

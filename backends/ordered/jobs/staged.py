@@ -20,7 +20,7 @@ from structable.spi.field_rules import rules_digest
 __all__ = ["StagedRow", "StagedRows", "StagedRuns", "run_order"]
 
 StagedRow: TypeAlias = tuple[bytes, bytes, tuple[str, ...] | None]
-"""Raw key, raw value, and the columns that the row names; None for all. `encoding` says what precedes the value."""
+"""Raw key, raw value, and the columns that the row names; None for all. `encoding` defines the value's prefix."""
 
 
 def run_order(binding: TableBinding, mode: WriteMode) -> Callable[[tuple[Any, ...]], bytes]:

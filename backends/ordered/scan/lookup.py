@@ -20,7 +20,7 @@ def values_of(snapshot: EngineSnapshot, raw_keys: list[bytes]) -> list[bytes | N
     if snapshot.scan_from is None or len(raw_keys) < snapshot.scan_from:
         return snapshot.get_many(raw_keys)
     # A step of a scan costs a fraction of a lookup. As many steps as there are keys, or just the first few, show
-    # # whether unrequested rows lie between the keys.
+    # whether unrequested rows lie between the keys.
     pairs = snapshot.scan(raw_keys[0], raw_keys[-1] + b"\0")
     found = dict(islice(pairs, _FIRST_STEPS))
     if sum(map(found.__contains__, raw_keys[:_FIRST_STEPS])) >= len(found) // 2:

@@ -42,7 +42,7 @@ class _Divided:
     residual: Filter | None
     intervals: list[Interval]  # of raw row keys, or of raw entries of the index
     index: str | None  # the field whose index finds the rows
-    within: list[Interval] | None  # the raw row keys that count among those that the index finds
+    within: list[Interval] | None  # of the raw row keys that the index finds, the ones that count
     aggregation: Aggregation | None  # the aggregates that the split yields instead of rows
     computed: ComputedScan | None  # the computation of its batches from stored rows
 

@@ -347,7 +347,7 @@ def _with_building(schema: TableSchema, names: Iterable[str]) -> TableSchema:
 
 
 def _changed(schema: TableSchema, change: SchemaChange) -> TableSchema:
-    """Return the table with its new fields and types, its new indexes open, those of new fields under construction."""
+    """Return the table with its new fields and types; its new indexes are open, except indexes of new fields."""
     version, layouts = schema.version, schema.layouts
     if change.added_fields or change.widened_fields:
         widened = {field.name: field for field in change.widened_fields}

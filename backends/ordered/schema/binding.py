@@ -170,7 +170,7 @@ class TableBinding:
         return found
 
     def row_columns(self, columns: Iterable[str] | None) -> tuple[str, ...]:
-        """Check the columns of a read and return those of its rows: the key, then the other requested columns."""
+        """Check the columns of a read and return the columns of its rows: the key, then the other requested columns."""
         if columns is None:
             return self.shape.columns
         if columns.__class__ is not list and columns.__class__ is not tuple:
@@ -205,7 +205,7 @@ class TableBinding:
         return self.merged(self.checked_raw_key(checked), old, checked)
 
     def named(self, raw: bytes, columns: tuple[str, ...] | None) -> dict[str, Value]:
-        """Return the fields outside the key of a row, or those among some columns."""
+        """Return the fields outside the key of a row, all or only those among some columns."""
         fields = dict(zip(self.value_names, self.rows.decode_values(raw), strict=True))
         return fields if columns is None else {name: fields[name] for name in columns if name in fields}
 

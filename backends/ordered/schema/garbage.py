@@ -1,4 +1,4 @@
-"""Removal of dropped tables and indexes in the background, in small steps, even those that a crash left behind."""
+"""Removal of dropped tables and indexes in the background, in small steps, also after a crash."""
 
 from __future__ import annotations
 

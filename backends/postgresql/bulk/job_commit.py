@@ -385,6 +385,6 @@ class JobCommit:
         if record is None or record.state != "committed":
             return "gone" if record is None else record.state
         # Another caller may have committed the job. The number alone does not prove it: after a crash that lost the
-        # # transaction, another one has the number.
+        # transaction, another one has the number.
         ((status,),) = connection.ask(Call(_STATUS, (number.encode(),)))
         return _OURS if status == "committed" else record.state

@@ -1,7 +1,7 @@
 """`SessionClaim`: the proof of a connection that the server's session is its own.
 
-A pooler that does not pool sessions runs each transaction of a client in any session of the server, among those of
-other clients. Prepared statements are then missing, and settings and the session's state are another client's. No
+A pooler that does not pool sessions runs each transaction of a client in any session of the server, among transactions
+of other clients. Prepared statements are then missing, and settings and the session's state are another client's. No
 pooler reports what it pools, so each connection claims the session in which it begins:
 
 - It prepares a statement under a name that all connections use, which the server refuses in a session that has been

@@ -73,7 +73,7 @@ class Statement:
     prepare : bool
         Whether the server prepares it.
     is_small : bool
-        Whether its parameters always fit a message, such as those of one row.
+        Whether its parameters always fit a message, such as the values of one row.
     """
 
     __slots__ = ("__weakref__", "formats", "is_planned_freely", "is_small", "name", "text", "types")

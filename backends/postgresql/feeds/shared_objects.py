@@ -3,7 +3,7 @@
 A statement that changes rows takes a ticket, and the first one of a ticket leaves a row in `_structable_touched`. Its
 deferred trigger runs in the commit, when the transaction has all its row locks: it takes a lock on `_structable_gate`,
 draws a version, and records the ticket under it. If the transaction has drawn before, because of SET CONSTRAINTS, a
-deferred trigger of another table, or a second feed, what it has recorded moves up to the newest version.
+deferred trigger of another table, or a second feed, its earlier records move up to the newest version.
 
 A transaction finds its ticket by a setting, which anyone can forge: it holds the place of the row in
 `_structable_touched`, which counts only if that row has the transaction's number. Places of recorded commits count only
@@ -34,7 +34,7 @@ def function(schema: str, name: str, arguments: str, returns: str, body: str, *,
     A function that is no `definer` is only called by the others: it has their rights and their settings.
     """
     # Once a vacuum has found a table small, the planner reads all of it even if the place of the row is known. Then
-    # # SERIALIZABLE transactions conflict, and each commit takes longer than the previous one, until the next vacuum.
+    # SERIALIZABLE transactions conflict, and each commit takes longer than the previous one, until the next vacuum.
     settings = "set search_path = pg_catalog, pg_temp set enable_seqscan = off "
     safety = f"security definer {settings}" if definer else ""
     where = qualified(schema, name)
@@ -96,7 +96,7 @@ end"""
 
 def _draw(schema: str) -> str:
     commits, feeds = qualified(schema, COMMITS), qualified(schema, FEEDS)
-    # A number of 32 bits, of the own transaction or one of its subtransactions, is not below that of the transaction.
+    # The 32-bit number of the own transaction, or of a subtransaction, is not below the transaction's number.
     own = "(c.xmin::text::bigint - ours % 4294967296 + 4294967296) % 4294967296 + ours"
     return f"""
 declare

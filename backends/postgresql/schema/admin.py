@@ -1,4 +1,4 @@
-"""`PostgreSQLAdmin`: creation, change and removal of tables, each of which takes effect at once and as a whole."""
+"""`PostgreSQLAdmin`: creation, change and removal of tables; each takes effect at once and as a whole."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _lookup_many(binding: TableBinding, names: tuple[str, ...]) -> Statement:
         order = columns_of(key)
         if len(key) == 1:
             # One scan of the index, in two thirds of the time. With more fields the server may choose to read all rows
-            # # with the first fields while these are few, and keep that plan.
+            # with the first fields while these are few, and keep that plan.
             text = f"select {columns_of(names)} from {binding.qualified} where {order} = any($1) and {binding.token}"
         else:
             source = arrays(key)

@@ -148,7 +148,7 @@ def few_rows(binding: TableBinding, columns: tuple[str, ...] | None) -> int:
 def scan_query(
     binding: TableBinding, request: ScanRequest, known: Templated | None = None
 ) -> tuple[Query, list[bytes | None]]:
-    """Return the query of a scan in its order, and its values; `known` is what `templated` returned.
+    """Return the query of a scan in its order, and its values; `known` is the result of `templated`.
 
     Called by index, it reads at most one row more than `few_rows`; called freely, all rows.
     """

@@ -1,4 +1,4 @@
-"""Writes of one row: the plan of each verb, one statement, unless a transaction must look at the row first.
+"""Writes of one row: the plan of each verb, one statement, unless a transaction must read the row first.
 
 The plan is the same for every sender. The auto-commit view commits a plan alone, with a receipt, without the objects of
 a transaction, which cost the client as much time as the exchange with the server. A transaction defers the plan. A

@@ -132,7 +132,7 @@ class RowStatement(NamedTuple):
 def defer(tx: ServerTransaction, table: BoundTable, statement: RowStatement) -> None:
     """Make a transaction run a statement before the next one that may see its rows, at the latest at the commit."""
     # A statement of one row may run alone, at READ COMMITTED, where a merge would not insert a row that is deleted
-    # # while it waits. Without `key` it runs in a snapshot.
+    # while it waits. Without `key` it runs in a snapshot.
     merges = statement.shape.effect is Effect.MERGE and tx.has_one_call and not tx.waits
     tx.defer(table, statement.call, None if statement.many or merges else statement.key, statement.refusal)
 

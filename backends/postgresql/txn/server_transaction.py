@@ -133,7 +133,7 @@ class ServerTransaction(TransactionLifecycle):
     def ask(
         self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces | None = None
     ) -> pq.abc.PGresult:
-        """Run a statement now, in one round trip with those deferred writes that it may read.
+        """Run a statement now, in one round trip with the deferred writes that it may read.
 
         Other writes stay deferred, so that their rows are not locked yet.
         """
@@ -287,7 +287,7 @@ class ServerTransaction(TransactionLifecycle):
         if receipt is not None:
             return self._commit_at_once(connection, receipt, calls)
         # Without a statement so far, the server checks the bindings now: otherwise the commit would reject a deferred
-        # # write, too late for another try.
+        # write, too late for another try.
         checks = [] if calls else [Call(current(table.binding)) for table in self._tables.values()]
         results = connection.pipeline([self._begin, self._identify, *checks, *calls])
         self._note_begun(results[1])
