@@ -34,7 +34,8 @@ class Step:
         Empty for a foreign-key join, which reads the feeds of its tables.
     node : Node
         Its declaration, with functions, columns and options. `kind` decides the class: Source, Changes, StreamJoin,
-        Map, Filter, Merge, PartitionBy, TableJoin, Send (of both sends), SideInput, Intermediate, ForeignKeyTable, Sink.
+        Map, Filter, Merge, PartitionBy, TableJoin, Send (of both sends), SideInput, Intermediate, ForeignKeyTable or
+        Sink.
     table : str or None
         The declared name of the table that it reads or writes; `Planned.table` has its node. For `intermediate` and
         `changes`, the table's name in its store.

@@ -45,8 +45,8 @@ def divide_scan(
     """Return the path of a divided scan, and a snapshot that `source` divides for it.
 
     The path is the same as for a scan, except for an index that finds too many rows. The choice counts its entries up
-    to a few thousand; beyond that it samples rows from all over the table. Planning is therefore cheap for any table, and an
-    index never costs many times as much as reading the rows themselves.
+    to a few thousand; beyond that it samples rows from all over the table. Planning is therefore cheap for any table,
+    and an index never costs many times as much as reading the rows themselves.
     """
     feed = None if binding.schema.feed is None else binding.schema.feed.space
     divide = partial(source.plan_splits, feed=feed) if feed else source.plan_splits

@@ -4,8 +4,8 @@ Once:
 
 `_structable_feeds(feed bigint identity primary key, token text, floor bigint, floor_at timestamptz)`
     The feeds of the schema's tables, by the number that the catalog records. `token` names the feed in positions:
-    TRUNCATE replaces it. Every change after the version `floor` is kept; at first it is the version of the commit that began the
-    feed, and `floor_at` that commit's time.
+    TRUNCATE replaces it. Every change after the version `floor` is kept; at first it is the version of the commit that
+    began the feed, and `floor_at` that commit's time.
 `_structable_commits(feed bigint, version bigint, ticket bigint, at timestamptz, primary key (feed, version, ticket))`
     One row for each ticket. The entries of a ticket were committed with this version, by a transaction that has one
     version in all feeds; it may have several tickets in one feed, in the order of its calls. A commit need not
