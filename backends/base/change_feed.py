@@ -109,8 +109,7 @@ class FeedView(ABC):
 
 
 class _GeneratedChanges(ChangeIterator):
-    """The changes that a generator yields. An error that ends it early is raised on every later call: it must not look
-    like the end."""
+    """The changes that a generator yields. An error that ends it early is raised again by every later call."""
 
     __slots__ = ("_changes", "_closed", "_failure")
 
