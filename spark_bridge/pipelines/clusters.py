@@ -1,4 +1,4 @@
-"""Groups nodes into stages: a stage has the nodes that streams, tables and shared sources connect, if one query can."""
+"""Groups nodes into stages: nodes connected by streams, tables and shared sources, as far as one query allows."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ _log = logging.getLogger("structable.hbase")
 
 
 class Janitor:
-    """Cleans up the store of one prefix. Thread-safe: one round runs at a time."""
+    """Cleans up the store of one prefix; rounds run one at a time."""
 
     def __init__(self, context: Context) -> None:
         self._gateway = context.gateway

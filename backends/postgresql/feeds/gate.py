@@ -148,7 +148,7 @@ class VersionGate:
         return version
 
     def _note(self, version: int, began: float) -> None:
-        """Record a stable version; keep the highest, unless the store was set back before this check of it began."""
+        """Record a stable version: the highest one, unless the store was set back before this check began."""
         with self._lock:
             if version >= self._known or began > self._known_since:
                 self._known, self._known_since = version, time.monotonic()

@@ -69,7 +69,7 @@ class Judge(enum.Enum):
 
 
 def judge(others: int | None, size: int, seen: int | None) -> tuple[int | None, Judge]:
-    """Return the maximum size of a row after a change of at most `size` bytes, None if unknown, and its check's place.
+    """Return the maximum size of a row after a change of at most `size` bytes, None if unknown, and its judge.
 
     Parameters
     ----------
