@@ -93,7 +93,7 @@ def _report(error: BaseException, args: Sequence[str], ended: Sequence[Ended]) -
     if ended and not outcome_unknown(error):
         error = ended[0]
     message, code = _usage_error(error) if isinstance(error, typer.TyperException) else explain_error(error)
-    # At its end, Python would try to write the buffered rest, and report that failure, too.
+    # At its end, Python would try to write the buffered rest, and also report that failure.
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     if code == ExitCode.READER_GONE or isinstance(error, OSError):
@@ -126,7 +126,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        # The folder tells which code runs: a folder called structable beside a program may hide the installed one.
+        # The folder shows which code runs: a folder called structable next to a program may hide the installed one.
         typer.echo(f"structable {version('structable')} from {Path(__file__).parent.parent}, Python {python_version()}")
         raise typer.Exit
 
@@ -143,7 +143,7 @@ def _program(
 
 
 def _add(name: str, command: Callable[..., None], cls: type[TyperCommand]) -> None:
-    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")  # whose lines would be kept in the help
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")  # Typer would keep their line breaks
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     app.command(name, cls=cls, help=text, epilog=epilog(name))(command)
 

@@ -19,7 +19,7 @@ URL_VARIABLE = "STRUCTABLE_URL"
 
 
 def _tables(url: str, incomplete: str) -> list[str]:
-    """Return the names of a store's tables that begin so, for a shell; none if the store cannot be read."""
+    """Return the names of a store's tables with a prefix, for a shell; empty if the store cannot be read."""
     try:
         with open_store(url) as storage:
             return [name for name in storage.admin.list() if name.startswith(incomplete)]
@@ -28,13 +28,13 @@ def _tables(url: str, incomplete: str) -> list[str]:
 
 
 def complete_url(incomplete: str) -> list[str]:
-    """Return the tables of the environment's store, which need no URL before them."""
+    """Complete the tables of the environment's store, which need no URL before them."""
     url = os.environ.get(URL_VARIABLE, "")
     return _tables(url, incomplete) if url and "/" not in incomplete else []
 
 
 def complete_table(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the tables of the store that was named before."""
+    """Complete the tables of the store named earlier in the command."""
     return _tables(str(context.params.get("url") or os.environ.get(URL_VARIABLE, "")), incomplete)
 
 
@@ -56,7 +56,7 @@ Table = Annotated[
 class StoreCommand(TyperCommand):
     """A command whose first argument is the store's URL; the environment may provide it instead.
 
-    The first argument is the URL if it contains `://`, which no table name does.
+    The first argument is the URL if it contains `://`: no table name contains that.
     """
 
     # Any: the parameters' class is private to Typer.

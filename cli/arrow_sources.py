@@ -1,4 +1,4 @@
-"""Arrow files to import, and what they share with Parquet files: typed columns, cast if no value changes."""
+"""Arrow files to import, and the base shared with Parquet files: typed columns, cast if no value changes."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class TypedSource(Source):
         columns: list[pa.Array[Any]] = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             try:
-                # A feed's own columns are the store's to read.
+                # A feed's own columns are checked by the store.
                 columns.append(column if name in FEED_COLUMNS else cast_column(self._columns.field(name), column))
             except CastError as error:
                 self._misfit(name, error)
         return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
     def _unread(self, error: pa.ArrowNotImplementedError, columns: list[str]) -> NoReturn:
-        """Refuse a file that may be whole, but that pyarrow cannot read; `columns` are at fault, if known."""
+        """Reject a file that may be whole, but that pyarrow cannot read; `columns` are the cause, if known."""
         named = f" the column {columns[0]!r}" if columns else ""
         self._malformed(f"pyarrow cannot read{named or ' it'}: {error}; write another type, or leave the column out")
 
@@ -118,7 +118,7 @@ class ArrowSource(TypedSource):
         begin = self._stream.read(len(_FILE_MAGIC))
         try:
             for batch in self._file() if begin == _FILE_MAGIC else self._streamed(begin):
-                # Before it is cast: reading damaged data may end the process. Any date64 can be read.
+                # Before the cast: reading damaged data may end the process. Any date64 can be read.
                 kinds = batch.schema.types
                 batch.select([place for place, kind in enumerate(kinds) if kind != pa.date64()]).validate(full=True)
                 yield self._mapped(batch)
@@ -137,7 +137,7 @@ class ArrowSource(TypedSource):
 
     def _readers(self) -> Iterator[pa.ipc.RecordBatchFileReader]:
         """Yield the one reader of the file."""
-        # Its directory is at its end, so a pipe must be read to the end first.
+        # The file's directory is at its end, so a pipe must be read to the end first.
         with tempfile.TemporaryFile() as spooled:
             source: BinaryIO = self._stream
             if source.seekable():
@@ -171,9 +171,9 @@ class ArrowSource(TypedSource):
 
 
 def unread_columns(content: bytes, place: int) -> list[str]:
-    """Return the names of the columns of too wide integers, of a flatbuffer with a schema; none if it is damaged.
+    """Return the names of columns with too wide integers in a flatbuffer with a schema; empty if it is damaged.
 
-    pyarrow's own error names no column. A schema is serialized as Arrow's Schema.fbs, Message.fbs and File.fbs say.
+    pyarrow's own error names no column. Arrow's Schema.fbs, Message.fbs and File.fbs define the form of a schema.
     """
     try:
         schema = _referred(content, _field(content, _referred(content, 0), place))

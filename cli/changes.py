@@ -98,7 +98,7 @@ def changes(
         if end is not None:
             _require_one_feed(feed, begin, end)
         if cut or limit is not None:
-            # First: a commit to another table moves the newest position beyond that of all changes of this one.
+            # Read first: a commit to another table moves the newest position beyond all changes of this table.
             newest = end or feed.latest()
             part = feed.advance(begin, limit or TABLE_LIMIT)
             _require_one_feed(feed, part, newest)
@@ -106,7 +106,7 @@ def changes(
             end = part if more or end is None else end
         else:
             more = False
-        # A reader wants to see first what happened.
+        # A reader looks first for the kind of the change.
         fields = [*FEED_FIELDS, *(spec.field(name) for name in shown)]
         source = _Source(storage, feed, [field.name for field in fields], net=net)
         with open_output(output) as stream, open_writer(form, stream, output, fields, spec.primary_key) as writer:
@@ -122,7 +122,7 @@ def changes(
 
 
 def _needs_marks(spec: TableSpecification) -> bool:
-    """Return whether the newest position advances only when a connection that may write asks for it."""
+    """Return whether the newest position advances only when a connection that may write reads it."""
     return spec.table_options.changelog_producer is ChangelogProducer.FULL_COMPACTION
 
 
@@ -188,7 +188,7 @@ def _follow(
     listener: Listener,
     interval: float,
 ) -> None:
-    """Write changes as they come, and report the position of what was written, however it ends."""
+    """Write changes as they come, and report the position after the last written one, however the command ends."""
     feed = source.feed
     try:
         while True:

@@ -109,7 +109,7 @@ def copy(
 
 
 def copied_specification(spec: TableSpecification) -> TableSpecification:
-    """Return what a copy has of a table: its rows are as they are read, and need no rule that is not ready."""
+    """Return the specification of a table's copy: rows are copied as they are read, so unready rules are left out."""
     return spec.evolve(rules=[rule for rule in spec.rules if not isinstance(rule, Retired) and rule.ready])
 
 
@@ -155,7 +155,7 @@ def planned_target(store: Storage, spec: TableSpecification, mode: WriteMode | N
 
 
 def _check_overwritable(spec: TableSpecification, mode: WriteMode | None) -> None:
-    """Check what a job of mode overwrite would refuse when it begins, when tables before it are copied."""
+    """Check what a job of mode `overwrite` would reject only after earlier tables were copied."""
     if mode is WriteMode.OVERWRITE and spec.table_options.changelog_producer is not ChangelogProducer.NONE:
         raise UnsupportedOperationError(
             f"table {spec.name!r} has a change feed and cannot be overwritten: copy it with another --mode, after "

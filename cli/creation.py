@@ -1,4 +1,4 @@
-"""Tables made for files: the command infer, and what import does with --create."""
+"""Tables made for files: the command infer, and import with --create."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _keyless(spec: TableSpecification) -> str:
 def made_for(
     storage: Storage, table: str, file: str, shown: str, format_: str | None, form: FileForm, primary_key: str | None
 ) -> TableSpecification | None:
-    """Make a table for a file, and show its specification; None if there is a table of the name."""
+    """Make a table for a file, and show its specification; None if a table of the name exists."""
     from .inference import inferred
 
     if storage.admin.exists(table):
@@ -97,7 +97,7 @@ def _check_existing(storage: Storage, table: str, primary_key: str | None) -> No
 
 @contextlib.contextmanager
 def re_readable(file: str, format_: str | None) -> Iterator[str]:
-    """Return the path of a file that can be read twice: what a pipe brings is kept in a temporary one."""
+    """Return the path of a file that can be read twice: the content of a pipe is stored in a temporary file."""
     if file != "-" and not Path(file).is_fifo():
         yield file
         return

@@ -1,8 +1,8 @@
 r"""The dialect of a CSV file: its delimiter, its quote and its escape.
 
-An escape stands before a quote, another escape or a line feed inside quotes, as Spark and MySQL write it; before all
-else it is itself. In a file without quotes it stands before any character that would end a cell or a line, and begins
-the names of others, such as `\t`, as MySQL and PostgreSQL write them.
+An escape precedes a quote, another escape or a line feed inside quotes, as Spark and MySQL write it; before any other
+character it is an ordinary one. In a file without quotes it precedes any character that would end a cell or a line, and
+begins the names of others, such as `\t`, as MySQL and PostgreSQL write them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__ = ["CsvDialect"]
 
 _NAMED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"0": b"\0"}
 _NULL = b"\0null"
-"""A null whose text has an escape, which Arrow would take away first; no string has a NUL."""
+"""Stands for a null whose text has an escape, which Arrow would remove first; no string has a NUL."""
 
 
 class CsvDialect:
-    """A dialect; each character is one of ASCII, the quote and the escape may be empty."""
+    """A dialect. Each character is an ASCII character; the quote and the escape may be empty."""
 
     def __init__(self, delimiter: str = ",", quote: str = '"', escape: str = "") -> None:
         self.delimiter = delimiter
@@ -36,9 +36,9 @@ class CsvDialect:
         inner = rb"[^%s%s]|%s%s" % (mark, before, mark, mark)
         if self.escape:
             inner += rb"|%s." % before
-        self._ends = np.zeros(256, bool)  # what may be beside a quote
+        self._ends = np.zeros(256, bool)  # the characters that may be next to a quote
         self._ends[list(f"{delimiter}{quote}\r\n".encode())] = True
-        # Without a quote they are not used.
+        # Not used without a quote.
         self._quoted = re.compile(rb"%s(?:%s)*%s" % (mark, inner, mark) if mark else b"", re.DOTALL)
         self._hidden = re.compile(
             rb"%s(?:%s)*(?:%s|(?:%s)?\Z)" % (mark, inner, mark, before) if mark else b"", re.DOTALL
@@ -46,7 +46,7 @@ class CsvDialect:
         self._stray_quote = re.compile(rb"(?<=[^%s\r\n])%s%s|%s%s(?=[^%s\r\n])" % (cell, mark, mark, mark, mark, cell))
 
     def _skeleton(self, rows: bytes) -> bytes:
-        """Return rows without what quotes, or escapes, hide."""
+        """Return rows without the characters that quotes or escapes hide."""
         if self._quote and self._escape:
             return self._hidden.sub(lambda cell: self._quote * (1 + self._is_closed(cell[0])), rows)
         if self._quote:
@@ -54,7 +54,7 @@ class CsvDialect:
         return self._escaped.sub(b"xx", rows) if self._escape else rows
 
     def _masked(self, content: bytes) -> bytes:
-        """Return content of the same length, in which every line feed that ends no row is masked or within quotes."""
+        """Return content of the same length in which every line feed that ends no row is masked or inside quotes."""
         if not self._escape or self._escape not in content:
             return content
         if not self._quote:
@@ -69,7 +69,7 @@ class CsvDialect:
         return self._quoted.fullmatch(cell) is not None
 
     def fault(self, rows: bytes) -> str:
-        """Return what is wrong with the form of rows; nothing if it is right."""
+        """Return the fault in the form of rows; empty if there is none."""
         if not self._escape and self._quote and self._is_well_formed(rows):
             return ""
         skeleton = self._skeleton(rows)
@@ -83,12 +83,12 @@ class CsvDialect:
         return ""
 
     def _is_well_formed(self, rows: bytes) -> bool:
-        """Return whether the form of rows is right; fast, as nearly all are."""
+        """Return whether the form of rows is right; fast, because nearly all rows are."""
         content = np.frombuffer(b"\n" + rows + b"\n", np.uint8)
         quotes = np.flatnonzero(content == ord(self.quote))
         if len(quotes) % 2:
             return False
-        # By turns they open and close; one that is doubled closes, and opens again.
+        # Quotes open and close by turns; a doubled quote closes, and opens again.
         opening, closing = quotes[::2], quotes[1::2]
         if not (self._ends[content[opening - 1]].all() and self._ends[content[closing + 1]].all()):
             return False
@@ -102,7 +102,7 @@ class CsvDialect:
         return bool((content[outside + 1] == ord("\n")).all())
 
     def may_be_faulty(self, chunk: bytes) -> bool:
-        """Return whether `fault` must look at the rows."""
+        """Return whether `fault` must check the rows."""
         return (self._quote != b"" and self._quote in chunk) or b"\r" in chunk
 
     def cells(self, row: bytes) -> int:
@@ -111,7 +111,7 @@ class CsvDialect:
         return skeleton.count(self._delimiter) + 1
 
     def end_of_first_row(self, content: bytes) -> int:
-        """Return the end of the first row; 0 if it has none yet."""
+        """Return the end of the first row; 0 if the row does not end yet."""
         content = self._masked(content)
         quotes = start = 0
         while end := content.find(b"\n", start) + 1:
@@ -154,7 +154,7 @@ class CsvDialect:
             yield start, b"".join(lines)
 
     def prepared(self, chunk: bytes, nulls: Sequence[str]) -> bytes:
-        """Return whole rows as Arrow reads them with `parse_options`."""
+        """Return whole rows in the form that Arrow reads with `parse_options`."""
         if not self._escape or (self._escape not in chunk and b"\r" not in chunk):
             return chunk
         if self._quote:
@@ -187,8 +187,8 @@ class CsvDialect:
     def null_values(self, nulls: Sequence[str]) -> list[str]:
         """Return the texts of null for Arrow.
 
-        An empty cell is null, unless it is the only way to write an empty string: in a file without quotes whose nulls
-        have a text.
+        An empty cell is null, except in a file without quotes whose nulls have a text: there it is the only way to
+        write an empty string.
         """
         own = [_NULL.decode() if self.escape and not self.quote and self.escape in one else one for one in nulls]
         return own if own and not self.quote else ["", *own]

@@ -1,7 +1,7 @@
 """CSV files to import: cells as `literals` reads them; errors name the line.
 
-This module cuts the file into chunks of whole rows, which Arrow parses. Its form is RFC 4180's, but for the options of
-the file; Arrow alone does not enforce it: it accepts a file that was truncated inside a quoted cell as complete.
+This module cuts the file into chunks of whole rows, which Arrow parses. Its form is RFC 4180's, apart from the options
+of the file. Arrow alone does not enforce it: it accepts a file that was truncated inside a quoted cell as complete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .text_form import PLAIN, TextForm
 __all__ = ["CsvSource"]
 
 _CHUNK = 4 * 1024 * 1024
-_LARGEST_ROW = 64 * 1024 * 1024  # the largest row of a table, written as hexadecimal digits or doubled quotes, fits
+_LARGEST_ROW = 64 * 1024 * 1024  # fits the largest row of a table, written as hexadecimal digits or doubled quotes
 
 
 class CsvSource(TextSource):
@@ -36,7 +36,7 @@ class CsvSource(TextSource):
     _chunk = b""
     _chunk_rows = 0
     _skips_blank = True
-    """Whether a blank line is no row, as it is where the only column may be null."""
+    """Whether blank lines are skipped: false if the only column may be null, since a blank line is then a row."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class CsvSource(TextSource):
             self._line += chunk.count(b"\n")
 
     def _take(self, chunk: bytes) -> None:
-        """Go on to a chunk, in whose lines errors are found."""
+        """Make a chunk the current one; errors are located in its lines."""
         self._chunk, self._chunk_rows = chunk, self._rows
 
     def _chunks(self) -> Iterator[bytes]:
@@ -95,7 +95,7 @@ class CsvSource(TextSource):
             pending, ended = pending + read, not read
 
     def _begin(self, row: bytes) -> bool:
-        """Find the fields by the first row, and return whether it is one of the table's."""
+        """Find the fields by the first row, and return whether it is a row of the table."""
         given = self._named(self._dialect.cells(row))
         names = self._header(row) if given is None else given
         self._fields = self._matched(names)
@@ -135,7 +135,7 @@ class CsvSource(TextSource):
         return self._dialect.may_be_faulty(chunk) and bool(self._dialect.fault(chunk))
 
     def _rows_of(self, chunk: bytes) -> list[pa.RecordBatch]:
-        """Return the rows of the chunk that was taken, or raise the error of the first wrong one."""
+        """Return the rows of the current chunk, or raise the error of the first wrong row."""
         self._check_form(chunk)
         try:
             return self._arrow_rows(chunk)
@@ -147,14 +147,14 @@ class CsvSource(TextSource):
             self._malformed(error)
 
     def _parsed(self, chunk: bytes) -> list[pa.RecordBatch]:
-        """Return the rows of a chunk that comes next, nothing where `_rows_of` must say what is wrong."""
+        """Return the rows of a later chunk; None if `_rows_of` must find the error."""
         try:
             return [] if self._is_faulty(chunk) else self._arrow_rows(chunk)
         except pa.ArrowException:
             return []
 
     def _ahead(self, chunks: Iterator[bytes]) -> Iterator[tuple[bytes, Callable[[], list[pa.RecordBatch]]]]:
-        """Yield each chunk with what waits for its rows; a thread parses the next one while it is converted."""
+        """Yield each chunk with a function that waits for its rows; a thread parses the next chunk in the meantime."""
         with ThreadPoolExecutor(1, thread_name_prefix="structable-parser") as thread:
             before = None
             for chunk in chunks:
@@ -168,10 +168,10 @@ class CsvSource(TextSource):
     def _arrow_rows(self, chunk: bytes) -> list[pa.RecordBatch]:
         if self._skips_blank and not chunk.strip(b"\r\n"):
             return []
-        # Arrow takes a byte-order mark at the beginning for that of a file; here it belongs to the first cell.
+        # Arrow would take a byte-order mark at the beginning for the file's; here it belongs to the first cell.
         content = BOM_UTF8 + chunk if chunk.startswith(BOM_UTF8) else chunk
         content = self._dialect.prepared(content, self._form.nulls)
-        # By their places, as the file's own names may be repeated.
+        # By their places, because names in the file may be repeated.
         kept = {str(place): name for place, name in enumerate(self._fields) if name is not None}
         found = arrow_csv.read_csv(
             cast(BinaryIO, pa.BufferReader(content)),

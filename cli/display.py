@@ -1,4 +1,4 @@
-"""What the commands show: the interface of every format, tables for people, and the progress on a terminal."""
+"""Display: the interface of every output format, tables for people, and progress on a terminal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Advance", "BatchWriter", "TableWriter", "print_table", "progress", "
 
 _CELL_WIDTH = 200
 _ROWS = 500
-_UNBOUNDED = 100_000  # columns of a line: off a terminal, each row is one line
+_UNBOUNDED = 100_000  # columns of a line: without a terminal, each row is one line
 
 Advance: TypeAlias = Callable[[float | None, int], None]
 """Takes the fraction done, 0 to 1 or None if unknown, and the number of rows, or of another unit."""
@@ -65,7 +65,7 @@ class BatchWriter(ABC):
 
 
 class TableWriter(BatchWriter):
-    """Rows as tables of some hundred rows each, so that any number is laid out in bounded memory.
+    """Prints rows as tables of some hundred rows each, so that the layout needs bounded memory.
 
     On a terminal too narrow for the table each row is shown as a block of lines, one per field.
     """
@@ -148,7 +148,7 @@ def _cell(field: Field, value: Value) -> Text:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        # Rich would end the process; here the command ends, as for every other output.
+        # Rich would end the process; end only the command, as for every other output.
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 

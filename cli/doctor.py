@@ -103,7 +103,7 @@ def _examine_store(storage: Storage, url: str, tables: list[str] | None, repair:
 
 
 def _findings_of_others(storage: Storage) -> Iterator[Finding]:
-    """Yield what other packages find: functions of a storage, by the entry points of group `structable.findings`."""
+    """Yield the findings of other packages: functions of a storage, in the entry points of `structable.findings`."""
     for entry in sorted(entry_points(group=FINDINGS_GROUP), key=lambda entry: entry.name):
         try:
             yield from entry.load()(storage)
@@ -124,7 +124,7 @@ def _examine_table(storage: Storage, name: str) -> Iterator[Finding]:
         try:
             yield _examine_log(storage, spec)
         except ChangesLostError:
-            yield _examine_log(storage, spec)  # the oldest expired as they were read: what is kept begins later
+            yield _examine_log(storage, spec)  # the oldest rows expired during the read: the log begins later now
         return
     with storage.transaction(read_only=True) as transaction:
         yield from _examine_rows(transaction.table(name), spec)
@@ -132,7 +132,7 @@ def _examine_table(storage: Storage, name: str) -> Iterator[Finding]:
 
 
 def _examine_log(storage: Storage, spec: TableSpecification) -> Finding:
-    """Read all that a log keeps, and check that no change of a commit is missing, by their numbers."""
+    """Read a whole log, and check by the numbers of changes that no change of a commit is missing."""
     count = gaps = number = 0
     version: int | None = None
     with storage.changes(spec.name).read() as changes:
@@ -152,7 +152,7 @@ class _Rows:
 
     def __init__(self, fields: tuple[str, ...], *, keyless: bool) -> None:
         self.count = 0
-        self.disorder = 0  # rows whose position is not above that of the row before; without a key it may be the same
+        self.disorder = 0  # rows not above the position of the previous row; without a key, rows below it
         self._keyless = keyless
         self.sums = dict.fromkeys(fields, 0)
         self._before: tuple[object, ...] | None = None

@@ -1,4 +1,4 @@
-"""All tables of a store as a folder of files, and back: a dump that any store restores."""
+"""Export of all tables of a store to a folder of files, and import from it into any store."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _UNFINISHED = ".unfinished"
 def export_all(storage: Storage, folder: str, format_: str | None) -> None:
     """Write each table of a store to two files of a folder: its specification, and its rows, all of one snapshot.
 
-    The rows of a log are of no snapshot, but what its feed keeps when it is read. If the export fails, nothing of it is
-    left.
+    The rows of a log are not from the snapshot, but all rows in its feed when it is read. A failed export leaves no
+    files.
     """
     form = format_ or _DEFAULT
     specs = [copied_specification(storage.admin.get_specification(name)) for name in storage.admin.list()]
@@ -56,7 +56,7 @@ def _filled(folder: Path, names: Sequence[str]) -> Iterator[Path]:
         raise UsageProblem(f"{folder} is not empty; name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     mark = folder / _UNFINISHED
-    mark.touch(exist_ok=False)  # another export into the folder has one
+    mark.touch(exist_ok=False)  # fails if another export into the folder runs
     try:
         yield folder
         mark.unlink()
@@ -64,7 +64,7 @@ def _filled(folder: Path, names: Sequence[str]) -> Iterator[Path]:
         for file in (*names, _UNFINISHED):
             (folder / file).unlink(missing_ok=True)
         if not there:
-            with contextlib.suppress(OSError):  # others may have put files there
+            with contextlib.suppress(OSError):  # others may have added files
                 folder.rmdir()
         raise
 
@@ -90,7 +90,7 @@ def import_all(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Make the tables of a folder that `export_all` wrote, where they are missing, and write their rows."""
+    """Create missing tables from a folder that `export_all` wrote, and write their rows."""
     if (Path(folder) / _UNFINISHED).exists():
         raise UsageProblem(
             f"{folder} has the file {_UNFINISHED}: the export into it was killed, and tables may be missing; "

@@ -1,7 +1,7 @@
 """The message and the exit code of a failed command, and the signals that end one; docs/cli.md holds the table.
 
-Every error is one line on standard error, without secrets and without control characters. Each signal raises, so that
-the command closes its store and reports how far it came.
+Every error is one line on standard error, without secrets and without control characters. Each signal raises an
+exception, so that the command closes its store and reports its progress.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ class Ended(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def ending_signals() -> Iterator[list[Ended]]:
-    """Raise in the block for each Ctrl-C, and for the first SIGTERM or SIGHUP; yield what was raised.
+    """Raise in the block for each Ctrl-C, and for the first SIGTERM or SIGHUP; yield the raised exceptions.
 
-    A library, such as Arrow, may turn what was raised into another error. Later SIGTERM and SIGHUP, as service managers
-    send them both, leave the command to its end. Signals that are ignored, as with `nohup`, still are.
+    A library, such as Arrow, may turn the exception into another error. Later SIGTERM and SIGHUP signals do not
+    interrupt the command again: service managers send both. Ignored signals, as with `nohup`, stay ignored.
     """
     raised: list[Ended] = []
     if threading.current_thread() is not threading.main_thread():
@@ -173,8 +173,8 @@ def escaped(text: str) -> str:
 def masked(message: str, given: Iterable[str] = ()) -> str:
     """Return a message with the passwords of URLs and connection strings masked, and nothing else.
 
-    The given URLs are also masked as they were typed, spaces and quotes included. A password is never searched for by
-    its own text: `a` occurs in every word, and a mask in the place of a word would reveal the password.
+    The given URLs are also masked as they were typed, spaces and quotes included. The password itself is never searched
+    for: `a` occurs in every word, and a masked word would reveal the password.
     """
     for text in sorted(given, key=len, reverse=True):
         for form in (text, repr(text)[1:-1]):

@@ -16,14 +16,14 @@ ENTRY_POINT_GROUP = "structable.commands"
 
 
 def extension_names() -> list[str]:
-    """Return the names of the commands that other packages bring, in order; none of them is loaded."""
+    """Return the names of the commands of other packages, in order, without loading them."""
     return sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
 
 
 def extension(name: str) -> TyperCommand | TyperGroup | None:
-    """Load the command of this name; None if no package brings it. An application of one command is that command.
+    """Load the command of this name; None if no package has it. An application with one command is that command.
 
-    A command that cannot be loaded fails with the reason when it is run, so that all others, and the help, still work.
+    A command that cannot be loaded fails with the reason when it is run, so that all other commands and the help work.
     """
     entries = sorted(set(entry_points(group=ENTRY_POINT_GROUP, name=name)), key=lambda entry: entry.value)
     if not entries:
@@ -33,7 +33,7 @@ def extension(name: str) -> TyperCommand | TyperGroup | None:
         return _failing(name, f"the command {name!r} comes with {providers}: uninstall one of them")
     try:
         application = entries[0].load()
-    except Exception as error:  # whatever the other package's import raises
+    except Exception as error:  # any error of the other package's import
         return _failing(name, f"the command {name!r} of {_provider(entries[0])} cannot be loaded: {error}")
     if not isinstance(application, typer.Typer):
         reason = f"the entry point {entries[0].value!r} of {_provider(entries[0])} is not a Typer application"

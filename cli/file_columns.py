@@ -1,4 +1,4 @@
-"""The columns that a file to import may have: the fields of its table, and in mode changes the kind of each row."""
+"""The columns that a file to import may have: the fields of its table, and in mode `changes` the kind of each row."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["FEED_FIELDS", "ColumnChoice", "Columns", "FileColumns", "NamedFields
 FEED_FIELDS = tuple(
     make(name) for make, name in zip((Field.string, Field.long, Field.timestamp), FEED_COLUMNS, strict=True)
 )
-"""The columns of a change feed beside those of its table."""
+"""The columns of a change feed in addition to the table's columns."""
 
 
 class NamedFields(Protocol):
-    """Fields by name, such as those of a specification."""
+    """Fields by name, such as a specification's."""
 
     @property
     def field_names(self) -> tuple[str, ...]: ...
@@ -33,7 +33,7 @@ class NamedFields(Protocol):
 
 
 def there_are(cells: int) -> str:
-    """Return how many cells a row has, for messages."""
+    """Return the number of cells of a row as text, for messages."""
     return "there is 1 cell" if cells == 1 else f"there are {cells} cells"
 
 
@@ -50,7 +50,7 @@ class ColumnChoice:
     skips_unknown : bool
         Whether columns that are no fields are left out.
     names : tuple of str, optional
-        The columns of a file that does not name them; empty for the usual ones.
+        The columns of a file that does not name them; empty for the default.
     """
 
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -59,12 +59,12 @@ class ColumnChoice:
     names: tuple[str, ...] | None = None
 
     def named(self, cells: int, usual: Sequence[str]) -> Sequence[str] | None:
-        """Return the names of as many columns as a file has cells in a row, 0 if it has none; None if it names them.
+        """Return the names of a file's columns, given the number of cells in a row; None if the file names them.
 
         Raises
         ------
         ValueError
-            If there are more or fewer.
+            If the number of names is another one.
         """
         if self.names is None:
             return None
@@ -81,7 +81,7 @@ class ColumnChoice:
         return ColumnChoice(rename, self.only, self.skips_unknown or bool(self.only))
 
     def kept(self, found: Sequence[str | None], *, growing: bool) -> list[str | None]:
-        """Return the fields of columns, None for those that are left out; raises ValueError for wrong ones."""
+        """Return the fields of columns, None for columns that are left out; raises ValueError for wrong columns."""
         for one in self.only:
             if one not in found and not growing:
                 raise ValueError(f"--columns names {one!r}, which is none of its columns")
@@ -98,16 +98,16 @@ class Columns(NamedFields, Protocol):
     """The columns of a file, as its source needs them."""
 
     def named(self, cells: int) -> Sequence[str] | None:
-        """Return the names of as many columns; None if the file names them, ValueError if there are others."""
+        """Return the names of that many columns; None if the file names them; ValueError if the number is wrong."""
 
     def matched(self, columns: Sequence[str], *, growing: bool = False) -> list[str | None]:
-        """Return the field of each column, None for those that are left out; raises ValueError for wrong ones.
+        """Return the field of each column, None for a column that is left out; raises ValueError for wrong columns.
 
-        With `growing`, others may follow.
+        With `growing`, further columns may follow.
         """
 
     def missing(self, names: Collection[str]) -> str:
-        """Return what the fields of a file lack; nothing if they lack nothing."""
+        """Return the fault if required columns are missing; empty if none is."""
 
     def may_be_null(self, name: str) -> bool:
         """Return whether a field may be null."""
@@ -177,7 +177,7 @@ class FileColumns:
         return choice.kept(found, growing=growing)
 
     def missing(self, names: Collection[str]) -> str:
-        """Return which column a file lacks, as an error says it; empty if it lacks none."""
+        """Return the text of the error for a missing column; empty if none is missing."""
         if not self.with_kinds or CHANGE_TYPE in names:
             return ""
         kinds = ", ".join(kind.value for kind in RowKind)

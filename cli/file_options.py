@@ -1,4 +1,4 @@
-"""The options of files that other programs wrote: their columns, their CSV dialect, and the form of their values."""
+"""Options for files of other programs: their columns, their CSV dialect, and the form of their values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FileForm:
     quote: str | None
     escape: str | None
     text_options: tuple[str, ...]
-    """The names of those given that only text has."""
+    """The names of the given options that apply only to text."""
 
     def _dialect(self, place: str) -> CsvDialect:
         """Return the CSV dialect of a file: with tabs if its name ends in .tsv."""
@@ -68,12 +68,12 @@ class FileForm:
         return CsvDialect(delimiter, quote, escape)
 
     def _check(self, kind: str) -> None:
-        """Check that the options given are of a format.
+        """Check that a format has the given options.
 
         Raises
         ------
         UsageProblem
-            If one is not.
+            If it lacks one.
         """
         csv = [f"--{name}" for name in ("delimiter", "quote", "escape") if getattr(self, name) is not None]
         if self.columns.names is not None:
@@ -89,7 +89,7 @@ class FileForm:
         Raises
         ------
         UsageProblem
-            If there is none, or it is of a format that has not all of the options.
+            If there is none, or its format lacks one of the options.
         """
         from .arrow_sources import ArrowSource
         from .csv_source import CsvSource
@@ -116,7 +116,7 @@ class FileForm:
 
 
 def with_file_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose parameter `form` is made of the options of files."""
+    """Return a command whose parameter `form` is made from the options of files."""
     options = inspect.signature(_form, eval_str=True).parameters
     own = inspect.signature(command, eval_str=True).parameters
     names = [name for name in own if name != "form"]
@@ -222,8 +222,8 @@ def _renamed(text: str) -> tuple[str, str]:
 def _character(name: str, text: str | None, *, optional: bool = False) -> str | None:
     if text is None or (optional and not text):
         return text
-    if len(text) > 1 and text.startswith("\\"):  # as \t, which shells pass on as it is
-        with contextlib.suppress(UnicodeError):  # it is refused below
+    if len(text) > 1 and text.startswith("\\"):  # such as \t, which shells pass on unchanged
+        with contextlib.suppress(UnicodeError):  # rejected below
             text = text.encode("ascii").decode("unicode_escape")
     if len(text) != 1 or not text.isascii() or text in "\r\n\0":
         raise UsageProblem(f"--{name} is {text!r}; it must be one character of ASCII, and no end of a line")

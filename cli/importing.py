@@ -89,7 +89,7 @@ class FileImport:
     """Whether the table was made for the file."""
 
     def run(self) -> None:
-        """Write the rows, and say so."""
+        """Write the rows, and print their number."""
         spec = self.storage.admin.get_specification(self.table)
         mode = self.mode or (WriteMode.INSERT if spec.keyless else WriteMode.UPSERT)
         check_mode(spec, mode)
@@ -129,7 +129,7 @@ class FileImport:
         return source
 
     def _written(self, source: Source, job: WriteJob, keys: _KeyCount) -> bool:
-        """Return whether this made the rows visible, or a dry run found them right."""
+        """Return whether this call made the rows visible, or a dry run found them valid."""
         with progress(f"import {self.table}") as advance:
             staged: list[StagedWrite] = []
             # The batches of one call of `stage` have the same columns.
@@ -154,7 +154,7 @@ class FileImport:
 
     def _twice(self, spec: TableSpecification, error: RecordExistsError) -> UsageProblem | None:
         """Return the error for a key that several rows of the file have, which names them; None for another key."""
-        if not Path(self.place).is_file():  # what a pipe brought is gone
+        if not Path(self.place).is_file():  # the content of a pipe is gone
             return None
         with self._open(spec, WriteMode.INSERT) as source:
             places = source.places_of(spec.primary_key, error.key)
@@ -171,7 +171,7 @@ class FileImport:
 class _KeyCount:
     """Counts rows, and distinct keys as long as the keys fit in 8 MiB.
 
-    They are grouped in several times as much memory.
+    The grouping takes several times as much memory.
     """
 
     def __init__(self, spec: TableSpecification) -> None:

@@ -1,4 +1,4 @@
-"""The specification of a table for a file: the types of its columns by all of its rows, or by the file's own schema."""
+"""Inference of a table's specification from a file: column types come from all rows, or from the file's own schema."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Inferred", "inferred", "table_name"]
 
 
 class Inferred:
-    """A specification, and by what its types were found."""
+    """A specification, and the source of its types."""
 
     def __init__(self, spec: TableSpecification, note: str) -> None:
         self.spec = spec
@@ -34,21 +34,21 @@ class Inferred:
 
 
 def table_name(place: str) -> str:
-    """Return a name for the table of a file: its own without the extension, as a field's name would be."""
+    """Return a name for the table of a file: the file's name without the extension, made a valid field name."""
     return field_names([Path(place).name.partition(".")[0]])[0]
 
 
 def inferred(
     place: str, name: str, format_: str | None, form: FileForm, table: str, primary_key: Sequence[str]
 ) -> Inferred:
-    """Return the specification of a table for a file, which messages call by a name.
+    """Return the specification of a table for a file; `name` is its name in messages.
 
     Raises
     ------
     UsageProblem
         If the file cannot be read, or has a column that no field takes.
     InvalidSpecificationError
-        If the key is not one of its fields, or of another type.
+        If the key is not one of the fields, or has a type that no key has.
     """
     with form.open(_AnyColumns(form.columns, primary_key), place, format_) as source:
         source.name = name
@@ -69,7 +69,7 @@ _NOT_FINITE_TEXTS = {sign + word for word in ("nan", "inf", "infinity") for sign
 
 
 class _AnyColumns:
-    """Columns before any is known: all have fields."""
+    """Columns while their types are unknown: every column is a field."""
 
     fills_up = True
 
@@ -157,7 +157,7 @@ def _of_objects(source: JsonSource, form: TextForm, *, skips: bool) -> tuple[lis
 
 
 class _JsonGuess:
-    """The types that the values of a name may have."""
+    """The types that the values of a name can have."""
 
     def __init__(self, name: str, form: TextForm) -> None:
         self._name = name
@@ -192,7 +192,7 @@ class _JsonGuess:
 
     def field(self) -> Field:
         kinds = set(self._lines)
-        if _NOT_FINITE in kinds:  # as Spark writes it; a string among strings
+        if _NOT_FINITE in kinds:  # as Spark writes NaN and infinities; a string among strings
             kinds.discard(_NOT_FINITE)
             kinds.add("a number" if kinds and kinds <= {"a whole number", "a number"} else "a string")
         if nested := kinds & {"an array", "an object"}:

@@ -50,7 +50,7 @@ def array_elements(begin: bytes, stream: BinaryIO, lines_before: int) -> Iterato
 
 
 class _Text:
-    """The text that was read and not yet taken."""
+    """The text that was read and not consumed yet."""
 
     def __init__(self, begin: bytes, stream: BinaryIO, line: int) -> None:
         self._stream = stream
@@ -79,7 +79,7 @@ class _Text:
         return True
 
     def peek(self) -> str:
-        """Return the next character that is no space, without taking it; nothing at the end."""
+        """Return the next character that is no space, without consuming it; empty at the end."""
         while True:
             while self._at < len(self._text) and self._text[self._at] in _SPACE:
                 self.line += self._text[self._at] == "\n"
@@ -90,11 +90,11 @@ class _Text:
                 return ""
 
     def skip(self, mark: str) -> None:
-        """Take a character that was seen."""
+        """Consume the character that `peek` returned."""
         self._at += len(mark)
 
     def element(self) -> str:
-        """Take the text of the next element."""
+        """Consume and return the text of the next element."""
         while True:
             try:
                 _, end = _DECODER.raw_decode(self._text, self._at)
@@ -107,7 +107,7 @@ class _Text:
             except RecursionError:
                 raise ArrayError(self.line, "the object is nested too deeply") from None
             if end == len(self._text) and self._read():
-                continue  # a number may go on
+                continue  # a number may continue
             text = self._text[self._at : end]
             self._at = end
             self.line += text.count("\n")

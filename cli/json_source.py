@@ -1,4 +1,4 @@
-"""JSON to import: lines of one object each, or one array of objects; they need not name the same fields."""
+"""JSON to import: lines of one object each, or one array of objects; the objects may name different fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .source import BATCH_BYTES, BATCH_ROWS, TextSource
 __all__ = ["JsonSource"]
 
 _WINDOW_ROWS = 4 * BATCH_ROWS
-"""Rows among which those that name the same fields are gathered."""
+"""The number of rows among which rows with the same fields are grouped."""
 
 
 class _Row(NamedTuple):
@@ -30,8 +30,8 @@ class _Row(NamedTuple):
 class JsonSource(TextSource):
     """A file of JSON objects.
 
-    A batch has the same fields in all rows. Where a field that is not named keeps its value, objects of other fields go
-    into other batches, behind those of the same key.
+    A batch has the same fields in all rows. If fields that are not named keep their values, objects with other fields
+    go into other batches, after earlier objects of the same key.
     """
 
     _lines: list[int]
@@ -84,7 +84,7 @@ class JsonSource(TextSource):
                 pairs = [(name, None if type(value) is str and value in nulls else value) for name, value in pairs]
             yield line, text, JsonObject(pairs)
         if names:
-            self._matched(list(names))  # all that the options name must have come
+            self._matched(list(names))  # every column that the options name must have occurred
 
     def _texts(self) -> Iterator[tuple[int, str]]:
         begin = self._first_line()
@@ -108,7 +108,7 @@ class JsonSource(TextSource):
     _skipped = 0
 
     def _first_line(self) -> bytes:
-        """Return the first line that is not blank; nothing at the end of the file."""
+        """Return the first line that is not blank; empty at the end of the file."""
         while line := self._stream.readline():
             if line.strip():
                 return line
@@ -153,7 +153,7 @@ class JsonSource(TextSource):
 
 
 class _Window:
-    """Rows that were read last, by the fields that they name, in the order of the first of each."""
+    """The last rows read, grouped by the fields that they name, in the order of each group's first row."""
 
     def __init__(self, key: tuple[str, ...], *, one_group: bool) -> None:
         self._key = key
@@ -164,7 +164,7 @@ class _Window:
         self.rows = 0
 
     def separates(self, row: dict[str, Value]) -> bool:
-        """Return whether a row must come in a later batch than the others: one of its key names other fields."""
+        """Return whether a row must be in a later batch: an earlier row with its key names other fields."""
         named = frozenset(row)
         if self._one_group or not self.groups or (len(self.groups) == 1 and named in self._names):
             return False

@@ -116,7 +116,7 @@ def open_writer(
 ) -> BatchWriter:
     """Return the writer of a format for columns of these fields, with its header written.
 
-    The stream is that of `open_output(place)`; fields of the key are never null.
+    The stream is the result of `open_output(place)`; key fields are never null.
     """
     import pyarrow as pa
 
@@ -249,5 +249,5 @@ class _ParquetWriter(BatchWriter):
         self._writer.close()
 
     def abandon(self) -> None:
-        # Left open, it would try to write its end when it is collected, and report on standard error that it cannot.
+        # An open writer would try to write its end when it is collected, and report its failure on standard error.
         self._writer.is_open = False

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["ParquetSource"]
 
 _FIRST_SECOND, _LAST_SECOND = pa.scalar(-62_135_596_800), pa.scalar(253_402_300_799)
-"""Seconds since 1970 at which the years 1 to 9999 begin and end."""
+"""The seconds since 1970 at which the years 1 to 9999 begin and end."""
 _THOUSAND, _MILLION, _BILLION = pa.scalar(10**3), pa.scalar(10**6), pa.scalar(10**9)
 _ARROW_SCHEMA = re.compile(rb"ARROW:schema\x18[\x80-\xff]*[\x00-\x7f]([A-Za-z0-9+/]+=*)")
 """The schema that writers add to a footer, a message of Arrow in base64 after its length."""
@@ -118,8 +118,8 @@ class _Rows:
 def _instants(seconds: pa.Array[Any], nanoseconds: pa.Array[Any]) -> pa.Array[Any]:
     """Return INT96 timestamps as instants in microseconds.
 
-    pyarrow reads them in one unit: it cuts off what is finer, or wraps the years that nanoseconds do not reach. The two
-    together have all digits: a difference is exact where its terms wrap alike.
+    pyarrow reads them in one unit: it truncates finer digits, or wraps years beyond the range of nanoseconds. Two reads
+    together have all digits: a difference is exact if both terms wrap alike.
     """
     whole: Any = seconds.view(pa.int64())
     finer: Any = pc.subtract(nanoseconds.view(pa.int64()), pc.multiply(whole, _BILLION))

@@ -1,4 +1,4 @@
-"""The rows of a table as batches: of one snapshot, by the store's parallel scan if it has one, or those of a log."""
+"""The rows of a table as batches: from one snapshot, by the store's parallel scan if it has one, or from a log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def snapshot_batches(
     try:
         plan = (snapshot or storage).plan_scan(table, range=range_, where=where, columns=columns, splits=_SPLITS)
     except UnsupportedOperationError:
-        plan = None  # a store of a single process, whose scan is a snapshot as well
+        plan = None  # a single-process store, whose scan is also a snapshot
     if plan is not None:
         with plan:
             if plan.ordered or unordered:
@@ -55,7 +55,7 @@ def snapshot_batches(
 def whole_batches(
     storage: Storage, spec: TableSpecification, snapshot: SharedSnapshot | None = None
 ) -> Generator[tuple[float | None, pa.RecordBatch], None, None]:
-    """Yield all rows of a table as `snapshot_batches` does, in any order; of a log those in its feed, in order."""
+    """Yield all rows of a table like `snapshot_batches`, in any order; for a log, the rows in its feed, in order."""
     columns = spec.field_names
     if not spec.table_options.log:
         yield from snapshot_batches(storage, spec.name, columns, unordered=True, snapshot=snapshot)

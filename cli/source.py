@@ -58,7 +58,7 @@ class Source(ABC):
                 self._rows += converted.num_rows
 
     def unconverted(self) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of fields as the file has them."""
+        """Yield the columns of fields in the file's own types."""
         try:
             yield from self._read()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -89,7 +89,7 @@ class Source(ABC):
     def locate(self, error: InvalidFieldError | UnsupportedOperationError) -> StructableError | UsageProblem:
         """Return the store's error with the line of its row, searched in the last batch.
 
-        An error that no row of the batch explains is returned as it is; one of a field names the file.
+        An error that no row of the batch explains is returned unchanged; an error about a field names the file.
         """
         first, batch = self._last or (0, None)
         for position in range(0 if batch is None else batch.num_rows):
@@ -99,7 +99,7 @@ class Source(ABC):
                 self._columns.check(row)
             except (InvalidFieldError, UnsupportedOperationError) as found:
                 return UsageProblem(f"{place}: {found}")
-            except (ValueError, OverflowError):  # a time out of Python's range, which the store's error names
+            except (ValueError, OverflowError):  # a time beyond Python's range; the store's error names it
                 return UsageProblem(f"{place}: {error}")
         return UsageProblem(f"{self.name}: {error}") if isinstance(error, InvalidFieldError) else error
 

@@ -44,7 +44,7 @@ def read_specification(place: str) -> TableSpecification:
 
 
 def _with_plain_options(document: object) -> object:
-    """Return a specification's document with options as texts, also if dots nested them and truths were not quoted."""
+    """Return a specification's document with options as texts, even if dots nested them or booleans were not quoted."""
     if not isinstance(document, dict) or not isinstance(document.get("options"), dict):
         return document
     return {**document, "options": dict(_plain_options("", document["options"]))}
@@ -92,5 +92,5 @@ def specification_text(spec: TableSpecification, format_: str) -> str:
 def _toml(value: object) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + " }"
-    # JSON's other values, and lists of them, are TOML's, but for DEL, which TOML wants escaped.
+    # JSON's other values, and lists of them, are valid TOML, except for DEL, which TOML wants escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

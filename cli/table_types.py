@@ -1,4 +1,4 @@
-"""A table's type and rules in words: what its options and the rules of its fields mean."""
+"""A table's type and rules in words: the meaning of its options and of the rules of its fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["rule_in_words", "type_in_words"]
 
 
 def rule_in_words(rule: FieldRule) -> str:
-    """Return what a rule of a table's fields says."""
+    """Return a rule of a table's fields in words."""
     if isinstance(rule, Retired):
         return f"the table is retired since {rule.since.isoformat(sep=' ')}"
     if isinstance(rule, Renamed):
@@ -32,7 +32,7 @@ def rule_in_words(rule: FieldRule) -> str:
 
 
 def type_in_words(spec: TableSpecification) -> list[tuple[str, str]]:
-    """Return what is worth knowing about writing to a table, as pairs of a subject and a text."""
+    """Return remarks about writing to a table, as pairs of a subject and a text."""
     options = spec.table_options
     if spec.keyless:
         rows = _KEYLESS[options.write_mode]

@@ -204,7 +204,7 @@ def _changes(change: SchemaChange) -> list[str]:
 
 
 def _kept(change: SchemaChange, spec: TableSpecification) -> list[str]:
-    """Return what the table has beyond the specification."""
+    """Return the parts of the table that the specification lacks."""
     return [
         *(
             f"field {field.name} stays {field.type_text}, wider than {spec.field(field.name).type_text}"
@@ -256,7 +256,7 @@ def table_in_words(storage: Storage, table: str) -> str:
     try:
         number = whole_count(storage, storage.admin.get_specification(table))
         rows = "1 row" if number == 1 else f"{number:,} rows"
-    except StructableError:  # an unreadable table may need to be dropped for that very reason
+    except StructableError:  # unreadable: perhaps the very reason for the drop
         rows = "rows that cannot be read"
     return f"table {table} with {rows} in {storage.url}"
 

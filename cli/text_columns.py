@@ -1,4 +1,4 @@
-"""Converts columns of text to columns of values and back, as `literals` does; by Arrow's casts where they agree."""
+"""Converts columns of text to columns of values and back like `literals`; by Arrow's casts where both agree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .text_form import PLAIN, TextForm
 
 __all__ = ["column_from_text", "column_to_text"]
 
-# Texts that Arrow reads as `literals` does; `literals` reads all others.
+# Texts that Arrow and `literals` read alike; `literals` reads all others.
 _PLAIN = {
     FieldType.DOUBLE: r"^-?[0-9]{1,15}(\.[0-9]{1,25})?([eE]-[0-9]{1,2})?$",
     FieldType.DATE: r"^[12][0-9]{3}-[0-9]{2}-[0-9]{2}$",
@@ -32,7 +32,7 @@ def column_to_text(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
     if field.type in (FieldType.BOOLEAN, FieldType.DATE) or field.type.integer_bits:
         return column.cast(pa.string())
     if field.type in (FieldType.TIMESTAMP, FieldType.TIMESTAMP_NTZ):
-        local: Any = column.cast(pa.timestamp("us"))  # the stubs of strftime know of no timestamps
+        local: Any = column.cast(pa.timestamp("us"))  # the stubs of strftime lack timestamps
         times: pa.StringArray = pc.strftime(local, "%Y-%m-%dT%H:%M:%S")
         zone = "Z" if field.type is FieldType.TIMESTAMP else ""
         return pc.replace_substring_regex(times, r"^(.*?)(\.000000)?$", rf"\1{zone}")
@@ -50,7 +50,7 @@ def column_from_text(field: Field, texts: pa.Array[Any], form: TextForm = PLAIN)
         try:
             cast: Any = plain.cast(kind)
         except pa.ArrowInvalid:
-            pass  # out of range, or no such day: found below, with its position
+            pass  # out of range, or no valid day: found below, with its position
         else:
             if plain.null_count == texts.null_count:
                 return cast  # type: ignore[no-any-return]
@@ -71,14 +71,14 @@ def _one_by_one(field: Field, texts: pa.Array[Any], form: TextForm) -> pa.Array[
 
 
 def _plain_texts(field: Field, texts: pa.Array[Any]) -> pa.Array[Any] | None:
-    """Return those texts that Arrow's casts read as `literals` does, and nulls in place of others; None for no type."""
+    """Return the texts that Arrow's casts and `literals` read alike, with nulls for others; None for other types."""
     pattern = _plain_pattern(field)
     if not pattern:
         return None
     plain: Any = texts
     fits: Any = pc.match_substring_regex(plain, pattern)
     if field.type.integer_bits and not pc.all(fits, min_count=0).as_py():
-        # As pandas writes integers among which one is missing.
+        # As pandas writes a column of integers with a missing value.
         plain = pc.replace_substring_regex(plain, r"^(-?[0-9]+)\.0*$", r"\1")
         fits = pc.match_substring_regex(plain, pattern)
     if not pc.all(fits, min_count=0).as_py():

@@ -1,4 +1,4 @@
-"""How a file writes values as text, where it is not as `literals` does: its options on the command line."""
+"""Texts of values in a file where they differ from `literals`: the options on the command line."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class TextForm:
     Parameters
     ----------
     nulls : tuple of str
-        The texts of null, beside the empty cell.
+        The texts of null, in addition to the empty cell.
     date_format, timestamp_format : str
-        As Python's strptime has them; empty for ISO 8601.
+        Formats of Python's strptime; empty for ISO 8601.
     time_zone : tzinfo or None
         The zone of times without one, in timestamp fields.
     decimal : str
@@ -84,7 +84,7 @@ class TextForm:
 
 
 PLAIN = TextForm()
-"""As this command writes values."""
+"""The form in which this command writes values."""
 
 
 def _by_format(text: str, form: str, kind: str) -> dt.datetime:

@@ -1,4 +1,4 @@
-"""The type that all texts of a column have: the narrowest that keeps each value as it is written."""
+"""Inference of the type of a column of texts: the narrowest that keeps each value as written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DATES", "TextGuess"]
 DATES = (FieldType.DATE, FieldType.TIMESTAMP_NTZ, FieldType.TIMESTAMP)
 _ALL = (FieldType.LONG, FieldType.DOUBLE, FieldType.BOOLEAN, *DATES)
 _ALSO = {FieldType.LONG: FieldType.DOUBLE, FieldType.DATE: FieldType.TIMESTAMP_NTZ}
-"""A type whose texts all are texts of another one, too."""
+"""Types whose texts are all texts of another type."""
 _MOST_EXACT = 2**53
 _FIRST = 50
 _CASTS: dict[FieldType, pa.DataType] = {
@@ -28,10 +28,10 @@ _CASTS: dict[FieldType, pa.DataType] = {
 
 
 class TextGuess:
-    """The types that the texts seen so far may have.
+    """The types that all texts seen so far can have.
 
-    A text that a number would change is a string: `007`, and whole numbers beyond a long, or among fractions beyond the
-    digits of a float. So is a column without a text.
+    A text that conversion to a number would change is a string: `007`, and whole numbers beyond a long, or among
+    fractions beyond the digits of a float. A column without a text is also a string.
     """
 
     def __init__(self, form: TextForm, kinds: tuple[FieldType, ...] = _ALL) -> None:
@@ -39,7 +39,7 @@ class TextGuess:
         self._kinds = list(kinds)
         self._seen = False
         self._exact = True
-        """Whether a float has all whole numbers up to the largest of those seen last."""
+        """Whether a float can hold all whole numbers up to the largest seen so far."""
 
     @property
     def field_type(self) -> FieldType:
@@ -65,7 +65,7 @@ class TextGuess:
         self._kinds = list(dict.fromkeys(fitting))
 
     def _fits(self, kind: FieldType, texts: pa.Array[Any]) -> bool:
-        # A cast that fails takes ten times as long as one that does not.
+        # A failing cast takes ten times as long as a successful one.
         return self._all_fit(kind, texts.slice(0, _FIRST)) and self._all_fit(kind, texts)
 
     def _all_fit(self, kind: FieldType, texts: pa.Array[Any]) -> bool:
@@ -95,7 +95,7 @@ class TextGuess:
                 return False
             plain = pc.replace_substring(plain, ",", ".")
         for begin in ("0", "-0"):
-            # What begins with a zero, and is neither zero nor a fraction, is no number but a code.
+            # A text that begins with a zero, and is neither zero nor a fraction, is a code, not a number.
             if pc.any(pc.starts_with(plain, begin)).as_py() and _any(plain, f"^{begin}[^.eE]"):
                 return False
         try:
@@ -113,16 +113,16 @@ class TextGuess:
 
 
 def _is_exact(numbers: pa.Array[Any]) -> bool:
-    """Return whether a 64-bit float has all whole numbers up to the largest of some numbers."""
+    """Return whether a 64-bit float can hold all whole numbers up to the largest of some numbers."""
     found: Any = pc.min_max(numbers)
     return bool(max(abs(found[end].as_py() or 0) for end in ("min", "max")) < _MOST_EXACT)
 
 
 def _is_time(texts: pa.Array[Any], kind: pa.DataType) -> bool:
-    """Return whether all texts are times of the years 1 to 9999; Arrow reads the year 0, too."""
+    """Return whether all texts are times of the years 1 to 9999; Arrow also reads the year 0."""
     try:
         pc.min_max(texts.cast(kind)).as_py()
-    except (ValueError, OverflowError):  # of Arrow's cast, and of Python's times
+    except (ValueError, OverflowError):  # errors of Arrow's cast, and of Python's times
         return False
     return True
 

@@ -93,7 +93,7 @@ def import_rows(
     ):
         shown = "standard input" if place == "-" else place
         made = made_for(storage, name, kept, shown, format_, form, primary_key) if create else None
-        # Insert, also into a table that is there: the same command, run again under its --job-id, is the same job.
+        # Insert even into an existing table: the same command, run again with its --job-id, is the same job.
         chosen = mode or (WriteMode.INSERT if create else None)
         with undone(storage, made):
             FileImport(

@@ -76,7 +76,7 @@ class AlreadyExistsError(DatasetError, RecordExistsError):
 
 
 class StaleGenerationError(DatasetError):
-    """Another change was made since the caller read the record: read it again.
+    """The record was changed after the caller read it: read it again.
 
     Parameters
     ----------
@@ -115,9 +115,9 @@ class InUseError(DatasetError):
     Parameters
     ----------
     what : str
-        What was to be changed.
+        The thing that cannot be deleted or begun.
     by : str
-        What is in the way.
+        The user of it.
     """
 
     def __init__(self, what: str, by: str) -> None:
@@ -149,7 +149,7 @@ class IllegalTransitionError(DatasetError):
     before : str
         The present state.
     after : str
-        The state that was asked for.
+        The requested state.
     """
 
     def __init__(self, before: str, after: str) -> None:
@@ -223,7 +223,7 @@ class SchemaMissingError(DatasetError):
 
 
 class LeaseLostError(DatasetError):
-    """The lease, permit, job or group has another owner, or none: what was done under it must end.
+    """The lease, permit, job or group has another owner, or none: stop the work under it.
 
     Parameters
     ----------
@@ -237,14 +237,14 @@ class LeaseLostError(DatasetError):
 
 
 class MessagesLostError(DatasetError):
-    """Messages that were to be read are not kept; a group goes on with the earliest that are.
+    """Messages expired before they were read; a group continues with the earliest that are kept.
 
     Parameters
     ----------
     wanted : FeedPosition
         The position after which messages were wanted.
     earliest : FeedPosition
-        The position after which everything is kept, where a group goes on.
+        The position after which everything is kept, where a group continues.
     """
 
     def __init__(self, wanted: FeedPosition, earliest: FeedPosition) -> None:

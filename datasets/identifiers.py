@@ -95,7 +95,7 @@ def check_name(name: str, what: str = "name") -> str:
 
 
 def check_names(**names: str) -> None:
-    """Check names by `check_name`; the keywords say what they name."""
+    """Check names by `check_name`; the keywords name them in errors."""
     for what, name in names.items():
         check_name(name, what)
 
@@ -209,5 +209,5 @@ def _part(part: str) -> str:
     digits = part.lstrip("0") or "0"
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"version number {shown(part)} has over {MAX_DIGITS} digits")
-    # Leading zeros tell apart what is equal as a number: 1.09 < 1.9.
+    # Leading zeros order versions that are equal as numbers: 1.09 < 1.9.
     return _LENGTHS[len(digits)] + digits + "!" * (len(part) - len(digits))

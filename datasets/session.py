@@ -56,21 +56,21 @@ class Session:
     def publish(
         self, topic: Topic[Body], body: Body, *, key: str | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Publish a message, which is there if and only if the transaction commits; it conflicts with nothing.
+        """Publish a message. It exists if and only if the transaction commits, and conflicts with nothing.
 
         Parameters
         ----------
         body : record or bytes
-            As the topic has them; at most 1 MiB when stored.
+            Of the topic's type; at most 1 MiB when stored.
         key : str, optional
-            For those who read it.
+            Free text for the readers.
         headers : mapping of str to str, optional
-            The same; names that begin with "structable-" are refused.
+            Free texts for the readers; names that begin with "structable-" are rejected.
 
         Raises
         ------
         NotFoundError
-            If there is no such topic; the transaction goes on.
+            If there is no such topic; the transaction continues.
         RecordTypeError, DocumentError
             If the body is not of the topic's type, or the headers are not texts.
         FieldSizeLimitError
@@ -92,7 +92,7 @@ class Session:
 
     @cached_property
     def artifacts(self) -> Artifacts:
-        """Artifacts, and what they bring."""
+        """Artifacts, with their plugins and application classes."""
         return Artifacts(self._context)
 
     @cached_property

@@ -108,13 +108,13 @@ class SystemData:
         place : str or Storage
             A URL, whose storage `close` closes; or a storage, which stays open.
         prefix : str
-            What the tables' names begin with.
+            The prefix of the tables' names.
         clock : callable, optional
             Returns the time, an aware datetime; UTC now, if not given.
         keys : KeyProvider, optional
             The master keys, which sealed values need.
         monotonic : callable
-            Returns seconds that never go back, by which leases and the beats of jobs and groups are judged.
+            Returns seconds that never go back; the clock for leases, and for the beats of jobs and groups.
 
         Raises
         ------
@@ -190,7 +190,7 @@ class SystemData:
         return Session(self._context(tx))
 
     def queue(self, name: str) -> Queue:
-        """Return a queue of jobs, which need not have any.
+        """Return a queue of jobs; it may be empty.
 
         Raises
         ------
@@ -209,21 +209,20 @@ class SystemData:
         on_lost: Literal["raise", "skip"] = "raise",
         ttl: int = 15,
     ) -> Consumer[Body]:
-        """Return a member of a group, which reads a topic, or the feed of any table; close it.
+        """Return a member of a group, which reads a topic or the feed of any table. Close it after use.
 
         Parameters
         ----------
         topic : Topic or Feed
-            What it reads.
+            The topic or feed to read.
         group : str
             The group. Each group gets every message; of its members, one at a time is active.
         start : {"first", "end"}
-            Where a group begins that is seen for the first time: with the earliest message that is kept, or behind
-            the latest.
+            Where a new group begins: with the earliest message that is kept, or behind the latest.
         max_attempts : int
             How often a message may fail before it goes to the dead letters.
         on_lost : {"raise", "skip"}
-            Whether messages that expired unread are a `MessagesLostError`, once, or a warning in the log.
+            Whether messages that expired unread raise `MessagesLostError`, once, or only log a warning.
         ttl : int
             Seconds without a beat of the active member, after which this one may take over; members that share a group
             have the same.
@@ -254,7 +253,7 @@ class SystemData:
         return consumer
 
     def forward(self, topic: Source[Any], group: str, queue: str) -> int:
-        """Make a job of each of the next messages of a group, exactly once, and return how many they were: one batch.
+        """Make a job of each of the next messages of a group, exactly once, and return their number: one batch.
 
         The arguments of a job are `id`, `key`, `body`, `headers` and `published` of its message, as a document; 0 if
         no message is there, or another member of the group is active.
@@ -273,7 +272,7 @@ class SystemData:
             return consumer.process(enqueue, wait=0)
 
     def remove_application(self, namespace: str, application: str) -> None:
-        """Remove an application and all that belongs to it, running or not: its versions, state, runs and statistics.
+        """Remove an application and everything in it, running or not: its versions, state, runs and statistics.
 
         The newest 10,000 runs go with the rest in one transaction, and older ones before it, in transactions of their
         own. If the process is killed, a second call removes the rest. An absent application is no error.

@@ -1,7 +1,7 @@
 """Migrations: the schema of a table changes while services run.
 
-A folder of revisions says what changes; a `Migrator` takes a store through them; a program says by `Schema` which
-revision it is of. docs/migrations.md is the guide.
+A folder of revisions describes the changes; a `Migrator` takes a store through them; a program declares its revision
+by `Schema`. docs/migrations.md is the guide.
 """
 
 from __future__ import annotations

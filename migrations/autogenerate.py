@@ -55,7 +55,7 @@ class Differences:
     up, contract : list of Operation
         The operations.
     renames : list of RenameField
-        Renames that may be meant where a field vanished and another of its type was added.
+        Possible renames: a field vanished and another of its type was added.
     """
 
     up: list[Operation] = field(default_factory=list)
@@ -72,7 +72,7 @@ def specifications_named(name: str, folder: Path) -> list[TableSpecification]:
     Raises
     ------
     RevisionError
-        If there are none of this name, or it is no list of specifications.
+        If the name does not exist, or is no list of specifications.
     """
     try:
         found = object_named(name, folder)
@@ -91,13 +91,13 @@ def differences(
 ) -> Differences:
     """Compare the tables of a store with specifications.
 
-    What an unfinished contract drops counts as dropped. A table that the specifications do not have is one only if a
-    revision made it: others belong to others.
+    Fields that an unfinished contract drops count as dropped. A table without a specification counts as dropped only if
+    a revision made it: other tables belong to other programs.
 
     Raises
     ------
     RevisionError
-        If a revision of the folder is not up, or a table cannot become what its specification says.
+        If a revision of the folder is not up, or a table cannot be changed to its specification.
     """
     revisions = folder.revisions()
     for one in revisions:
@@ -126,7 +126,7 @@ def differences(
 
 
 class _Dropped:
-    """Fields and indexes that contracts take away, unfinished contracts included."""
+    """Fields and indexes that contracts remove, unfinished contracts included."""
 
     def __init__(self, rows: Iterable[RevisionRow]) -> None:
         self._gone: set[What] = set()
@@ -134,7 +134,7 @@ class _Dropped:
         """New names by old ones, and the fields that later revisions compute, of fields of their own."""
         for row in sorted(rows, key=lambda row: row.number):
             operations = row.operations
-            for operation in operations.up:  # what is added again is there again, a field without its index
+            for operation in operations.up:  # a field that is added again exists again, without its index
                 made = added(operation)
                 bare = {("index", *what[1:]) for what in made & self._gone if what[0] == "field"}
                 self._gone = (self._gone | bare) - made
@@ -149,7 +149,7 @@ class _Dropped:
         return ("table", table) in self._gone
 
     def without(self, spec: TableSpecification, kept: Collection[str]) -> TableSpecification:
-        """Return a table without what contracts take away, but for some fields."""
+        """Return a table without the fields and indexes that contracts remove, except some fields."""
         gone = {name for name in spec.field_names if name not in kept and ("field", spec.name, name) in self._gone}
         ending = {one.old: one.new for one in _renamed(spec) if one.old not in kept}
         rules: list[FieldRule] = []
@@ -202,7 +202,7 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
         )
     if {**before.options, **wanted.options} != dict(before.options):
         raise RevisionError(f"table {name!r} has the options {dict(before.options)!r}; no revision changes options")
-    rules = RowRules(wanted).derived  # each after the one of its source
+    rules = RowRules(wanted).derived  # each rule after the rule of its source
     present = {rule.field: rule for rule in before.rules if isinstance(rule, Derived)}
     renames = {rule.new: rule.old for rule in _renamed(wanted)}
     ruled = {*renames, *(rule.field for rule in rules)}
@@ -231,7 +231,7 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
                 f"table {name!r}: {rule.field!r} is {function_text(kept.function)} of {kept.source!r} and cannot "
                 f"become {function_text(rule.function)} of {rule.source!r}; add a field of another name"
             )
-    # The second name of an indexed field is indexed, too: the first one goes with its index.
+    # Index the second name of an indexed field: the first name's index goes with it.
     indexes = dict.fromkeys([*wanted.indexes, *(new for new, old in renames.items() if old in wanted.indexes)])
     found.up += [AddIndex(name, one) for one in indexes if one not in before.indexes]
     gone = [one for one in before.fields if one.name not in wanted]
@@ -245,7 +245,7 @@ def _compare(found: Differences, before: TableSpecification, wanted: TableSpecif
 
 
 def _require_possible(stored: TableSpecification, operation: Operation) -> None:
-    """Raise RevisionError for what a table does not allow before a contract that it waits for."""
+    """Raise RevisionError if a table allows a change only after a contract that is pending."""
     named = {name for rule in _renamed(stored) for name in (rule.old, rule.new)}
     derived = {rule.field: (rule.source, rule.function) for rule in stored.rules if isinstance(rule, Derived)}
     match operation:
@@ -266,7 +266,7 @@ def _require_possible(stored: TableSpecification, operation: Operation) -> None:
 
 
 def script_of(slug: str, found: Differences) -> str:
-    """Return the script that does what was found to differ."""
+    """Return the script that applies the differences."""
     title = slug.replace("_", " ").capitalize()
     lines = [f'"""{title}."""', "", "", "def up(op):"]
     lines += [

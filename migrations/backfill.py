@@ -42,15 +42,15 @@ class RunnerScope:
     folder : Path
         The folder of revisions.
     lease : RunnerLease
-        The lease, which is held.
+        The held lease.
     clocks : Clocks
         The clocks.
     throttle : Throttle
         Limits of backfills.
     mapper : callable or None
-        Fills parts elsewhere; None: threads of this process do.
+        Fills parts elsewhere; None: threads of this process fill them.
     ended : Event
-        Ends the work after the batches that run.
+        Ends the work after the running batches.
     """
 
     history: History
@@ -63,7 +63,7 @@ class RunnerScope:
 
 
 class Stopped(MigrationError):
-    """The runner was stopped; the revision goes on with `resume`."""
+    """The runner was stopped; `resume` continues the revision."""
 
 
 class Backfill:
@@ -72,7 +72,7 @@ class Backfill:
     Parameters
     ----------
     scope : RunnerScope
-        What it works with.
+        The state of the runner.
     """
 
     def __init__(self, scope: RunnerScope) -> None:
@@ -83,12 +83,12 @@ class Backfill:
         self._ended = scope.ended
 
     def fill(self, revision: int, operation: int, fill: Fill) -> None:
-        """Fill what is not filled yet.
+        """Fill the parts that are not filled yet.
 
         Raises
         ------
         StructableError
-            The first error of a part; other parts may have gone further meanwhile.
+            The first error of a part; other parts may have advanced.
         """
         waiting = self._waiting(revision, operation, fill)
         if not waiting:
@@ -127,7 +127,7 @@ class Backfill:
                 raise
 
     def _waiting(self, revision: int, operation: int, fill: Fill) -> list[int]:
-        """Return the numbers of the parts that are not done; all are made first, once."""
+        """Return the numbers of the parts that are not done; create all parts first, once."""
         rows = self._tasks(revision, operation)
         if rows:
             return [row.part for row in rows if not row.done]
@@ -158,7 +158,7 @@ class Backfill:
         return self._storage.run(read, read_only=True)
 
     def verify(self, revision: int, operation: int, fill: Fill) -> None:
-        """Look at each row, and whether it agrees with its rule.
+        """Check that every row agrees with its rule.
 
         Raises
         ------
@@ -179,7 +179,7 @@ def verify(
     check: Callable[[Transaction], None],
     ended: threading.Event,
 ) -> None:
-    """Look at all rows of some parts.
+    """Check all rows of some parts.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def verify(
 def _differing(
     storage: Storage, fill: Fill, part: Part, cursor: str | None, check: Callable[[Transaction], None]
 ) -> tuple[list[str], str | None]:
-    """Return how the next rows differ, and the cursor behind them, or None at the end."""
+    """Return the differences in the next rows, and the cursor behind them, or None at the end."""
 
     def look(tx: Transaction) -> tuple[list[str], str | None]:
         check(tx)

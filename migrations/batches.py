@@ -30,9 +30,9 @@ __all__ = [
 ]
 
 INDEX_PART = -1
-"""The part in whose row the rows are counted that an index covers, while it is built."""
+"""The part whose row counts the rows that an index covers while it is built."""
 MADE_PART = -2
-"""The part whose row says that an operation made what was not there before."""
+"""The part whose row records that an operation created something new."""
 MOST_ROWS = 5_000
 MOST_BYTES = 4 * 1024**2
 
@@ -66,7 +66,7 @@ class Batch:
     Parameters
     ----------
     seen, changed, failed : int
-        Rows that it looked at, changed, and that have no value that fits.
+        Rows that were read, that were changed, and for which no value fits.
     done : bool
         Whether the part has no further rows.
     """
@@ -78,19 +78,19 @@ class Batch:
 
 
 def do_batch(history: History, key: TaskKey, fill: Fill, *, rows: int, lost: int, epoch: int, clock: Clock) -> Batch:
-    """Do the next rows of a part, at most `rows` and 4 MiB, in one transaction.
+    """Process the next rows of a part, at most `rows` and 4 MiB, in one transaction.
 
     Parameters
     ----------
     lost : int
-        Rows whose work conflicts have undone since the last batch; they are counted with this one.
+        Rows whose changes conflicts have undone since the last batch, counted with this one.
     epoch : int
-        The runner's, without whose lease nothing is done.
+        The runner's epoch; nothing is written without its lease.
 
     Raises
     ------
     TransactionConflictError
-        If a user or another runner changed the same rows or part meanwhile; nothing was done.
+        If a user or another runner changed the same rows or part first; nothing was written.
     MigrationError
         If the lease was lost; or with the row's key, if a row cannot be changed.
     """
@@ -119,7 +119,7 @@ def do_batch(history: History, key: TaskKey, fill: Fill, *, rows: int, lost: int
 
 
 def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch, str | None]:
-    """Change the next rows of a part in a transaction; return what was done, and the last row's key as a text."""
+    """Change the next rows of a part in a transaction; return the counts, and the last row's key as a text."""
     table = fill.open(tx)
     spec = table.specification
     part = range_of_texts(spec, task.begin, task.end, task.cursor)
@@ -154,7 +154,7 @@ def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch,
 
 
 def changed_row(fill: Fill, row: Row, key: Sequence[str]) -> tuple[dict[str, Value] | None, bool]:
-    """Return the key of a row with what changes, or None; and whether it has no value that fits."""
+    """Return the key and changes of a row, or None, and whether no value fits it."""
     try:
         changes, failed = fill.change(row)
     except Exception as error:

@@ -36,7 +36,7 @@ __all__ = [
 
 
 class MigrationError(StructableError):
-    """The root of the errors of migrations; itself: the revision cannot do what was asked for in its state."""
+    """The root of the errors of migrations. Raised itself if the state of a revision does not allow the call."""
 
 
 class RevisionError(MigrationError, ValueError):
@@ -44,7 +44,7 @@ class RevisionError(MigrationError, ValueError):
 
 
 class RevisionChangedError(MigrationError):
-    """A script records other operations than those that were stored when its revision began.
+    """A script records other operations than were stored when its revision began.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class MigrationLockedError(MigrationError):
 
 
 class LiveClientsError(MigrationError):
-    """A contract would take away what announced clients of an older revision still use; nothing was taken away.
+    """A contract would remove what announced clients of an older revision still use; nothing was removed.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class SchemaBehindError(MigrationError):
 
 
 class SchemaAheadError(MigrationError):
-    """A revision after the program's was contracted: what the program uses is gone.
+    """A revision after the program's was contracted, which removed what the program uses.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class NotReadyError(MigrationError):
 
 
 class VerificationError(MigrationError):
-    """Rows differ from what a rule demands after they were filled.
+    """Rows differ from their rule after they were filled.
 
     Parameters
     ----------
@@ -184,4 +184,4 @@ class VerificationError(MigrationError):
 
 
 class IrreversibleError(MigrationError):
-    """A revision cannot be reverted: it was contracted, or its script has no `down` for what needs one."""
+    """A revision cannot be reverted: it was contracted, or its script has no `down` and needs one."""

@@ -38,7 +38,7 @@ class Changed(NamedTuple):
     changes : mapping or None
         The fields that change; None if the row is right.
     failed : bool
-        Whether it has no value that fits, and is null therefore.
+        Whether no value fits, so that the field is null.
     """
 
     changes: Mapping[str, Value] | None
@@ -54,20 +54,20 @@ class Fill(Protocol):
 
     @property
     def verified(self) -> str | None:
-        """The field that must agree with its rule in every row, afterwards; None if no rule says so."""
+        """The field that must agree with its rule in every row after the fill; None if it has no rule."""
 
     def open(self, tx: Transaction) -> StructuredTable:
-        """Return the table in a transaction, as this fill reads and writes it."""
+        """Return the table in a transaction, wrapped as this fill needs it."""
 
     def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
-        """Return the rows to look at, in key order."""
+        """Return the rows to check, in key order."""
 
     def change(self, row: Row) -> Changed:
-        """Return what becomes of a row."""
+        """Return the change of a row."""
 
 
 def fill_of(operation: Operation, folder: Path) -> Fill | None:
-    """Return what an operation does to rows; None if it does nothing to them."""
+    """Return the fill of an operation; None if it does not change rows."""
     match operation:
         case AddField(table, field, derive, source) if derive is not None and source is not None:
             return DerivedFill(table, field.name, source, derive)
@@ -81,7 +81,7 @@ def fill_of(operation: Operation, folder: Path) -> Fill | None:
 
 
 class DerivedFill:
-    """Stores what a function makes of a field."""
+    """Stores the value that a function computes from a field."""
 
     def __init__(self, table: str, field: str, source: str, function: FieldFunction) -> None:
         self.table = table
@@ -186,7 +186,7 @@ class RewriteFill:
         return table
 
     def bind(self, spec: TableSpecification) -> Filter | None:
-        """Take the table as it is, or will be; return the filter of its rows."""
+        """Set the table, as it is or will be, and return the filter of its rows."""
         self._key = spec.primary_key
         self._filter = None if self._where is None else _filter(spec, self._where)
         return self._filter
@@ -208,7 +208,7 @@ class RewriteFill:
 
 
 def stored_table(tx: Transaction, name: str) -> StructuredTable:
-    """Return a table whose reads and writes are of stored values alone, whatever unfinished rules are.
+    """Return a table that reads and writes only stored values, regardless of unfinished rules.
 
     Raises
     ------

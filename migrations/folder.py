@@ -36,7 +36,7 @@ class Revision:
     title : str
         The first line of its docstring.
     operations : Operations
-        What it records.
+        The operations that it records.
     """
 
     number: int
@@ -47,7 +47,7 @@ class Revision:
 
 
 class Folder:
-    """A folder of revisions. Nothing is kept: each call reads it.
+    """A folder of revisions. Nothing is cached: each call reads it.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Folder:
         Raises
         ------
         RevisionError
-            If there is no such folder, a number is there twice or is missing, or a script breaks a rule.
+            If there is no such folder, a number is missing or occurs twice, or a script breaks a rule.
         """
         files = self._files()
         return [_load(number, name, file) for number, (name, file) in enumerate(files, 1)]
@@ -82,7 +82,7 @@ class Folder:
         Raises
         ------
         RevisionError
-            If the slug is no part of a name, or the folder breaks a rule.
+            If the slug cannot be part of a name, or the folder breaks a rule.
         """
         if not _SLUG.fullmatch(slug):
             raise RevisionError(f"the slug {slug!r} is not allowed: lower case letters, digits and underscores are")
@@ -149,7 +149,7 @@ def _recorded(file: Path, namespace: dict[str, object], function: str) -> tuple[
 
 
 def object_named(name: str, folder: Path) -> Any:  # noqa: ANN401 - whatever it is
-    """Return what "module:name" names, of a module beside a folder of revisions before others of its name.
+    """Return the object "module:name"; a module next to the folder of revisions comes before others of its name.
 
     Raises
     ------
@@ -159,12 +159,12 @@ def object_named(name: str, folder: Path) -> Any:  # noqa: ANN401 - whatever it 
     try:
         module, attribute = named_module(name, '"module:name"', str(folder.resolve().parent))
         return getattr(module, attribute)
-    except Exception as error:  # of the module's own, too
+    except Exception as error:  # including errors of the module's own code
         kind = "" if isinstance(error, ImportError | AttributeError | ValueError) else f"{type(error).__name__}: "
         raise ValueError(f"{kind}{error}") from error
 
 
-# Any: what the function takes and returns is its operation's matter.
+# Any: arguments and result depend on the operation.
 def function_named(name: str, folder: Path) -> Callable[..., Any]:
     """Import a function.
 

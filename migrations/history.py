@@ -30,11 +30,11 @@ class RevisionRow:
     name, digest : str
         Its slug, and the digest of its operations.
     state : State
-        Where it stands.
+        Its state.
     resumes : State
-        The state itself; of a paused one the state that it goes on with.
+        The state itself; for a paused revision, the state that it resumes in.
     runner, error : str or None
-        Its last runner, and what stopped it.
+        Its last runner, and the error that stopped it.
     started, finished : datetime or None
         When it began, and when it became READY or DONE.
     text : str
@@ -84,7 +84,7 @@ class History:
     storage : Storage
         The store.
     prefix : str
-        What the names of its tables begin with; each folder whose tables a store has needs its own.
+        The prefix of its tables' names; each folder whose tables are in the store needs its own.
     """
 
     def __init__(self, storage: Storage, prefix: str = DEFAULT_PREFIX) -> None:
@@ -121,7 +121,7 @@ class History:
         return tx.table(self._name(LEASE))
 
     def all(self) -> dict[int, RevisionRow]:
-        """Return all revisions by number, in a transaction of its own; none of a store without the tables."""
+        """Return all revisions by number, in a transaction of its own; empty for a store without the tables."""
         try:
             return self.storage.run(self.all_in, read_only=True)
         except TableNotFoundError:
@@ -193,7 +193,7 @@ class History:
         self.clients(tx).upsert({"application": MINIMUM[0], "instance": MINIMUM[1], "revision": revision})
 
     def contracted(self, tx: Transaction) -> int:
-        """Return the newest revision whose contract has begun to take something away, or 0."""
+        """Return the newest revision whose contract has begun to remove something, or 0."""
         begun = (State.CONTRACTING, State.DONE)
         found = (one.number for one in self.all_in(tx).values() if one.state in begun and one.operations.contracts)
         return max(found, default=0)

@@ -35,14 +35,14 @@ Monotonic: TypeAlias = Callable[[], float]
 TTL = 15
 """Seconds without a beat after which another runner takes over."""
 ENDING = 5.0
-"""Seconds for which a runner that ends tries to record it; of one that cannot, the others learn by its beats."""
+"""Seconds for which a runner tries to record its end; if it cannot, others notice that its beats have stopped."""
 
 _log = logging.getLogger("structable.migrations")
 _RUNNER = ("runner",)
 _BEAT = ("beat",)
 _LOOKS = 0.25
 _CLOCK_LOOKS = 0.1
-"""Seconds between two looks at a clock that a caller gave, which may run faster than time."""
+"""Seconds between two looks at a given clock, which may run faster than real time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Clocks:
         return cls(clock or _utc_now, monotonic)
 
     def wait(self, seconds: float, ended: threading.Event) -> bool:
-        """Wait until so many seconds have passed, or the event is set; return whether it is."""
+        """Wait until the seconds have passed or the event is set; return whether it is set."""
         end = self.monotonic() + seconds
         while (left := end - self.monotonic()) > 0:
             if ended.wait(left if self.monotonic is time.monotonic else min(left, _CLOCK_LOOKS)):
@@ -99,7 +99,7 @@ def check_epoch(tx: Transaction, history: History, epoch: int) -> None:
     MigrationLockedError
         If another runner holds it.
     MigrationError
-        If it was taken away by an operator's pause.
+        If an operator's pause revoked it.
     """
     held = history.lease(tx).read(_RUNNER)
     if held is None or held.owner is None:
@@ -129,7 +129,7 @@ class RunnerLease:
     Attributes
     ----------
     owner : str
-        This process.
+        The name of this process.
     epoch : int
         A number that grows with each runner, once it is acquired.
     """
@@ -144,12 +144,12 @@ class RunnerLease:
         self._beating: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Take the lease, if it is free, or its owner has not renewed it while this process watched for its ttl.
+        """Take the lease if it is free, or was not renewed while this process watched it for its ttl.
 
         Raises
         ------
         MigrationLockedError
-            If its owner lives.
+            If its owner is alive.
         """
         history = self._history
         seen: tuple[int, int] | None = None
@@ -160,7 +160,7 @@ class RunnerLease:
             if held.owner is None or held.since is None:
                 expired = True
             elif seen is None:
-                # The owner may have renewed it until the read, which is over.
+                # Count from now: the owner may have renewed it until the read ended.
                 seen, watched, expired = (held.epoch, held.beat), self._clocks.monotonic(), False
             elif seen != (held.epoch, held.beat):
                 raise MigrationLockedError(held.owner, held.since)
@@ -189,7 +189,7 @@ class RunnerLease:
         return self.epoch > 0
 
     def hold(self, tx: Transaction) -> None:
-        """Let the transaction commit only if the lease is held then: it conflicts with a takeover and a pause.
+        """Let the transaction commit only if the lease is held at the commit: it conflicts with a takeover and a pause.
 
         Raises
         ------
@@ -200,7 +200,7 @@ class RunnerLease:
         self._history.lease(tx).update({"lease": "runner", "epoch": self.epoch})
 
     def release(self) -> None:
-        """Let others have it at once; nothing if it was lost."""
+        """Let others acquire it at once; does nothing if it was lost."""
         self._ended.set()
         history = self._history
 
@@ -226,7 +226,7 @@ class RunnerLease:
                 if not self._storage.run(renew):
                     return
             except Exception:
-                # The next beat may succeed; if none does, another runner takes over, and transactions here tell.
+                # The next beat may succeed; if none does, another runner takes over, and transactions of this one fail.
                 if self._ended.is_set() or self._storage.closed:
                     return
                 _log.warning("the lease of the runner %s could not be renewed", self.owner, exc_info=True)
@@ -245,6 +245,6 @@ class RunnerLease:
 
 
 def take_away(tx: Transaction, history: History) -> None:
-    """End the right of the present runner, whose next transaction fails; for an operator's pause."""
+    """Revoke the lease of the present runner, whose next transaction fails; for an operator's pause."""
     held = _holder(tx, history)
     history.lease(tx).upsert({"lease": "runner", "owner": None, "epoch": held.epoch + 1, "ttl": TTL})

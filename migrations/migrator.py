@@ -41,9 +41,9 @@ class Migrator:
     clock : callable, optional
         Returns the time, an aware datetime; UTC now, if not given.
     monotonic : callable
-        Returns seconds that never go back, by which leases and programs are judged.
+        Returns seconds that never go back; the clock for leases, and for the beats of programs.
     prefix : str
-        What the names of the tables begin with that keep the state; each folder of a store needs its own.
+        The prefix of the state tables' names; each folder of a store needs its own.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Migrator:
         ]
 
     def rehearse(self, to: int | None = None) -> list[str]:
-        """Transform up to 1,000 rows of each table that `up` would fill, roll back, and return what came of it."""
+        """Transform up to 1,000 rows of each table that `up` would fill, roll back, and return the results."""
         revisions, rows = self._known()
         found: list[str] = []
         before: list[Operation] = []
@@ -91,16 +91,16 @@ class Migrator:
     def up(
         self, to: int | None = None, background: bool = False, *, throttle: Throttle | None = None
     ) -> Background | None:
-        """Take the store to a revision, or to the newest: each revision to READY, or DONE if it takes nothing away.
+        """Take the store to a revision, or to the newest: each revision to READY, or to DONE if it has no contract.
 
-        A revision whose runner was killed goes on where it was.
+        A revision whose runner was killed continues where it stopped.
 
         Parameters
         ----------
         to : int, optional
             The last revision.
         background : bool
-            Do it in a daemon thread, which is returned.
+            Run in a daemon thread, which is returned.
         throttle : Throttle, optional
             Limits of backfills.
 
@@ -109,18 +109,18 @@ class Migrator:
         MigrationLockedError
             If another runner works on the store.
         MigrationError
-            If a revision is PAUSED: remove the cause, and `resume`; or reverting.
+            If a revision is PAUSED: remove the cause, and `resume`. Also if one is REVERTING.
         StructableError
-            What stopped a revision; it is PAUSED now.
+            The error that stopped a revision, which is PAUSED now.
         """
         return self._start(lambda ended: self._up(to, throttle or Throttle(), ended, resume=False), background)
 
     def resume(self, background: bool = False, *, throttle: Throttle | None = None) -> Background | None:
-        """Go on with the revision that is PAUSED, and with those that have not begun; else as `up`."""
+        """Continue the PAUSED revision, then those that have not begun; otherwise like `up`."""
         return self._start(lambda ended: self._up(None, throttle or Throttle(), ended, resume=True), background)
 
     def pause(self) -> int | None:
-        """Let the runner stop after the batches that run, wherever it is; return the revision that is PAUSED then."""
+        """Let the runner, in any process, stop after its running batches; return the revision that is then PAUSED."""
 
         def stop(tx: Transaction) -> int | None:
             for row in self._history.all_in(tx).values():
@@ -141,29 +141,28 @@ class Migrator:
         return self.storage.run(stop) if self._history.exists else None
 
     def contract(self, revision: int, force: bool = False) -> str | None:
-        """Take away what only code older than a revision needs, and what that revision drops.
+        """Remove the things that only code older than a revision needs, and the things that the revision drops.
 
-        Programs of older revisions that start from now on are refused. Retired tables are dropped by another call, once
-        their days are over.
+        Programs of older revisions can no longer start. A second call drops retired tables once their days are over.
 
         Parameters
         ----------
         revision : int
-            The revision, which is READY, and all before it contracted.
+            The revision, which must be READY, with all earlier ones contracted.
         force : bool
-            Do not look for older programs that live.
+            Do not check for live older programs.
 
         Returns
         -------
         str or None
-            Until when retired tables are kept; None if the revision is DONE.
+            The time until which retired tables are kept; None if the revision is DONE.
 
         Raises
         ------
         LiveClientsError
-            If programs of older revisions live: nothing was taken away, and older programs may start again.
+            If programs of older revisions are alive: nothing was removed, and older programs may start again.
         MigrationError
-            If the revision is not READY, or one before it was not contracted.
+            If the revision is not READY, or an earlier one was not contracted.
         """
         with self._leased() as lease:
             self._check_contractable(revision)
@@ -175,7 +174,7 @@ class Migrator:
                 try:
                     if not force:
                         require_no_older(self._history, revision, self._clocks)
-                except BaseException:  # Ctrl-C, too
+                except BaseException:  # including Ctrl-C
                     with contextlib.suppress(StructableError):  # the next contract, or `down`, lowers it
                         self.storage.run(lambda tx: self._set_minimum(tx, lease), deadline=ENDING)
                     raise
@@ -185,7 +184,7 @@ class Migrator:
         return f"tables that revision {revision} drops are kept until {until:%Y-%m-%d %H:%M} UTC"
 
     def down(self, to: int, *, throttle: Throttle | None = None) -> None:
-        """Undo the revisions after `to`, the newest first: what they added goes, with its values.
+        """Undo the revisions after `to`, the newest first, and delete what they added, with its values.
 
         Raises
         ------
@@ -205,13 +204,13 @@ class Migrator:
                         "revision"
                     )
                 check_reversible(row.number, row.operations)
-            self.storage.run(lambda tx: self._set_minimum(tx, lease))  # which a contract that was killed had raised
+            self.storage.run(lambda tx: self._set_minimum(tx, lease))  # a killed contract may have raised it
             runner = self._runner(lease, throttle or Throttle(), threading.Event())
             for row in undone:
                 runner.revert(row.number)
 
     def status(self) -> list[RevisionStatus]:
-        """Return how far each revision is, of the folder and of the store, by number."""
+        """Return the status of each revision of the folder and of the store, by number."""
         found = {
             one.number: RevisionStatus(one.number, one.name, State.PENDING, State.PENDING)
             for one in self.folder.revisions()
@@ -222,7 +221,7 @@ class Migrator:
         return [found[number] for number in sorted(found)]
 
     def stamp(self, revision: int) -> None:
-        """Record that a new store has all up to a revision, contracted, without doing anything.
+        """Record that a new store has every revision up to one, contracted, without running anything.
 
         Raises
         ------
@@ -248,7 +247,7 @@ class Migrator:
 
             self.storage.run(record)
 
-    # How it is done.
+    # Implementation
 
     def _start(self, work: Callable[[threading.Event], None], background: bool) -> Background | None:
         if background:
@@ -302,7 +301,7 @@ class Migrator:
         return [one for one in revisions if to is None or one.number <= to]
 
     def _checked(self, revisions: list[Revision]) -> dict[int, RevisionRow]:
-        """Return what the store knows; RevisionChangedError if a script is another than when it began."""
+        """Return the store's revisions; raise RevisionChangedError if a script has changed since it began."""
         rows = self._history.all()
         for one in revisions:
             row = rows.get(one.number)

@@ -50,7 +50,7 @@ __all__ = [
 
 
 def function_text(function: FieldFunction) -> str:
-    """Return a function as scripts make it, without `op.`."""
+    """Return a function as a script writes it, without `op.`."""
     match function:
         case JsonField(path, kind):
             return f"json_field({path!r}, {_type(kind)!r}{', strict=True' if function.strict else ''})"
@@ -91,7 +91,7 @@ class DropTable:
 
 @dataclass(frozen=True, slots=True)
 class AddField:
-    """Add a field, which may be computed from another one, or get a value in the rows that exist."""
+    """Add a field, which may be computed from another one, or filled in existing rows."""
 
     table: str
     field: Field
@@ -121,7 +121,7 @@ class WidenField:
 
 @dataclass(frozen=True, slots=True)
 class FieldOperation:
-    """An operation on a field that is named, and nothing more."""
+    """An operation with no argument but a field's name."""
 
     table: str
     field: str
@@ -153,7 +153,7 @@ class DropField(FieldOperation):
 
 
 class DropRule(FieldOperation):
-    """Let a computed field be one like any other in contract."""
+    """Turn a computed field into an ordinary one in contract."""
 
     __slots__ = ()
     words = "drop the rule of field"
@@ -161,7 +161,7 @@ class DropRule(FieldOperation):
 
 @dataclass(frozen=True, slots=True)
 class RenameField:
-    """Let a field have a second name, and in contract no other one."""
+    """Give a field a second name, which replaces the first in contract."""
 
     table: str
     old: str
@@ -207,7 +207,7 @@ Operation: TypeAlias = (
     | Run
 )
 FIRST_OF_DOWN = 1_000
-"""The number of the first operation of `down` in the table of tasks, after those of `up`."""
+"""The number of the first operation of `down` in the table of tasks, after the operations of `up`."""
 _CONTRACTS = DropTable | DropIndex | RenameField | DropField | DropRule
 
 
@@ -220,7 +220,7 @@ class Operations:
     up, contract, down : tuple of Operation
         The operations of its three functions, in their order.
     reversible : bool
-        Whether it has a function `down`.
+        Whether the script has a function `down`.
     """
 
     up: tuple[Operation, ...]
@@ -271,7 +271,7 @@ What: TypeAlias = tuple[str, ...]
 
 
 def added(operation: Operation) -> set[What]:
-    """Return what an operation makes."""
+    """Return the things that an operation creates."""
     match operation:
         case CreateTable(spec):
             fields = {("field", spec.name, name) for name in spec.field_names}
@@ -286,7 +286,7 @@ def added(operation: Operation) -> set[What]:
 
 
 def needed(operation: Operation) -> set[What]:
-    """Return what an operation fills rows from; ("field", table) stands for any field of a table."""
+    """Return the things from which an operation fills rows; ("field", table) stands for any field of a table."""
     match operation:
         case AddField(table, source=str(source)) | RenameField(table, source):
             return {("table", table), ("field", table, source)}
@@ -298,7 +298,7 @@ def needed(operation: Operation) -> set[What]:
 
 
 def taken(operation: Operation) -> set[What]:
-    """Return what an operation takes away in a contract; nothing for others."""
+    """Return the things that an operation removes in a contract; empty for other operations."""
     match operation:
         case DropTable(table):
             return {("table", table)}

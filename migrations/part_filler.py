@@ -27,7 +27,7 @@ from .throttle import BatchSize, Pace, Throttle
 __all__ = ["Filling", "PartFiller"]
 
 _UNAVAILABLE = 30.0
-"""Seconds in which a store that is away may come back before the revision pauses."""
+"""Seconds for which a store may be unreachable before the revision pauses."""
 _LONGEST_PAUSE = 1.0
 
 
@@ -46,7 +46,7 @@ class Filling:
     history : History
         The store.
     fill : Fill
-        What becomes of rows.
+        The effect on rows.
     throttle : Throttle
         The limits.
     clock : callable
@@ -84,7 +84,7 @@ class Filling:
                     ) from error
                 self._pause(conflicts)
             except (StorageUnavailableError, CommitOutcomeUnknownError) as error:
-                # Whether the batch was committed, the part's cursor tells.
+                # The part's cursor shows whether the batch was committed.
                 away = begun if away is None else away
                 lasting = isinstance(error, StorageUnavailableError) and error.lasting
                 if lasting or self.history.storage.closed or time.monotonic() - away > _UNAVAILABLE:
@@ -119,13 +119,13 @@ class PartFiller:
     revision, operation : int
         The operation.
     epoch : int
-        The runner's.
+        The runner's epoch.
     throttle : Throttle
         The limits.
     folder : str
-        The folder of revisions, beside which functions are imported.
+        The folder of revisions; functions are imported from its parent first.
     prefix : str
-        What the names of the state tables begin with.
+        The prefix of the state tables' names.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Parts of a table, about equal ones, which are filled independently: cut at keys sampled from the splits of a plan."""
+"""Parts of a table, about equal in size and filled independently. They are cut at keys sampled from a plan's splits."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ __all__ = ["Part", "cut", "range_of_texts", "text_of_key"]
 
 _PARTS = 64
 _SAMPLED = 8
-"""Keys of each split: rows of a split are in no order in some stores."""
+"""The number of keys sampled from each split, whose rows are unordered in some stores."""
 _STEP = 1000
-"""Rows between two keys sampled by a scan."""
+"""The number of rows between two keys sampled by a scan."""
 _SCANNED = 200_000
 
 
 class Part(NamedTuple):
-    """Keys from `begin` on to before `end`, as texts; None is open."""
+    """The keys from `begin` up to, but not including, `end`, as texts; None is open."""
 
     begin: str | None
     end: str | None
 
 
 def cut(storage: Storage, spec: TableSpecification) -> list[Part]:
-    """Return some 64 parts that cover all keys; their sizes do not matter for what becomes of rows."""
+    """Return about 64 parts that cover all keys; their sizes do not affect the result."""
     try:
         keys = _sampled_from_splits(storage, spec)
     except (UnsupportedOperationError, ImportError):  # a store of one process, or no Arrow
         keys = _sampled_by_scan(storage, spec)
-    distinct = sorted(set(keys))[1:]  # few rows, if any, are below the lowest
+    distinct = sorted(set(keys))[1:]  # few rows lie below the lowest key
     wanted = min(_PARTS - 1, len(distinct))
     cuts = [text_of_key(spec, distinct[number * len(distinct) // wanted]) for number in range(wanted)]
     return [Part(begin, end) for begin, end in zip([None, *cuts], [*cuts, None], strict=True)]
@@ -64,12 +64,12 @@ def text_of_key(spec: TableSpecification, key: tuple[Value, ...]) -> str:
 
 
 def _key_of_text(spec: TableSpecification, text: str) -> tuple[Value, ...]:
-    """Return the key of a text, whose table may have become another one only in fields outside the key."""
+    """Return the key of a text; the table may have changed only outside its key."""
     return tuple(value_from_json(field, value) for field, value in zip(spec.key_fields, json.loads(text), strict=True))
 
 
 def range_of_texts(spec: TableSpecification, begin: str | None, end: str | None, cursor: str | None) -> Range:
-    """Return the keys from `begin` on, or behind `cursor` if that is given, to before `end`."""
+    """Return the range from `begin`, or from behind `cursor` if given, up to but not including `end`."""
     first = begin if cursor is None else cursor
     return Range(
         None if first is None else _key_of_text(spec, first),

@@ -51,13 +51,13 @@ class PlannedOperation:
     text : str
         The operation.
     locks : str
-        What it waits for; empty for nothing.
+        The locks that it waits for; empty for none.
     table : str or None
         The table whose rows it fills or indexes.
     rows : int or None
-        About how many they are; None if that is unknown, or it does nothing to rows.
+        The approximate number of rows; None if it is unknown, or the operation changes no rows.
     warning : str
-        What to know before; empty for nothing.
+        A warning for the operator; empty for none.
     """
 
     text: str
@@ -78,9 +78,9 @@ class PlannedRevision:
     name, title : str
         Its slug, and the first line of its docstring.
     operations : tuple of PlannedOperation
-        What it does before it is READY.
+        The operations before it is READY.
     contract : tuple of str
-        What a later contract takes away.
+        The things that a later contract removes.
     """
 
     number: int
@@ -109,7 +109,7 @@ class PlannedRevision:
 
 
 def planned(storage: Storage, revision: Revision) -> PlannedRevision:
-    """Return what a revision would do to a store."""
+    """Return the plan of a revision for a store."""
     operations = revision.operations
     contracts = operations.contracts
     return PlannedRevision(
@@ -166,7 +166,7 @@ def _specification(storage: Storage, table: str) -> TableSpecification | None:
 def rehearse(storage: Storage, revision: Revision, folder: Path, before: Iterable[Operation]) -> list[str]:
     """Transform up to 1,000 rows for each operation that fills a table, and roll back; return lines for people.
 
-    `before` are the operations of earlier revisions, which are not done either.
+    `before` holds the operations of earlier revisions that have not run either.
     """
     lines: list[str] = []
     earlier = list(before)
@@ -226,7 +226,7 @@ def _rewritten(storage: Storage, fill: RewriteFill, earlier: list[Operation]) ->
 
 
 def _after(spec: TableSpecification, operations: Iterable[Operation]) -> tuple[TableSpecification, dict[str, Value]]:
-    """Return a table with the fields that operations add, and the defaults of these."""
+    """Return a table with the fields that operations add, and their defaults."""
     defaults: dict[str, Value] = {}
     for operation in operations:
         match operation:

@@ -65,11 +65,11 @@ class Constructors:
         *,
         strict: bool = False,
     ) -> JsonField:
-        """Return the function that takes a value out of a JSON document: a type by its name, such as "long"."""
+        """Return the function that reads a value from a JSON document; `type` is a name such as "long"."""
         return JsonField(path, type, strict=strict)
 
     def cast(self, type: FieldType | str) -> Cast:  # noqa: A002
-        """Return the function that makes a number wider, or its decimal text."""
+        """Return the function that converts a number to a wider type, or to decimal text."""
         return Cast(type)
 
     def lower(self) -> Lower:
@@ -78,7 +78,7 @@ class Constructors:
 
 
 class Recorder(Constructors):
-    """Records the operations of one function of a script; it also makes what they take, so that scripts import nothing.
+    """Records the operations of one function of a script; also makes their arguments, so that scripts import nothing.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Recorder(Constructors):
         return tuple(self._recorded)
 
     def create_table(self, specification: TableSpecification) -> None:
-        """Make a table; one that exists gets what it lacks."""
+        """Make a table; an existing one gets the fields and indexes that it lacks."""
         if not isinstance(specification, TableSpecification):
             raise RevisionError(f"create_table takes a table of op.table, not {specification!r}")
         self._record(CreateTable(specification), "up")
@@ -116,10 +116,10 @@ class Recorder(Constructors):
         source: str | None = None,
         default: Value = None,
     ) -> None:
-        """Add a field: null in the rows that exist, or computed from the field `source` from now on, or a default.
+        """Add a field: null in existing rows, computed from the field `source`, or filled with a default.
 
-        A default is filled into the rows in which the field is null, once; rows that come later have what their writer
-        says.
+        A default is filled once, into the rows in which the field is null; later rows have the value that their writer
+        gives.
         """
         self._check_field(table, field)
         if (derive is None) != (source is None):
@@ -136,12 +136,12 @@ class Recorder(Constructors):
         self._record(AddField(table, field, derive, source, default), "up")
 
     def widen_field(self, table: str, field: Field) -> None:
-        """Let an integer or a float be a wider one: `field` is the field as it will be."""
+        """Widen an integer or a float: `field` is the field as it will be."""
         self._check_field(table, field)
         self._record(WidenField(table, field), "up")
 
     def add_index(self, table: str, field: str) -> None:
-        """Index a field, after it was filled if this revision does that."""
+        """Index a field, after this revision has filled it."""
         self._record(AddIndex(self._name(table), self._name(field)), "up")
 
     def drop_index(self, table: str, field: str) -> None:
@@ -149,7 +149,7 @@ class Recorder(Constructors):
         self._record(DropIndex(self._name(table), self._name(field)), "up", "contract")
 
     def rename_field(self, table: str, old: str, new: str) -> None:
-        """Give a field a second name, which is its only one after contract."""
+        """Give a field a second name, which is its only name after contract."""
         self._check_field(table, Field.int(self._name(new)))
         self._record(RenameField(table, self._name(old), new), "up")
 
@@ -158,19 +158,19 @@ class Recorder(Constructors):
         self._record(DropField(self._name(table), self._name(field)), "up", "contract")
 
     def drop_rule(self, table: str, field: str) -> None:
-        """Let a computed field be one that is written like any other, in contract."""
+        """Turn a computed field into an ordinary one, in contract."""
         self._record(DropRule(self._name(table), self._name(field)), "contract")
 
     def rewrite(self, table: str, function: str, where: str | None = None) -> None:
         """Change rows in place: `function`, "module:function", takes a row and returns changes, or None.
 
-        It must be idempotent, and old code must understand the result. `where` is an expression as the command line has
-        it; only rows for which it is true are given to the function.
+        It must be idempotent, and old code must understand the result. `where` is an expression in the syntax of the
+        command line; the function sees only rows for which it is true.
         """
         self._record(Rewrite(self._name(table), self._callable(function), where), "up", "down")
 
     def run(self, function: str) -> None:
-        """Call `function`, "module:function", with one transaction, which commits what it does once."""
+        """Call `function`, "module:function", with a transaction; its writes are committed exactly once."""
         self._record(Run(self._callable(function)), "up", "down")
 
     def _record(self, operation: Operation, *allowed: str) -> None:

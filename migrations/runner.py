@@ -27,7 +27,7 @@ __all__ = ["Background", "Runner"]
 
 _log = logging.getLogger("structable.migrations")
 _REPORTS = 1.0
-"""Seconds between two reports of an index that is built."""
+"""Seconds between two progress reports of an index build."""
 
 
 class Runner:
@@ -36,7 +36,7 @@ class Runner:
     Parameters
     ----------
     scope : RunnerScope
-        What it works with.
+        The state of the runner.
     """
 
     def __init__(self, scope: RunnerScope) -> None:
@@ -49,16 +49,16 @@ class Runner:
         self._backfill = Backfill(scope)
 
     def begin(self, revision: Revision) -> None:
-        """Store what a revision does, and that it has begun."""
+        """Store a revision's operations, and that it has begun."""
         self._in_transaction(lambda tx, at: self._history.begin(tx, revision, self._lease.owner, at, State.EXPANDING))
 
     def advance(self, number: int) -> None:
-        """Take a revision that has begun to READY, or to DONE if nothing is to be contracted.
+        """Take a revision that has begun to READY, or to DONE if it has no contract.
 
         Raises
         ------
         StructableError
-            What stopped it; the revision is PAUSED, unless the store is away or the lease was lost.
+            The error that stopped it; the revision is PAUSED, unless the store is unreachable or the lease was lost.
         """
         row = self._history.require(number)
         operations = row.operations
@@ -92,9 +92,9 @@ class Runner:
             raise
 
     def contract(self, number: int) -> dt.datetime | None:
-        """Take away what only older code needs; return until when retired tables are kept, if they still are.
+        """Remove what only older code needs; return the time until which retired tables are kept, if any.
 
-        The caller has raised the minimum revision, and made sure that no older program lives.
+        The caller must have raised the minimum revision, and made sure that no older program is alive.
         """
         row = self._history.require(number)
         calls = SchemaCalls(self._storage, number, self._ended)
@@ -113,7 +113,7 @@ class Runner:
         return None
 
     def revert(self, number: int) -> None:
-        """Undo what a revision expanded, from any state before its contract."""
+        """Undo the expansion of a revision, from any state before its contract."""
         row = self._history.require(number)
         operations = row.operations
         calls = SchemaCalls(self._storage, number, self._ended)
@@ -164,7 +164,7 @@ class Runner:
         self._in_transaction(call)
 
     def _note(self, number: int, position: int) -> None:
-        """Record, before an operation creates something, that it did not exist, so that `down` may remove it."""
+        """Record before an operation creates something that it did not exist, so that `down` may remove it."""
         key = TaskKey(number, position, MADE_PART)
         self._in_transaction(lambda tx, at: self._history.tasks(tx).upsert(task_of(key, at, done=True)))
 
@@ -173,7 +173,7 @@ class Runner:
             return {task.operation for task in tasks if task.part == MADE_PART}
 
     def _report_of(self, number: int, position: int) -> Report:
-        """Return a callback that records now and then how many rows an operation's new index covers."""
+        """Return a callback that records, at intervals, how many rows an operation's new index covers."""
         key = TaskKey(number, position, INDEX_PART)
         last = 0.0
 
@@ -188,7 +188,7 @@ class Runner:
         return report
 
     def _check(self) -> None:
-        """Check that the lease is held, before a change of tables, which does not check it; and that work goes on."""
+        """Check before a change of tables, which cannot check it, that the lease is held and no stop was requested."""
         if self._ended.is_set():
             raise Stopped("the runner was stopped")
         self._storage.run(lambda tx: check_epoch(tx, self._history, self._lease.epoch), read_only=True)
@@ -205,14 +205,14 @@ class Runner:
         self._storage.run(held, deadline=deadline)
 
     def _pause(self, number: int, state: State, error: BaseException) -> None:
-        """Record what stopped a revision, and the state to go on with."""
+        """Record the error that stopped a revision, and the state to resume in."""
         text = str(error) or type(error).__name__
         if isinstance(error, KeyboardInterrupt):
             text = "interrupted"
         elif not isinstance(error, StructableError):
             text = f"{type(error).__name__}: {error}"
         text = "\n".join([text, *getattr(error, "__notes__", ())]).replace("\0", "")[:10_000]
-        with contextlib.suppress(StructableError):  # a store that is away: the revision goes on as after a kill
+        with contextlib.suppress(StructableError):  # an unreachable store: the revision continues as after a kill
             self._in_transaction(
                 lambda tx, at: self._history.move(
                     tx, number, State.PAUSED, runner=self._lease.owner, at=at, resumes=state, error=text
@@ -227,12 +227,12 @@ class Background:
     Parameters
     ----------
     work : callable
-        Does it, and ends soon once the event that it is given is set.
+        The migration; it must end soon after the event that it receives is set.
 
     Attributes
     ----------
     error : BaseException or None
-        What ended it, once it is done.
+        The error that ended it, once it is done.
     """
 
     def __init__(self, work: Callable[[threading.Event], None]) -> None:
@@ -260,7 +260,7 @@ class Background:
         Raises
         ------
         StructableError
-            What ended it.
+            The error that ended it.
         """
         self._thread.join(timeout)
         if self.done and self.error is not None:
@@ -268,6 +268,6 @@ class Background:
         return self.done
 
     def stop(self) -> None:
-        """Let it stop after the batches that run, and wait for that; the revision is PAUSED, if it was not finished."""
+        """Stop it after its running batches, and wait for its end; an unfinished revision is PAUSED."""
         self._ended.set()
         self._thread.join()

@@ -1,6 +1,6 @@
-"""`Schema`: what a program says of itself as it starts, and asks of the store's revisions.
+"""`Schema`: the revision that a program announces at its start, and its view of the store's revisions.
 
-Whether an announced program lives is judged by beats that were watched.
+Announced programs count as alive while their beats move.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger("structable.migrations")
 BEAT = 10
 """Seconds between two beats of a program."""
 WATCHED = 30
-"""Seconds for which beats must stand still before a program counts as ended."""
+"""Seconds without a new beat after which a program counts as ended."""
 _LOOKS = 1.0
 
 
@@ -46,7 +46,7 @@ class Schema:
     clock : callable, optional
         Returns the time, an aware datetime; UTC now, if not given.
     monotonic : callable
-        Returns seconds that never go back, by which it beats.
+        Returns seconds that never go back; the clock of its beats.
 
     Raises
     ------
@@ -78,7 +78,7 @@ class Schema:
         self._clocks = Clocks.given(clock, monotonic)
         self._ended = threading.Event()
         if not revision and not self._history.exists:
-            self._history.create()  # a program of before the first revision
+            self._history.create()  # the program precedes the first revision
         try:
             storage.run(self._announce)
         except TableNotFoundError:
@@ -94,7 +94,7 @@ class Schema:
             state = State.PENDING if row is None else RevisionRow.of(row).resumes
             if not state.expanded:
                 raise SchemaBehindError(self.revision, state)
-        # Of this and a contract that raises the minimum meanwhile, one conflicts.
+        # This and a concurrent contract that raises the minimum conflict.
         self._history.set_minimum(tx, minimum)
         self._put(tx, 0)
 
@@ -103,7 +103,7 @@ class Schema:
         self._history.clients(tx).upsert({**key, "revision": self.revision, "beat": beat, "host": socket.gethostname()})
 
     def ready(self, revision: int) -> bool:
-        """Return whether all rows have the form of a revision, which indexes and orders need."""
+        """Return whether all rows have the form of a revision, as searches and orders by it need."""
         row = self._history.all().get(revision)
         return row is not None and row.state.ready
 
@@ -120,7 +120,7 @@ class Schema:
             raise NotReadyError(revision, State.PENDING if row is None else status_of(self._history, row).progress)
 
     def close(self) -> None:
-        """Say that the program has ended; idempotent."""
+        """Record that the program has ended; idempotent."""
         if not self._ended.is_set():
             self._ended.set()
             self._storage.run(lambda tx: self._history.clients(tx).delete((self.application, self.instance)))
@@ -128,7 +128,7 @@ class Schema:
     def _beat(self) -> None:
         def beat(tx: Transaction) -> None:
             row = self._history.clients(tx).read((self.application, self.instance))
-            # A contract that watched a stopped process forgets it; what it has taken away, the program will see.
+            # A contract forgets a process whose beats have stopped; the program then meets the removed fields.
             self._put(tx, 1 if row is None else row.beat + 1)
 
         while not self._clocks.wait(BEAT, self._ended):
@@ -166,7 +166,7 @@ def _older(tx: Transaction, history: History, revision: int) -> dict[_Client, in
 
 
 def require_no_older(history: History, revision: int, clocks: Clocks) -> None:
-    """Check that no announced program of an older revision lives; forget those that have ended.
+    """Check that no announced program of an older revision is alive; forget programs that have ended.
 
     Raises
     ------

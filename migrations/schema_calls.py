@@ -1,4 +1,4 @@
-"""`SchemaCalls`: changes of tables that look first whether they were made, and wait for those in the way."""
+"""`SchemaCalls`: repeatable changes of tables that wait while other transactions hold the tables."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ Report = Callable[[int, int | None], None]
 
 
 class SchemaCalls:
-    """Changes of the tables of a store for one revision. Each may be repeated: what was done is left as it is.
+    """Changes of the tables of a store for one revision. Each may be repeated: a change already made is skipped.
 
     Parameters
     ----------
     storage : Storage
         The store.
     revision : int
-        The revision, which the store remembers of what it takes away.
+        The revision, which the store records with everything that is removed.
     ended : Event
-        Ends pauses.
+        Ends the waits.
     """
 
     def __init__(self, storage: Storage, revision: int, ended: threading.Event) -> None:
@@ -56,14 +56,14 @@ class SchemaCalls:
         self._ended = ended
 
     def find(self, table: str) -> TableSpecification | None:
-        """Return a table as it is, also a retired one; None if there is none."""
+        """Return the present specification of a table, also of a retired one; None if there is no table."""
         try:
             return self._admin.get_specification(table)
         except TableNotFoundError:
             return None
 
     def require(self, table: str) -> TableSpecification:
-        """Return a table as it is.
+        """Return the present specification of a table.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class SchemaCalls:
         return found
 
     def create(self, spec: TableSpecification) -> None:
-        """Make a table, or let it have what it lacks."""
+        """Create a table, or add the fields and indexes that it lacks."""
         self._patiently(lambda: self._admin.create_or_update(spec, revision=self._revision))
 
     def drop(self, table: str) -> None:
@@ -97,7 +97,7 @@ class SchemaCalls:
             )
 
     def widen_field(self, table: str, field: Field) -> None:
-        """Let a field be wider."""
+        """Widen a field."""
         spec = self.require(table)
         if field.name not in spec:
             raise MigrationError(f"table {table!r} has no field {field.name!r}, which revision {self._revision} widens")
@@ -112,7 +112,7 @@ class SchemaCalls:
         self.create(spec.evolve(fields=[field if one.name == field.name else one for one in spec.fields]))
 
     def add_index(self, table: str, field: str, report: Report) -> None:
-        """Index a field, and report the rows."""
+        """Index a field, and report the number of rows covered."""
         spec = self.require(table)
         if field not in spec.indexes:
             wanted = spec.evolve(indexes=[*spec.indexes, field])
@@ -126,7 +126,7 @@ class SchemaCalls:
             self._patiently(lambda: self._admin.drop_index(table, field, revision=revision))
 
     def drop_field(self, table: str, field: str, *, for_good: bool) -> None:
-        """Remove a field, its index, and the rules that name it: what is computed of it stays as it is."""
+        """Remove a field, its index, and the rules that name it; fields computed from it keep their values."""
         spec = self.find(table)
         if spec is None or field not in spec:
             return
@@ -141,7 +141,7 @@ class SchemaCalls:
         Raises
         ------
         SchemaIncompatibleError
-            If the table needs it.
+            If the table needs the field.
         """
         spec = self.find(table)
         if spec is not None and field in spec:
@@ -149,7 +149,7 @@ class SchemaCalls:
             without_field(spec.evolve(indexes=[one for one in spec.indexes if one != field], rules=rules), field)
 
     def add_rule(self, table: str, rule: Derived | Renamed) -> None:
-        """Add a rule, which is not ready yet."""
+        """Add a rule, in the state of not being ready."""
         spec = self.require(table)
         present = next((one for one in spec.rules if _target(one) == _target(rule)), None)
         if present is None:
@@ -180,7 +180,7 @@ class SchemaCalls:
             self._set_rules(spec, [rule if _target(rule) in own else _of_source(rule, old, new) for rule in rules])
 
     def set_ready(self, table: str, fields: Iterable[str]) -> None:
-        """Let the rules of these fields be ready."""
+        """Mark the rules of these fields as ready."""
         names = set(fields)
         spec = self.require(table)
         self._set_rules(spec, [_ready(rule) if _target(rule) in names else rule for rule in spec.rules])
@@ -197,7 +197,7 @@ class SchemaCalls:
         return spec is not None and retired_since(spec.rules) is not None
 
     def retire(self, table: str, at: dt.datetime) -> dt.datetime | None:
-        """Retire a table, and return since when it has been retired; None if there is none."""
+        """Retire a table, and return the time of its retirement; None if there is no such table."""
         spec = self.find(table)
         if spec is None:
             return None
@@ -213,7 +213,7 @@ class SchemaCalls:
             self._patiently(lambda: self._admin.set_rules(spec.name, rules))
 
     def _patiently(self, call: Callable[[], None]) -> None:
-        """Call, and retry after a pause while other transactions hold the tables; they are reported, never ended."""
+        """Call, and retry after a pause while other transactions hold the tables. They are reported, never ended."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return call()

@@ -1,4 +1,4 @@
-"""`State`: where a revision stands in a store; and the tables in which the store keeps that.
+"""`State`: the state of a revision in a store, and the tables that record it.
 
 They also keep the progress of fills, the programs that use the store, and its one runner.
 """
@@ -22,14 +22,14 @@ class State(enum.StrEnum):
 
     PENDING = "PENDING"
     EXPANDING = "EXPANDING"
-    """New tables, fields and rules are made; old code goes on as before."""
+    """New tables, fields and rules are made; old code runs as before."""
     FILLING = "FILLING"
     """Existing rows get the new form, and the rules keep it; new code reads and writes it already."""
     VERIFYING = "VERIFYING"
     READY = "READY"
-    """All rows have the new form, which can be searched by."""
+    """All rows have the new form, and searches by it are complete."""
     CONTRACTING = "CONTRACTING"
-    """The old form is taken away; old code is refused."""
+    """The old form is removed; old code can no longer start."""
     DONE = "DONE"
     PAUSED = "PAUSED"
     """Stopped by an error, which is recorded, or by an operator."""
@@ -47,7 +47,7 @@ class State(enum.StrEnum):
 
     @property
     def moving(self) -> bool:
-        """Whether a runner works on it, or did when it was killed."""
+        """Whether a runner works on it, or was killed while it did."""
         return self in (State.EXPANDING, State.FILLING, State.VERIFYING)
 
 
@@ -67,7 +67,7 @@ REVISIONS = TableSpecification(
     ],
     primary_key=["revision"],
 )
-"""A row for each revision that has begun; `resumes` is the state in which a paused one goes on."""
+"""A row for each revision that has begun; `resumes` is the state in which a paused one resumes."""
 
 TASKS = TableSpecification(
     "structable_tasks",
@@ -114,6 +114,6 @@ LEASE = TableSpecification(
     ],
     primary_key=["lease"],
 )
-"""Two rows: `runner` says who runs, `beat` that it lives: beats disturb no transaction that checks the first."""
+"""Two rows: `runner` names the runner, `beat` counts its beats, which so never conflict with checks of `runner`."""
 
 STATE_TABLES = (REVISIONS, TASKS, CLIENTS, LEASE)

@@ -1,4 +1,4 @@
-"""`RevisionStatus`: how far a revision is, as operators see it."""
+"""`RevisionStatus`: the progress of a revision, as operators see it."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ class RevisionStatus:
     name : str
         Its slug.
     state : State
-        Where it stands.
+        Its state.
     resumes : State
-        The state itself; of a paused one the state that it goes on with.
+        The state itself; for a paused revision, the state that it resumes in.
     seen, changed, failed, conflicts : int
-        Rows that were filled, those that changed, those that are null since a JSON document has no value that fits, and
-        those whose work a conflict undid.
+        The numbers of rows that were read, that were changed, that are null because a JSON document has no fitting
+        value, and whose changes a conflict undid.
     indexed : int or None
-        Rows that the index covers which was built last, while the revision is not READY.
+        The number of rows in the index built last, while the revision is not READY.
     total : int or None
-        About how many rows there are to fill; None if that is unknown.
+        The approximate number of rows to fill; None if it is unknown.
     rate : float or None
         Rows a second.
     runner, error : str or None
-        Its runner, and what stopped it.
+        Its runner, and the error that stopped it.
     started, finished : datetime or None
         When it began, and when it became READY or DONE.
     contracts : bool
-        Whether its contract takes anything away.
+        Whether its contract removes anything.
     """
 
     number: int
@@ -73,14 +73,14 @@ class RevisionStatus:
 
     @property
     def remaining(self) -> float | None:
-        """About how many seconds the fill will take."""
+        """The approximate number of seconds until the fill ends."""
         if self.share is None or not self.rate or self.total is None:
             return None
         return max(0, self.total - self.seen) / self.rate
 
     @property
     def progress(self) -> str:
-        """The state, and of a fill the share: "FILLING 41 %"."""
+        """The state, and during a fill its share: "FILLING 41 %"."""
         share = "" if self.share is None else f" {int(self.share * 100)} %"
         paused = "PAUSED in " if self.state is State.PAUSED else ""
         return f"{paused}{self.resumes}{share}"
@@ -172,7 +172,7 @@ def filled_share(tx: Transaction, table: str, field: str) -> float | None:
 
 
 def paused_revisions(storage: Storage) -> Iterator[Finding]:
-    """Yield the revisions that are paused, by their tables, which any package may have made, for `doctor`."""
+    """Yield the paused revisions for `doctor`, by the state tables found in the store, whichever package made them."""
     for name in storage.admin.list():
         if not (name.startswith("structable_") and name.endswith("revisions")):
             continue

@@ -1,4 +1,4 @@
-"""The steps of operations: what each makes before rows are filled, after that, in contract, and when it is reverted."""
+"""The steps of operations: before rows are filled, after the fill, in contract, and in a reversal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["adds", "check_contract", "check_reversible", "contract", "expand", "
 
 
 def expand(calls: SchemaCalls, operation: Operation, report: Report, deferred: set[tuple[str, str]]) -> None:
-    """Make what new code needs; old code goes on beside it. Indexes of `deferred` fields come after the fill."""
+    """Create what new code needs; old code keeps running. Indexes of `deferred` fields are built after the fill."""
     match operation:
         case CreateTable(specification):
             calls.create(specification)
@@ -47,7 +47,7 @@ def expand(calls: SchemaCalls, operation: Operation, report: Report, deferred: s
 
 
 def adds(calls: SchemaCalls, operation: Operation) -> bool:
-    """Return whether `expand` would make what the store lacks, which `revert` may take away again."""
+    """Return whether `expand` would create something that the store lacks; `revert` may then remove it."""
     match operation:
         case CreateTable(specification):
             return calls.find(specification.name) is None
@@ -61,7 +61,7 @@ def adds(calls: SchemaCalls, operation: Operation) -> bool:
 
 
 def filled_fields(operations: Operations) -> set[tuple[str, str]]:
-    """Return the fields, with their tables, that a revision fills by a rule: their indexes wait for that."""
+    """Return the fields, with their tables, that a revision fills by a rule; their indexes wait for the fill."""
     fields: set[tuple[str, str]] = set()
     for operation in operations.up:
         match operation:
@@ -89,7 +89,7 @@ def finish(calls: SchemaCalls, operations: Operations, report_of: Callable[[int]
 
 
 def check_contract(calls: SchemaCalls, operations: Operations) -> None:
-    """Check, before anything is done, that the contract will be possible: what has begun to contract does not go back.
+    """Check, before anything is done, that the contract is possible: a contract that has begun cannot be undone.
 
     Raises
     ------
@@ -102,9 +102,9 @@ def check_contract(calls: SchemaCalls, operations: Operations) -> None:
 
 
 def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime, again: Collection[What]) -> dt.datetime | None:
-    """Take away what only old code needs, except what is added `again`. A table that is retired already is dropped.
+    """Remove what only old code needs, except things added `again`. A table that is retired already is dropped.
 
-    Returns the time until which a retired table is kept, or None.
+    Return the time until which a retired table is kept, or None.
     """
     match operation:
         case DropField(table, field) | RenameField(table, field):
@@ -132,12 +132,12 @@ def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime, again: C
 
 
 def check_reversible(number: int, operations: Operations) -> None:
-    """Check that the script says how to revert what the library cannot.
+    """Check that the script has a `down` for operations that the library cannot revert.
 
     Raises
     ------
     IrreversibleError
-        If it does not.
+        If it has none.
     """
     for operation in operations.up:
         if isinstance(operation, Rewrite | Run) and not operations.reversible:
@@ -148,12 +148,12 @@ def check_reversible(number: int, operations: Operations) -> None:
 
 
 def revert(calls: SchemaCalls, operation: Operation, *, made: bool) -> None:
-    """Take away what `expand` made; a wider number stays, which old code accepts.
+    """Remove what `expand` created. A widened number stays: old code accepts it.
 
     Parameters
     ----------
     made : bool
-        Whether the revision made the table, field or index, which were not there before.
+        Whether the revision created the table, field or index.
     """
     match operation:
         case CreateTable(specification) if made:

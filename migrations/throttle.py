@@ -1,4 +1,4 @@
-"""`Throttle`: how much of a store a backfill may take."""
+"""`Throttle`: limits on the load that a backfill puts on a store."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Throttle:
     rows_per_second : float or None
         The most rows a second, in each process that fills.
     threads : int
-        The parts that are filled at a time, in this process: while the store works for one, the next is computed.
+        The number of parts filled at a time in this process: while the store works on one, the next is computed.
     max_conflicts : int
-        After so many conflicts of a batch in a row, with pauses between them, the revision pauses.
+        The number of consecutive conflicts of a batch, with pauses between them, after which the revision pauses.
     """
 
     rows_per_second: float | None = None
@@ -45,7 +45,7 @@ class Throttle:
 
 
 class Pace:
-    """Lets threads pass no more rows a second than a limit."""
+    """Limits the rows a second of several threads together."""
 
     def __init__(self, rows_per_second: float | None) -> None:
         self._seconds = 0.0 if rows_per_second is None else 1 / rows_per_second
@@ -53,7 +53,7 @@ class Pace:
         self._lock = threading.Lock()
 
     def spend(self, rows: int, ended: threading.Event) -> None:
-        """Wait, after a batch of so many rows, until the next one may begin; not once the event is set."""
+        """Wait after a batch of so many rows until the next one may begin, or the event is set."""
         if not self._seconds:
             return
         with self._lock:
@@ -70,7 +70,7 @@ class BatchSize:
         self.rows = _FIRST
 
     def took(self, rows: int, seconds: float) -> None:
-        """Learn from a batch that took so long; the short one at the end of a part says nothing."""
+        """Learn from the time of a batch; the short one at the end of a part is ignored."""
         if rows >= self.rows or seconds > _AIM:
             share = min(2.0, max(0.5, _AIM / max(seconds, 1e-6)))
             self.rows = max(1, min(MOST_ROWS, int(self.rows * share)))

@@ -32,7 +32,7 @@ def require_specification(spec: object, *, has_feeds: bool) -> None:
 
 
 def require_fillable(spec: TableSpecification) -> None:
-    """Raise InvalidSpecificationError if a new table cannot have the rules: it has no rows to fill, and is in use."""
+    """Raise InvalidSpecificationError if a new table cannot have the rules: a new table has no rows to fill."""
     for rule in spec.rules:
         if isinstance(rule, Retired):
             raise InvalidSpecificationError(f"table {spec.name!r}: a new table cannot be retired")
@@ -50,7 +50,7 @@ def require_unretired(spec: TableSpecification) -> None:
 
 
 def require_same_case(name: str, existing: str) -> None:
-    """Raise InvalidSpecificationError if a table exists whose name differs by case alone."""
+    """Raise InvalidSpecificationError if a table exists whose name differs only by case."""
     if existing != name:
         raise InvalidSpecificationError(f"table {name!r} differs from the table {existing!r} by case alone")
 

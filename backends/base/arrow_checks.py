@@ -58,7 +58,7 @@ def read_numbers(table: str, field: Field, array: pa.Array[Any]) -> npt.NDArray[
 def over_limits(spec: TableSpecification, sizes: Mapping[str, Integers]) -> tuple[Flags, Integers]:
     """Return a mask of the rows whose key, indexed value or size is over the limits, and the size of each row.
 
-    `spec` has every index that the rows must fit; `sizes` has what each value of a column counts, for all key columns.
+    `spec` has every index that the rows must fit; `sizes` has the size of each value, for all key columns.
     """
     key: Integers = np.sum([sizes[name] for name in spec.primary_key], axis=0)
     total: Integers = np.sum(list(sizes.values()), axis=0)

@@ -20,7 +20,7 @@ class BackgroundThread:
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
         self.lock = threading.Lock()
-        """Guards the thread's beginning and end, and what its owner records for it."""
+        """Guards the thread's beginning and end, and its owner's records for it."""
         self.stopping = threading.Event()
 
     @property
@@ -51,7 +51,7 @@ class BackgroundThread:
 
     def _stop(self) -> None:
         if os.getpid() != self._process:
-            return  # a forked process has no such thread, and the locks may be held by one of its parent's
+            return  # a forked process has no such thread, and a thread of its parent may hold the locks
         self.stopping.set()
         with self.lock:
             thread = self._thread

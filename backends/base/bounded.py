@@ -1,4 +1,4 @@
-"""Bounds of what a process holds in memory: of results that depend on what users ask, and of rows at once."""
+"""Bounds on a process's memory: for cached results that depend on users' calls, and for rows read together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Bounded(dict[Key, Value]):
         self._most = most
 
     def made(self, key: Key, make: Callable[[], Value]) -> Value:
-        """Return the entry of a key, which is made if there is none."""
+        """Return the entry of a key; make it if it is missing."""
         found = self.get(key)
         if found is None:
             found = self[key] = make()
@@ -38,7 +38,7 @@ class Bounded(dict[Key, Value]):
 
 
 def taken(rows: Iterator[One], most: int, size_of: Callable[[One], int]) -> list[One]:
-    """Take the next rows, `most` or as many as have 16 MiB."""
+    """Take the next rows, at most `most` and about 16 MiB."""
     part: list[One] = []
     size = 0
     for row in rows:
@@ -50,9 +50,9 @@ def taken(rows: Iterator[One], most: int, size_of: Callable[[One], int]) -> list
 
 
 def next_rows(values: Collection[bytes | None], most: int) -> int:
-    """Return how many rows to read next, after those of some values: `most`, or as many as should have 16 MiB.
+    """Return how many rows to read after rows with these values: `most`, or as many as should have 16 MiB.
 
-    It is no large multiple of what was read, since the next may be larger.
+    The number is no large multiple of the rows read, since the next rows may be larger.
     """
     read, size = len(values), sum(len(value) for value in values if value is not None)
     return max(1, min(most, _GROWTH * read, read * _MOST_BYTES // max(size, 1)))

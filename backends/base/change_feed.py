@@ -1,4 +1,4 @@
-"""`RecordedFeed`: the rules of change feeds, over what a store keeps of one."""
+"""`RecordedFeed`: the rules of change feeds, over the feed that a store records."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FeedView(ABC):
     floor: int
     """Every change after this version is kept."""
     state: bytes = b""
-    """Further state with which the store reads a request of this view, in any process."""
+    """Further state that the store needs to read a request of this view, in any process."""
 
     @property
     @abstractmethod
@@ -59,7 +59,7 @@ class FeedView(ABC):
         """The newest stable version of the store."""
 
     def reached(self, version: int) -> bool:
-        """Return whether a version is not beyond the newest; a store that cannot know that soon waits longer here.
+        """Return whether a version is not beyond the newest. A store may wait here until it knows.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class FeedView(ABC):
 
     @abstractmethod
     def marks(self) -> Sequence[Mark]:
-        """Return the kept marks of a feed with full-compaction, in order; the first is that of the floor."""
+        """Return the kept marks of a feed with full-compaction, in order; the first is the floor's."""
 
     @abstractmethod
     def add_mark(self, last: Mark) -> Mark:
@@ -96,7 +96,7 @@ class FeedView(ABC):
     def raise_floor(self, version: int) -> int:
         """Drop all changes and marks up to a version from the feed, unless it is below the floor; return the floor.
 
-        What an earlier call left behind, because it was interrupted, is dropped too. The last use of a view.
+        Remains of an earlier, interrupted call are dropped too. The last use of a view.
         """
 
     @abstractmethod
@@ -109,7 +109,7 @@ class FeedView(ABC):
 
 
 class _GeneratedChanges(ChangeIterator):
-    """The changes that a generator yields; what ends it early is raised again, so that the end is not taken for it."""
+    """The changes that a generator yields. An error that ends it early is raised again by every later call."""
 
     __slots__ = ("_changes", "_closed", "_failure")
 
@@ -155,14 +155,14 @@ class RecordedFeed(ChangeFeed):
 
     @abstractmethod
     def _ask(self, body: Callable[[FeedView], Result]) -> Result:
-        """Return what a function makes of the feed as it is now; a store may call it again, with another view.
+        """Return the result of a function of the feed's present view; a store may call it again, with another view.
 
         Raises as every method of `ChangeFeed` does.
         """
 
     @abstractmethod
     def _changes(self, request: FeedRequest) -> Iterator[Change]:
-        """Yield the changes of a request: a generator, whose closing frees all.
+        """Yield the changes of a request, as a generator; closing it frees its resources.
 
         Raises ChangesLostError, never yielding a change after the first that has expired.
         """
@@ -201,7 +201,7 @@ class RecordedFeed(ChangeFeed):
         """
         if _compacts(view):
             if view.marks()[-1].time < moment:
-                self._latest(view)  # a feed that is never read has to be divided, too
+                self._latest(view)  # sets a mark: even a feed that is never read must be divided
             return mark_at(view.marks(), moment)
         first = view.first_not_before(moment)
         versions = (version for version, _ in view.counts(view.floor))
@@ -214,7 +214,7 @@ class RecordedFeed(ChangeFeed):
 
         def body(view: FeedView) -> FeedPosition:
             latest = self._latest(view)
-            # A number that no position has is expired or beyond the newest, too.
+            # A number without a position is also expired, or beyond the newest.
             position = FeedPosition(view.feed, min(max(version, 0), (1 << 63) - 1))
             if version < view.floor:
                 reason = "is not kept: changes so old have expired, or were made before there was the feed"
@@ -321,7 +321,7 @@ class RecordedFeed(ChangeFeed):
         to_mark: bool = True,
         after: int | None = None,
     ) -> tuple[FeedRequest, int, int]:
-        """Check the arguments of a read or a plan; return what to read, and the versions of its range."""
+        """Check the arguments of a read or a plan; return the request, and the versions of its range."""
         if check_flag(view.spec, "net", net):
             require_net(view.spec)
         latest = self._latest(view)
@@ -347,7 +347,7 @@ class RecordedFeed(ChangeFeed):
     def _require_kept(self, view: FeedView, position: FeedPosition, after: int | None = None) -> int:
         """Return the version behind which a position is, or raise ChangesLostError.
 
-        With `after` that is within the commit of its version, which must be kept as well.
+        With `after`, the position is inside the commit of its version, which must be kept as well.
         """
         if not isinstance(position, FeedPosition):
             raise ValueError(f"{position!r} is not a FeedPosition")
@@ -385,6 +385,6 @@ def _advanced(view: FeedView, since: int, latest: int, rows: int) -> int:
 
 
 def _earlier(now: dt.datetime, retained: float) -> dt.datetime:
-    """Return the time before which changes are too old; the first of all times if the retention is longer."""
+    """Return the time before which changes are too old; the earliest possible time if the retention is longer."""
     first = dt.datetime.min.replace(tzinfo=dt.UTC)
     return now - dt.timedelta(seconds=retained) if retained < (now - first).total_seconds() else first

@@ -24,7 +24,7 @@ class Mark:
 class Segment:
     """A part of a range, (since, until].
 
-    `mark` is what stamps its changes; the changes of a segment with one are netted.
+    `mark` gives its changes their version and time; the changes of a segment with a mark are netted.
     """
 
     since: int
@@ -39,14 +39,14 @@ class FeedRequest:
     Attributes
     ----------
     spec : TableSpecification
-        The table as it is now: the images have its fields.
+        The present table; the images have its fields.
     feed : str
         The feed.
     segments : tuple of Segment
         The parts of the range, in order; none if it is empty.
     net : bool
-        Whether to net the whole range, then one segment. The marks of a feed with full-compaction that are in it, and
-        the first after it, are `stamps`: a change has version and time of the first that is not before it.
+        Whether to net the whole range, then one segment. The marks of a feed with full-compaction in the range, and the
+        first after it, are `stamps`: a change has version and time of the first mark that is not before it.
     columns : tuple of str
         The fields wanted.
     state : bytes

@@ -14,7 +14,7 @@ __all__ = ["FeedUpkeep"]
 
 _log = logging.getLogger("structable.feeds")
 _FIRST = 1.0
-"""Seconds from the first use of a feed to its first expiry: most programs that end by then leave it to others."""
+"""Seconds from the first use of a feed to its first expiry. Shorter programs leave the expiry to others."""
 _PAUSE = 60.0
 """The least seconds between two expiries of a feed."""
 
@@ -25,7 +25,7 @@ class FeedUpkeep:
     Parameters
     ----------
     expire : callable
-        Drops what is too old of a table's feed; ends early once `stopped`.
+        Drops changes of a table's feed that are too old; ends early once `stopped`.
     first, pause : float
         Seconds from the first use of a feed to its first expiry, and between two of them.
     """
@@ -43,7 +43,7 @@ class FeedUpkeep:
         return self._background.stopping.is_set()
 
     def noticed(self, table: str) -> None:
-        """Note that the feed of a table was written or read; cheap where that is known."""
+        """Record that the feed of a table was written or read; cheap if it is already recorded."""
         if table in self._due:
             return
         last = self._last.get(table)
@@ -75,7 +75,7 @@ class FeedUpkeep:
                     self._due[table] = self._last[table] + self._pause
 
     def _expired(self, table: str) -> bool:
-        """Expire the feed of a table, and tell whether that must be repeated, as it failed."""
+        """Expire the feed of a table, and return whether it failed and must be repeated."""
         try:
             self._expire(table)
         except (TableNotFoundError, UnsupportedOperationError):

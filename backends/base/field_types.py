@@ -27,13 +27,13 @@ class TypeForm:
     key: str = ""
     """The unsigned format of the same number, used in keys; empty if the type is of variable width or not keyable."""
     numpy: str = ""  # dtype of the number, without byte order
-    unit: str = ""  # of the number as NumPy names it, for dates and times
+    unit: str = ""  # NumPy's unit of the number, for dates and times
     least: int = 0  # the contract's bounds (the years 1 to 9999) where the number's own range is wider
     greatest: int = 0
 
     @property
     def width(self) -> int:
-        """Bytes of the number; 0 for types without one."""
+        """The width of the number in bytes; 0 for types without one."""
         return struct.calcsize(f"<{self.number}")
 
 

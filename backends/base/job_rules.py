@@ -80,14 +80,15 @@ def conformed_batches(
 ) -> Iterator[tuple[RecordBatch, list[RowKind] | None]]:
     """Yield the non-empty batches, with the contract's types, and in mode changes the kinds of their rows.
 
-    They have the columns that the rules of the table's fields add, but in mode patch, where each row names its own.
+    They have the columns that the rules of the table's fields add, except in mode patch, where each row names its own
+    columns.
 
     Raises
     ------
     InvalidFieldError
         If batches differ in their columns, or one of them has a row without a kind.
     UnsupportedOperationError
-        If the table refuses a row of its kind, whatever the row of its key is.
+        If the table never accepts rows of this kind.
     """
     from structable.spi.arrow import conform_batch
     from structable.spi.arrow_data import record_batches
@@ -117,7 +118,7 @@ def conformed_batches(
 
 
 def _kinds(spec: TableSpecification, batch: RecordBatch) -> tuple[list[RowKind], RecordBatch]:
-    """Return the kinds of a batch's rows, and the batch without the columns that no table has."""
+    """Return the kinds of a batch's rows, and the batch without the columns of the kinds."""
     from pyarrow import ArrowInvalid, RecordBatch
 
     from structable.spi.arrow import conform_column
@@ -141,6 +142,6 @@ def _kinds(spec: TableSpecification, batch: RecordBatch) -> tuple[list[RowKind],
             check_kind(spec, kind)
             known[text] = kind
         kinds.append(kind)
-    # By their places: a name may be there twice, which is refused with the names.
+    # By their places: a name may occur twice, which the check of names rejects later.
     others = [place for place, name in enumerate(batch.schema.names) if name not in FEED_COLUMNS]
     return kinds, batch.select(others)

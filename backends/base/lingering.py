@@ -1,4 +1,4 @@
-"""`Lingering`: resources of a process that stay open for some seconds after their last use, for the next one."""
+"""`Lingering`: resources of a process that stay open for some seconds after their last use, for another use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Entry(Generic[Resource]):
 class Lingering(Generic[Key, Resource]):
     """Resources by their keys, shared by their users, each ended by `close`; safe to share between threads.
 
-    A forked process has none of them: `after_fork` forgets each after `abandon`, and its owner calls it there.
+    A forked process has none of them: the owner must call `after_fork` there, which abandons and forgets each.
     """
 
     def __init__(self, close: Callable[[Resource], None], abandon: Callable[[Resource], None]) -> None:
@@ -44,7 +44,7 @@ class Lingering(Generic[Key, Resource]):
 
     @contextlib.contextmanager
     def using(self, key: Key, open_resource: Callable[[], Resource]) -> Iterator[Resource]:
-        """Lend the resource of a key, opened unless it is."""
+        """Lend the resource of a key; open it if it is not open."""
         with self._lock:
             entry = self._open.get(key)
             if entry is None:

@@ -1,4 +1,4 @@
-"""The effects of the rows of a write job of mode patch, checked, and in one form for every store."""
+"""The effects of the rows of a write job of mode `patch`, checked, in one form for every store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["REPEATABLE", "TOGETHER", "PatchMark", "PatchMarks", "misfit", "patch
 _ARM, _SET, _REQUIRED = PATCH_COLUMNS
 _ARMS = {str(arm): arm for arm in PatchArm}
 TOGETHER = (frozenset((PatchArm.PRESENT, PatchArm.ABSENT)), frozenset((PatchArm.DELETE, PatchArm.INSERT)))
-"""The different arms that a key may have, beside EXPECT."""
+"""The pairs of different arms that one key may have, in addition to EXPECT."""
 REPEATABLE = frozenset((PatchArm.DELETE, PatchArm.EXPECT))
 """The arms that a key may have several times."""
 
@@ -43,17 +43,17 @@ class PatchMark(NamedTuple):
     arm: PatchArm
     required: bool
     named: int
-    """A bit for each column of the batch, the lowest for the first one; those of the key are set."""
+    """A bit for each column of the batch, the lowest for the first one; the bits of the key's columns are set."""
 
 
 class PatchMarks(NamedTuple):
-    """The marks of a batch: few different ones, and where each row's is among them."""
+    """The marks of a batch: the few distinct ones, and each row's place among them."""
 
     distinct: tuple[PatchMark, ...]
     places: npt.NDArray[np.int64]
 
     def of_rows(self, values: Sequence[object], kind: DataType) -> Array[Any]:
-        """Return for each row the value that goes with its mark; values are in the order of `distinct`."""
+        """Return for each row the value of its mark; `values` are in the order of `distinct`."""
         import pyarrow as pa
 
         found: Array[Any] = pa.array(values, kind).take(self.places)
@@ -63,12 +63,12 @@ class PatchMarks(NamedTuple):
 def patched_batches(
     job: WriteJob, spec: TableSpecification, batches: StagedData
 ) -> Iterator[tuple[RecordBatch, PatchMarks]]:
-    """Yield the non-empty batches, with the contract's types and null where a row does not name a column, and marks.
+    """Yield the non-empty batches with their marks; columns have the contract's types, and null where a row names none.
 
     Raises
     ------
     InvalidFieldError
-        If batches differ in their columns, a row has no arm, or one names columns that are not there.
+        If batches differ in their columns, a row has no arm, or a row names a missing column.
     """
     from structable.spi.arrow_data import record_batches
 
@@ -89,7 +89,7 @@ def patched_batches(
 
 
 def _completed(rules: RowRules, batch: RecordBatch, marks: PatchMarks) -> tuple[RecordBatch, PatchMarks]:
-    """Return a batch with the columns that rules add, and its marks with what each row names then."""
+    """Return a batch with the columns that rules add, and its marks with the columns that each row then names."""
     given = batch.schema.names
     added = rules.added(given)
     places = {name: place for place, name in enumerate((*given, *added))}
@@ -116,7 +116,7 @@ def _completed(rules: RowRules, batch: RecordBatch, marks: PatchMarks) -> tuple[
 
 
 def misfit(table: str, key: tuple[object, ...], arms: Iterable[PatchArm]) -> StructableError | None:
-    """Return the error for all arms of one key if they do not fit together."""
+    """Return the error if the arms of one key do not fit together; None if they do."""
     given = list(arms)
     once = [arm for arm in given if arm not in REPEATABLE]
     acting = sorted([*once, *{PatchArm.DELETE}.intersection(given)])
@@ -138,7 +138,7 @@ def _taken_apart(spec: TableSpecification, batch: RecordBatch) -> tuple[PatchMar
 
     if not isinstance(batch, RecordBatch) or batch.schema.names.count(_ARM) != 1:
         raise InvalidFieldError(spec.name, _ARM, "is the column of what each row does, and not once in the batches")
-    # By their places: a name may be there twice, which is refused with the names.
+    # By their places: a name may occur twice, which the check of names rejects later.
     places = [place for place, name in enumerate(batch.schema.names) if name not in PATCH_COLUMNS]
     names = [batch.schema.names[place] for place in places]
     key = sum(1 << place for place, name in enumerate(names) if name in spec.primary_key)
@@ -165,7 +165,7 @@ def _taken_apart(spec: TableSpecification, batch: RecordBatch) -> tuple[PatchMar
 def _different(
     spec: TableSpecification, batch: RecordBatch, field: Field
 ) -> tuple[list[object], npt.NDArray[np.int64]]:
-    """Return the different values of a column, and where each row's is among them."""
+    """Return the distinct values of a column, and each row's place among them."""
     import numpy as np
 
     from structable.spi.arrow import conform_column

@@ -86,7 +86,7 @@ class ConnectionPool(ABC, Generic[Connection]):
         return self._closed or os.getpid() != self._process
 
     def traffic(self) -> Traffic:
-        """Return what all connections have exchanged, open or not."""
+        """Return the traffic of all connections, open or closed."""
         return self._tallies.traffic()
 
     def acquire(self) -> Connection:
@@ -131,7 +131,7 @@ class ConnectionPool(ABC, Generic[Connection]):
             self._lent[ref(connection, self._lent.pop)] = None
             self._tallies.add(connection, connection.tally)
         except BaseException:
-            slot = None  # now, and not when the traceback goes
+            slot = None  # now, not when the traceback is freed
             self._slots.wake()
             raise
         return connection
@@ -165,7 +165,7 @@ class ConnectionPool(ABC, Generic[Connection]):
                 return
 
     def close(self) -> None:
-        """Close all connections, those in use too; idempotent."""
+        """Close all connections, including those in use; idempotent."""
         if self.closed:
             self._closed = True
             return
@@ -175,6 +175,6 @@ class ConnectionPool(ABC, Generic[Connection]):
             connection.shut()
 
     def _connections(self) -> list[Connection]:
-        """Return all open connections at once, whatever other threads take and give back."""
+        """Return all open connections as of one moment, while other threads take and return some."""
         found = [reference() for reference in list(self._lent)]
         return [connection for connection in found if connection is not None]

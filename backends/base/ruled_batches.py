@@ -1,4 +1,4 @@
-"""Arrow batches under the rules of a table's fields: what is staged is completed, what is read is computed."""
+"""Arrow batches under the rules of a table's fields: completes staged rows, and computes fields of read rows."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _WHOLE = (WriteMode.INSERT, WriteMode.REPLACE, WriteMode.OVERWRITE)
 def completed_batch(
     rules: RowRules, mode: WriteMode, batch: RecordBatch, kinds: Sequence[RowKind] | None
 ) -> RecordBatch:
-    """Return a conformed batch of a job with the columns that the rules add; retracts stay as they are.
+    """Return a conformed batch of a job with the columns that the rules add; retracts stay unchanged.
 
     Raises
     ------
     InvalidFieldError
-        If a value is not the one that the rules give the field.
+        If a value differs from the one that the rules give the field.
     """
     if mode is WriteMode.DELETE:
         return batch
@@ -66,7 +66,7 @@ def rows_of(batch: RecordBatch, columns: Sequence[str]) -> Iterator[dict[str, An
 def with_columns(
     spec: TableSpecification, batch: RecordBatch, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
 ) -> RecordBatch:
-    """Return a batch with some columns of rows, in place of its own or behind them."""
+    """Return a batch with some columns of rows, which replace its own or follow them."""
     if not columns:
         return batch
     import pyarrow as pa
@@ -80,18 +80,18 @@ def with_columns(
 
 @dataclass(frozen=True, slots=True)
 class ComputedScan:
-    """How the batches of a plan are computed from batches of stored rows; picklable.
+    """Computes the batches of a plan from batches of stored rows; picklable.
 
     Parameters
     ----------
     spec : TableSpecification
         The table.
     columns : tuple of str
-        The columns that are computed of the stored ones.
+        The columns to compute from the stored ones.
     where : Filter or None
-        What must be true of a row, beside what the stored rows answer; bound.
+        The part of the filter that stored rows cannot answer; bound.
     aggregation : Aggregation or None
-        What the batches have in place of rows.
+        The aggregation, if the batches have aggregates instead of rows.
     """
 
     spec: TableSpecification
@@ -138,9 +138,9 @@ class PlannedColumns(NamedTuple):
     """The columns of a plan of a table."""
 
     names: tuple[str, ...]
-    """Those of the batches."""
+    """The columns of the batches."""
     read: tuple[str, ...]
-    """Those of the rows that are read for them, at least one."""
+    """The fields of rows to read for them, at least one."""
     aggregation: Aggregation | None
 
 
@@ -160,7 +160,7 @@ def planned_columns(spec: TableSpecification, request: PlanScan) -> PlannedColum
 
 
 def stored_scan(spec: TableSpecification, request: PlanScan) -> tuple[PlanScan, ComputedScan | None]:
-    """Return the plan of the stored rows for one of a table, and what its batches become; None if they stay.
+    """Return the plan of stored rows for a plan of a table, and the scan that computes its batches, or None.
 
     Raises
     ------

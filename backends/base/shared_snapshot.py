@@ -19,9 +19,9 @@ __all__ = ["HeldSnapshot"]
 
 
 class _Members:
-    """Those that need a state, which is freed as the last one leaves.
+    """The users of a state, which is freed when the last one leaves.
 
-    Nothing waits for a lock: the garbage collector may let one leave at any moment, in any thread.
+    Nothing waits for a lock: the garbage collector may make a user leave at any moment, in any thread.
     """
 
     def __init__(self) -> None:
@@ -29,13 +29,13 @@ class _Members:
         self._release: list[Callable[[], None]] = []
 
     def join(self) -> Callable[[], None]:
-        """Return what must be called to leave; it may be called again."""
+        """Return a function to call on leaving; idempotent."""
         member = object()
         self._members.add(member)
         return partial(self._leave, member)
 
     def hold(self, release: Callable[[], None]) -> None:
-        """Set what frees the state. The caller is a member."""
+        """Set the function that frees the state. The caller must be a member."""
         self._release.append(release)
 
     def _leave(self, member: object) -> None:
@@ -49,9 +49,9 @@ class _Members:
 
 
 class HeldSnapshot(SharedSnapshot):
-    """The common part of all stores: who needs the state, and one plan after the other.
+    """The common part of all stores: counts the users of the state, and makes one plan at a time.
 
-    `keep` is called with every hold that the closing of the storage must close, this snapshot's own and its plans'.
+    `keep` is called with every hold that the closing storage must close: this snapshot's own and its plans'.
     """
 
     def __init__(self, keep: Callable[[SnapshotHold], object]) -> None:
@@ -71,7 +71,7 @@ class HeldSnapshot(SharedSnapshot):
     def _plan_scan(self, request: PlanScan) -> ScanPlan:
         self._require_open()
         with self._planning:
-            # First, so that a state which is there now remains.
+            # Join first, so that an existing state stays.
             leave = self._members.join()
             try:
                 if self._own.closed:
@@ -89,9 +89,9 @@ class HeldSnapshot(SharedSnapshot):
 
     @abstractmethod
     def _plan(self, request: PlanScan, hold: Callable[[Callable[[], None]], SnapshotHold]) -> ScanPlan:
-        """Plan a scan; the first that succeeds passes what frees the state to `_members.hold`.
+        """Plan a scan. The first success passes the function that frees the state to `_members.hold`.
 
-        `hold` makes the hold of the plan, of what frees that alone.
+        `hold` makes the plan's hold from the function that frees only the plan.
         """
 
 

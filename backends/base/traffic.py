@@ -1,4 +1,4 @@
-"""`Tally` and `Tallies`: what connections exchange, counted by their users without a lock, and read by any thread."""
+"""`Tally` and `Tallies`: the traffic of connections, counted by their users without a lock, and read by any thread."""
 
 from __future__ import annotations
 

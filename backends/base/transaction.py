@@ -19,7 +19,7 @@ class TransactionLifecycle(ABC):
     leaves the transaction by `rollback`, or by `commit` or the end of the `with` block, which raise it once more.
     """
 
-    # Of the class until they differ: a transaction that is interrupted before it assigns its own can end as well.
+    # Class attributes until they differ: a transaction that is interrupted before it assigns its own can also end.
     usable = True
     """Whether operations may continue; each operation checks this first."""
     writable = True

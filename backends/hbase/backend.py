@@ -84,7 +84,7 @@ class HBaseBackend(Backend):
         if reads_changes(split):
             yield from super().read_split(url, options, split)
             return
-        # Not started: the record of the plan keeps the snapshot; a session, its threads and clean-up are not needed.
+        # Not started: the plan's record keeps the snapshot, so that no session, threads or clean-up are needed.
         with closing(_engine(url, options)) as engine:
             engine.upcalls = reading_upcalls()
             yield from read_table_split(engine, split)

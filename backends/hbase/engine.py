@@ -47,7 +47,7 @@ from .upkeep.janitor import Janitor
 __all__ = ["HBaseEngine"]
 
 _LEAVING = 5.0
-"""Seconds for each step of closing that other processes would take otherwise."""
+"""Seconds for each step of closing; other processes take a step that is not done in time."""
 
 
 class HBaseEngine(Engine):
@@ -142,7 +142,7 @@ class HBaseEngine(Engine):
         if len(cells) == 1 and (cell := cells.get(VALUE)) is not None and cell[0][0] == PUT:
             return cell[0][1:]
         if any(intent[0] in STEPS for _, intent in intents_of(cells)):
-            # Which of several steps count is defined only at a timestamp.
+            # Only a timestamp defines which of several steps count.
             with closing(self.begin(True)) as snapshot:
                 return snapshot.get(key)
         state = self.transactions.visibility.states(table, [(row, cells)], None).get(row)
@@ -168,7 +168,7 @@ class HBaseEngine(Engine):
 
     def exclude_older_software(self, *, feeds: bool = False) -> None:
         version = FEEDS_FORMAT if feeds else TYPES_FORMAT
-        # Before and after: an older process that began meanwhile has read the lower format.
+        # Before and after: an older process that began in between has read the lower format.
         require_no_older(self.gateway, self.layout, version)
         self.tables.raise_format(version)
         refuse_older_sessions(self.gateway, self.layout, version)

@@ -102,7 +102,7 @@ class Tables:
                 f"the HBase table {table} has the format {found[:40]!r}; this version of structable reads "
                 f"{FIRST_FORMAT} to {FORMAT_VERSION}: {maker}"
             )
-        # A second process finds the counter. It is never dropped and never set back: it orders versions.
+        # A second process finds the counter. It orders versions, and is never dropped or set back.
         if not clock:
             if not create:
                 raise self._missing()
@@ -113,10 +113,10 @@ class Tables:
         return int(self._gateway.call(get_row(self._layout.transactions, FORMAT, [STATE]))[STATE][0])
 
     def raise_format(self, version: int) -> None:
-        """Raise the format to at least a version, which software that does not know it refuses; idempotent."""
+        """Raise the format to at least a version; older software then refuses the store. Idempotent."""
         while (old := self.format()) < version:
             call = compare_and_put(self._layout.transactions, FORMAT, STATE, b"%d" % old, b"%d" % version)
-            self._gateway.call(call, retry=False)  # another process may have raised it meanwhile
+            self._gateway.call(call, retry=False)  # another process may have raised it first
 
     def _missing(self) -> StoreNotFoundError:
         return StoreNotFoundError(

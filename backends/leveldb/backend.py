@@ -79,7 +79,7 @@ class LevelDBBackend(Backend):
     ) -> Iterator[RecordBatch]:
         if reads_changes(split):
             return super().read_split(url, options, split)
-        return read_table_split(_engine(url, options), split)  # not started: a split lies in files of its own
+        return read_table_split(_engine(url, options), split)  # not started: a split has its own files
 
 
 def _engine(url: StorageUrl, options: Mapping[str, OptionValue]) -> RoutedEngine:

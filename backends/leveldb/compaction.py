@@ -15,14 +15,14 @@ from .native.manifest import TableFile, read_manifest
 __all__ = ["compact"]
 
 _PART_BYTES = 16 << 20
-"""The size of the table files in one request, for which LevelDB rewrites about four times as much in about a second."""
+"""The size of the table files in one request. LevelDB then rewrites about four times as much, in about a second."""
 
 
 def compact(folder: Folder, rewrite: Callable[[Sequence[bytes]], bool]) -> Iterator[CompactionProgress]:
-    """Rewrite all table files that a database has now; `rewrite` is `Route.compact` of whatever process owns it.
+    """Rewrite all table files that a database has now; `rewrite` is `Route.compact`, whichever process is the owner.
 
-    Files that are written from now on have higher numbers, and are as they must be. The deepest level comes first: what
-    lies above its files goes with them.
+    Files written from now on have higher numbers and need no rewrite. The deepest level comes first: rewriting its
+    files includes the files above them.
     """
     yield CompactionProgress(0.0, _size(_tables(folder)))
     rewrite((FORMAT_KEY,))  # which also moves all rows from the log to table files
@@ -44,7 +44,7 @@ def compact(folder: Folder, rewrite: Callable[[Sequence[bytes]], bool]) -> Itera
             if not part:
                 break
             if rewrite([*(table.first for table in part), part[-1].last]):
-                yield from compact(folder, rewrite)  # another owner came, and wrote files of the other kind
+                yield from compact(folder, rewrite)  # a new owner has written files with the former compression
                 return
         before, tables = old, _tables(folder)
     yield CompactionProgress(1.0, _size(tables))
@@ -72,4 +72,4 @@ def _tables(folder: Folder) -> dict[int, TableFile]:
         try:
             return read_manifest(folder.database).tables
         except FileNotFoundError:
-            return read_manifest(folder.database).tables  # LevelDB had begun another one
+            return read_manifest(folder.database).tables  # LevelDB had begun another manifest

@@ -309,8 +309,8 @@ def _replace(path: Path, content: bytes) -> None:
 class DatabaseIdentity:
     """Checks whether a folder still holds the database that was opened there.
 
-    LevelDB itself goes on writing to deleted files, and a client would take another database in the same place for its
-    own. While the descriptor of the folder is open, no other folder gets the same inode.
+    LevelDB itself continues to write to deleted files, and a client would take another database in the same place for
+    its own. While the descriptor of the folder is open, no other folder gets the same inode.
     """
 
     def __init__(self, path: Path) -> None:

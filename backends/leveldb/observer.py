@@ -113,8 +113,8 @@ class Observer:
             except StructableError as error:
                 if copy is not None:
                     copy.remove()
-                # A process that opened the database meanwhile may have removed files, or the staged rows of a
-                # decided job; it may have closed the database again, too.
+                # A process that has just opened the database may have removed files, or the staged rows of a
+                # decided job; it may also have closed the database again.
                 if attempt == _ATTEMPTS or not (isinstance(error, RunLostError) or self.folder.is_owned()):
                     raise
             else:
@@ -151,7 +151,7 @@ class Observer:
             try:
                 OrderedStorage(copied, str(self.folder.path), read_only=True).close()
             except StructableError:
-                # The owner has completed a job meanwhile, and removed its rows.
+                # The owner has just completed a job, and removed its rows.
                 shutil.rmtree(private.checkpoint(plan), ignore_errors=True)
                 if attempt == _ATTEMPTS:
                     raise
@@ -166,7 +166,7 @@ class Observer:
     def _recover(self) -> None:
         """Complete, in the copy, the bulk commits that were decided and not completed.
 
-        Raises `RunLostError` if the rows of one are gone, most likely because another process completed it meanwhile.
+        Raises `RunLostError` if the rows of one are gone, most likely because another process has completed it.
         """
         lost: list[str] = json.loads(self._engine.upcalls.procedures["recover"](b""))
         if lost and not self._accepts_losses:

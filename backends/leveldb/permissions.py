@@ -48,7 +48,7 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def close_to_others(folder: Path) -> bool:
-    """Take from other users the right to write in a folder of this user.
+    """Remove other users' right to write in a folder of this user.
 
     Returns whether they had it, so that entries may be theirs. Raises `UntrustedFileError` if the folder is a link,
     another user's, or for all users.

@@ -1,4 +1,4 @@
-"""`Route`: how an engine reaches its database: a `LocalRoute` in the owner, a `Client` in every other process.
+"""`Route`: the way from an engine to its database: a `LocalRoute` in the owner, a `Client` in every other process.
 
 Both read the version and the time of the newest commit to change feeds under `VERSION_KEY`.
 """
@@ -44,10 +44,9 @@ class Route(ABC):
 
     @abstractmethod
     def compact(self, compression: str | None, keys: Sequence[bytes]) -> bool:
-        """Rewrite every table file that holds one of these sorted keys, and those above in the interval between them.
+        """Rewrite every table file that holds one of these sorted keys, and the files above, in the keys' interval.
 
-        From now on table files are written with the compression, which is recorded, or else as before. Returns whether
-        they were written otherwise before.
+        A given compression is recorded and used for new table files from now on. Returns whether it has changed.
         """
 
     @abstractmethod

@@ -43,10 +43,10 @@ _UNSTARTED = NoRoute("the storage was not started")
 class Settings:
     """Settings of a process for a database folder: the options of the LevelDB backend, as its modules use them."""
 
-    sync: bool = True  # of the log, before a commit of this process returns
+    sync: bool = True  # whether a commit of this process syncs the log before it returns
     request_timeout: float = 30.0  # seconds to wait for the owning process, and for the next one when it ends
     database: DatabaseOptions = field(default_factory=DatabaseOptions)  # if this process owns the database
-    create: bool = True  # a missing folder and database
+    create: bool = True  # whether to make a missing folder and database
 
 
 class RoutedEngine(Engine):
@@ -64,7 +64,7 @@ class RoutedEngine(Engine):
         carries_signals=True,
     )
     closed = False
-    # The route's own functions: a call that only passes a read of a row on would take 7 % more time.
+    # The route's own functions: a call in between would make the read of a row 7 % slower.
     get: Callable[[bytes], bytes | None] = _UNSTARTED.get  # type: ignore[assignment]  # its parameter has no name
     begin: Callable[[bool], EngineSnapshot] = _UNSTARTED.begin  # type: ignore[assignment]
 
@@ -79,8 +79,8 @@ class RoutedEngine(Engine):
     def start(self, upcalls: Upcalls) -> None:
         """Open the database.
 
-        Raises `StoreNotFoundError` if there is none, and none must be made; `DataCorruptionError` if the folder holds
-        something else, a newer format, or a damaged database.
+        Raises `StoreNotFoundError` if there is none and `create` is off; `DataCorruptionError` if the folder holds
+        other files, a newer format, or a damaged database.
         """
         super().start(upcalls)
         uninterrupted(self._start)
@@ -101,7 +101,7 @@ class RoutedEngine(Engine):
         return self._shared[0]
 
     def signals(self, cells: Sequence[int]) -> list[int]:
-        """Return what cells of the shared memory have counted."""
+        """Return the counts of cells of the shared memory."""
         shared = self._shared
         return [shared[cell] for cell in cells]
 

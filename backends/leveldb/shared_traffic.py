@@ -16,16 +16,16 @@ NO_TRAFFIC = Traffic(0, 0, 0)
 
 class _Share(NamedTuple):
     engines: tuple[object, ...]
-    """The first one counts."""
+    """The engines that share the connections; the first one counts the traffic."""
     before: Traffic
-    """The traffic that engines counted which have left."""
+    """The traffic counted by engines that have left."""
 
 
 class SharedTraffic:
     """The traffic of the engines of a process on one folder, which share connections.
 
-    The first engine counts all traffic until it leaves, then the next one; so their sum is right. As with `Tallies`,
-    reading takes no lock.
+    The first engine counts all traffic until it leaves, then the next one, so that their sum is right. As with
+    `Tallies`, reading takes no lock.
     """
 
     def __init__(self) -> None:

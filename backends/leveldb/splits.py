@@ -80,7 +80,7 @@ def plan_splits(
 
 
 def _made(folder: Folder, checkpoint: Callable[[str], None]) -> tuple[str, _PlanRelease]:
-    """Make the checkpoint of a new plan; return the plan's name, and what removes it."""
+    """Make the checkpoint of a new plan; return the plan's name, and the function that removes it."""
     sweep_plans(folder)
     plan, hold = hold_plan(folder)
     release = _PlanRelease(folder.checkpoints / plan, hold)
@@ -99,7 +99,8 @@ def _states(plan: str, bounds: list[bytes]) -> list[bytes]:
 class SharedCheckpoint(SharedSplits):
     """A checkpoint that several plans divide; the arguments are as for `plan_splits`.
 
-    It is closed once it is made, and plans look into this process's copy, as readers do: they may be copying its files.
+    It is closed once it is made. Plans look into this process's copy, as readers do, because readers may be copying the
+    files of the checkpoint.
     """
 
     def __init__(self, folder: Folder, checkpoint: Callable[[str], None], *, is_elsewhere: bool = False) -> None:
@@ -131,7 +132,7 @@ def _keep() -> None:
 
 
 class _CheckpointSnapshot(EngineSnapshot):
-    """The state in a checkpoint, while that is there."""
+    """The state in a checkpoint, valid while the checkpoint exists."""
 
     epoch = 0
 
@@ -154,7 +155,7 @@ class _CheckpointSnapshot(EngineSnapshot):
 
 
 def estimate(folder: Folder, checkpoint: Callable[[str], None], begin: bytes, end: bytes) -> tuple[int, int]:
-    """Return about how many pairs an interval has, and their bytes; the arguments are as for `plan_splits`.
+    """Return the approximate number of pairs in an interval, and their bytes; the arguments are as for `plan_splits`.
 
     A checkpoint is made and opened for it, since the database's own sizes leave out its log. Each of several parts of
     about equal sizes is estimated from its first pairs: rows may be small in one place and large in another.
@@ -197,7 +198,7 @@ def read_split(
 ) -> Iterator[Pair]:
     """Yield the pairs of a split, as `Engine.read_split` does.
 
-    This process's copy goes into the folder `aside`, or beside the plan's checkpoint.
+    This process's copy goes into the folder `aside`, or next to the plan's checkpoint.
     """
     state_path, begin, end, aside = _located(folder, state, aside)
     with _opened(state_path, aside) as database:

@@ -48,7 +48,7 @@ class MemorySnapshot(EngineSnapshot):
 
     def get(self, key: bytes) -> bytes | None:
         value = self._stored.get(key, self.number)
-        # Checked afterwards: another thread may close the snapshot, and its versions vanish, meanwhile.
+        # Checked after the read: another thread may close the snapshot during it, and its versions vanish.
         self._require_open()
         return value
 

@@ -1,4 +1,4 @@
-"""`SortedKeys`: distinct keys in order, in blocks, so that one more key moves only those of its block."""
+"""`SortedKeys`: distinct keys in order, in blocks, so that a new key moves only the keys of its block."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SortedKeys:
             return
         block.insert(place, key)
         if len(block) > 2 * _BLOCK:
-            # A key past the end of all most likely has successors: its block stays full.
+            # A key past the end most likely has successors, so a full block stays full.
             middle = _BLOCK if number < len(self._blocks) - 1 else len(block) - 1
             self._blocks[number : number + 1] = [block[:middle], block[middle:]]
 

@@ -58,7 +58,7 @@ class VersionedMap:
         self._unsorted: set[bytes] = set()
         """Keys that were added to `_versions` or removed from it since the last scan."""
         self._deletions: deque[tuple[int, bytes]] = deque()
-        """In commit order."""
+        """The last deletions of keys, in commit order."""
         self._open: dict[ref[Held], int] = {}
         """Numbers by open snapshot. Weak references remove themselves, without a call that could be interrupted."""
         self._unfinished: tuple[Iterable[bytes], ...] = ()
@@ -90,14 +90,14 @@ class VersionedMap:
         return None
 
     def changed_since(self, key: bytes, number: int, *, but: type | None = None) -> bool:
-        """Return whether a later commit changed a key; those that did so by a step of type `but` do not count."""
+        """Return whether a later commit changed a key; changes by a step of type `but` do not count."""
         return any(
             version.number > number and (but is None or version.step is not but)
             for version in self._versions.get(key, ())
         )
 
     def next_time(self) -> int:
-        """Return the time of the next commit, in microseconds since 1970, never before that of an earlier one."""
+        """Return the time of the next commit, in microseconds since 1970, never before the time of an earlier one."""
         self._time = max(time.time_ns() // 1_000, self._time)
         return self._time
 
@@ -109,8 +109,8 @@ class VersionedMap:
     ) -> None:
         """Make changes visible together, and drop the versions that no open snapshot sees; the lock is held.
 
-        `parts` are new values of keys, where None deletes, and `merged` those that steps made, by the type of the
-        steps; `spaces` are those whose schema the commit changes.
+        `parts` are new values of keys, where None deletes; `merged` are the values that steps made, by the type of the
+        steps; `spaces` are the spaces whose schema the commit changes.
         """
         number = self.number + 1
         self._unfinished = (*parts, *merged.values())
@@ -211,4 +211,4 @@ class VersionedMap:
 
 
 _FEW = 4
-"""Sorting all keys is faster than placing more than a fourth of them."""
+"""If more than one key in this many has changed, sorting all keys is faster than placing the changed ones."""

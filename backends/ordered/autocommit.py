@@ -39,7 +39,7 @@ _Written: TypeAlias = tuple[WriteSet | None, Answer | None]
 
 
 class _OneCall(TransactionLifecycle):
-    """The transaction of one auto-commit call: the call itself commits, and errors are raised as they are."""
+    """The transaction of one auto-commit call: the call itself commits, and errors are raised unchanged."""
 
     def fail(self, error: Exception) -> NoReturn:
         raise error
@@ -57,7 +57,7 @@ _ONE_CALL = _OneCall()
 class AutoCommitOrderedTable(AutoCommitTable):
     """The auto-commit view, with a read that needs no snapshot, and writes that need no transaction's objects.
 
-    Those are writes of one row to a table whose commit adds nothing to a row.
+    These are writes of one row to a table whose commit adds nothing to a row.
     """
 
     def __init__(self, storage: Transactional, engine: Engine, name: str) -> None:
@@ -78,7 +78,7 @@ class AutoCommitOrderedTable(AutoCommitTable):
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
         assert isinstance(transaction, OrderedTransaction)
-        if not isinstance(rows, ScanRows):  # a rule computes them
+        if not isinstance(rows, ScanRows):  # a rule computes fields of them
             return super()._owning(transaction, rows)
         rows.own(transaction)
         return rows
@@ -96,8 +96,8 @@ class AutoCommitOrderedTable(AutoCommitTable):
                 return super().read(key)
             raw = engine.get(raw_key)
             if raw is None or engine.traits.epoch_lags:
-                # The table may have moved, and its old rows been deleted meanwhile. A row that was found is still
-                # valid, unless the cached schema was out of date before the call.
+                # The table may have moved, and its old rows may be deleted. A row that was found is still valid,
+                # unless the cached schema was out of date before the call.
                 if engine.epoch != epoch:
                     return super().read(key)
                 if raw is None:
@@ -142,7 +142,7 @@ class AutoCommitOrderedTable(AutoCommitTable):
         return binding.bare and not (engine.closed or engine.traits.epoch_lags or may_be_too_large(1))
 
     def _alone(self, epoch: int, body: Callable[[EngineSnapshot], _Written]) -> _Written | None:
-        """Commit what `body` returns for a snapshot, and return it; None if the table is another one by now."""
+        """Commit the writes that `body` returns for a snapshot, and return them; None if the table was replaced."""
         engine = self._engine
         snapshot = engine.begin(False)
         try:
@@ -160,7 +160,7 @@ class AutoCommitOrderedTable(AutoCommitTable):
 
 
 def _completed(rules: RowRules, row: Mapping[str, Value]) -> Mapping[str, Value]:
-    """Return a row with what rules add; no row that a short way takes, if it must be looked at."""
+    """Return a row with the fields that rules add; a value that no short path accepts, if the row must be checked."""
     try:
         full = rules.alone(UPSERT, row)
     except InvalidFieldError:  # the table may have changed

@@ -16,11 +16,11 @@ from .schema.binding import TableBinding
 __all__ = ["ENGINE_FAILURES", "TableOverlay"]
 
 ENGINE_FAILURES = (TransactionConflictError, StorageUnavailableError, SchemaChangedError)
-"""Errors of an engine after which a transaction can only be left."""
+"""The errors of an engine that end a transaction."""
 _KEPT = 4 << 20
-"""Bytes of rows that a table keeps in a transaction: keys, values, and `_ROW_BYTES` for each row."""
+"""The bytes of rows that a table keeps in a transaction: keys, values, and `_ROW_BYTES` for each row."""
 _KEPT_OF_SCANS = 1 << 20
-"""Bytes beyond which the rows of scans are not kept: few of many rows are written next."""
+"""The bytes beyond which the rows of scans are not kept: few of many rows are written next."""
 _ROW_BYTES = 200
 
 
@@ -36,7 +36,7 @@ class TableOverlay:
     """
 
     records: Sequence[Record] = ()
-    """The rows that verbs were given, if the table's feed records them."""
+    """The rows given to verbs, if the table's feed records them."""
 
     __slots__ = ("_kept", "_room", "binding", "increments", "reads", "snapshot", "transaction", "writes")
 
@@ -106,7 +106,7 @@ class TableOverlay:
     ) -> list[bytes | None]:
         """Return the raw values of raw keys in the snapshot, without the transaction's writes.
 
-        `look_up` reads those that were not read before.
+        `look_up` reads the rows that were not read before.
         """
         kept = self._kept
         wanted = [raw_key for raw_key in raw_keys if raw_key not in kept] if kept else raw_keys
@@ -161,9 +161,9 @@ class TableOverlay:
         self._kept.update(dict.fromkeys(raw_keys))
 
     def settle_increments(self) -> None:
-        """Make writes of the increments that create rows, which have index entries; asks for all rows together.
+        """Turn increments that create rows into writes, for their index entries; reads all rows together.
 
-        Of all increments, if their rows are read and put.
+        Turns all increments into writes if their rows are read and put.
         """
         increments, puts = self.increments, self.binding.puts_merged
         wanted = sorted({*increments, *self.writes} if puts else increments)
@@ -173,7 +173,7 @@ class TableOverlay:
                 self.write_raw(raw_key, self.binding.applied(raw, increments[raw_key]))
 
     def note_steps(self, steps: Mapping[bytes, tuple[Step, ...]]) -> None:
-        """Let rows change as of the commit, by all steps of each."""
+        """Record steps of rows, to be applied at the commit."""
         if steps:
             if not self.increments:
                 self.snapshot.pin()

@@ -1,6 +1,6 @@
-"""`RowWriter`: what writes of rows make of a table in a transaction.
+"""`RowWriter`: computes the effects of row writes on a table in a transaction.
 
-A writer reads rows and returns pairs, which the table writes. Only steps that need no row are noted at once.
+A writer reads rows and returns pairs, which the table writes. Only steps that need no row are recorded at once.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RowWriter:
     """Writes of a table with a key whose upserts change the fields that they name."""
 
     def written(self, table: TableOverlay, writes: RowWrites) -> Written:
-        """Return what writes come to; changes nothing, but may note blind steps."""
+        """Return the effects of writes; changes nothing, but may record blind steps."""
         if writes.verb is UPSERT:
             pair = self.upserted(table, writes.rows[0])
             return _NOTHING if pair is None else ((pair,), ())
@@ -103,7 +103,7 @@ class RowWriter:
         return given, ()
 
     def stepped(self, table: TableOverlay, writes: RowWrites) -> Written:
-        """Increments are blind, unless index entries depend on the result, or a feed keeps it."""
+        """Return the effects of increments: blind, unless index entries depend on the result, or a feed keeps it."""
         binding, increments = table.binding, table.increments
         if writes.rows.__class__ is tuple:
             [(key, field, amount)] = writes.rows
@@ -135,7 +135,7 @@ PLAIN = RowWriter()
 
 
 def given_row(binding: TableBinding, row: Row) -> tuple[bytes, bytes]:
-    """Return key and row of exactly the named fields, the others null; in a table without a key under a new key."""
+    """Return key and row of exactly the named fields, with nulls in the others; a keyless table gets a new key."""
     encoded = binding.encode_full(row) or binding.encode_given(row)
     if encoded is None:
         checked = check_row(binding.write_spec, row)
@@ -162,12 +162,12 @@ def _row_key(binding: TableBinding, patch: RowPatch | None, row: Row) -> bytes:
 
 
 def rows_of(table: TableOverlay, writes: RowWrites, argument: str) -> Sequence[Any]:
-    """Return the rows as they were given; `argument` is their name in the error of an argument that has none."""
+    """Return the given rows; `argument` is their name in the error of an argument that has none."""
     return writes.rows if writes.rows.__class__ is tuple else check_many(table.binding.spec, argument, writes.rows)
 
 
 def found_rows(table: TableOverlay, raw_keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
-    """Return what the table has of keys."""
+    """Return the table's rows of keys."""
     if len(raw_keys) == 1:
         return {raw_keys[0]: table.raw_value(raw_keys[0])}
     distinct = sorted(set(raw_keys))
@@ -177,7 +177,7 @@ def found_rows(table: TableOverlay, raw_keys: Sequence[bytes]) -> dict[bytes, by
 def _changed_rows(
     table: TableOverlay, rows: Sequence[Row], starts: Sequence[Row | None], *, must_exist: bool = False
 ) -> Written:
-    """Return the rows after all changes, and the keys of changes of rows that must exist and do not."""
+    """Return the rows after all changes, and the keys of required rows that do not exist."""
     binding, of = table.binding, table.binding.patches.of
     if _all_dicts(rows) and len(set(map(tuple, rows))) == 1:
         patches = [of(rows[0])] * len(rows)
@@ -260,7 +260,7 @@ def _all_dicts(rows: Sequence[object]) -> bool:
 
 
 def merged_rows(table: TableOverlay, changes: Sequence[tuple[RowKind, Row]]) -> Written:
-    """Return what changes write, one after the other: they are merged with one another, too."""
+    """Return the pairs that changes write one after the other; the changes are also merged with one another."""
     binding = table.binding
     if len(changes) == 1:
         pair = merged_row(table, *changes[0])
@@ -293,7 +293,7 @@ def merged_rows(table: TableOverlay, changes: Sequence[tuple[RowKind, Row]]) -> 
 
 
 def merged_row(table: TableOverlay, kind: RowKind, row: Row) -> WrittenPair | None:
-    """Return what a change writes, if anything."""
+    """Return the pair that a change writes, if any."""
     binding = table.binding
     raw_key, row = _checked(binding, row)
     raw = None if _replaces(binding, kind, row) else table.raw_value(raw_key)
@@ -313,7 +313,7 @@ def _checked(binding: TableBinding, row: Row) -> tuple[bytes, Row]:
 
 
 def _replaces(binding: TableBinding, kind: RowKind, row: Row) -> bool:
-    """Return whether a change makes the row what it is, whatever it was before."""
+    """Return whether a change determines the whole row, whatever it was before."""
     if not binding.replaces_whole or kind.retracts:
         return False
     unnamed = len(binding.spec.fields) - len(row)
@@ -322,7 +322,7 @@ def _replaces(binding: TableBinding, kind: RowKind, row: Row) -> bool:
 
 
 def records_of(binding: TableBinding, writes: RowWrites, pairs: Pairs) -> list[Record]:
-    """Return what a feed with the producer `input` keeps of writes that were done."""
+    """Return the records that a feed with the producer `input` keeps of finished writes."""
     verb, nulls = writes.verb, binding.raw_nulls
     if verb.effect is Effect.REMOVE:
         given = [raw_key for raw_key, _ in pairs]
@@ -334,7 +334,7 @@ def records_of(binding: TableBinding, writes: RowWrites, pairs: Pairs) -> list[R
             return [(kind, *given_row(binding, row)) for kind, row in check_row_kinds(binding.spec, writes.rows)]
         if binding.merges:
             return [(RowKind.UPDATE_AFTER, *given_row(binding, row)) for row in writes.rows]
-        # A whole row is written as it was given: it is encoded already.
+        # A whole row is written as given: it is already encoded.
         count = len(binding.spec.fields)
         return [
             (RowKind.UPDATE_AFTER, *(given_row(binding, row) if raw is None or len(row) < count else (raw_key, raw)))

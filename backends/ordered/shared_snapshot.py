@@ -64,7 +64,7 @@ class OrderedSharedSnapshot(HeldSnapshot):
         return plan
 
     def _unchanged(self, snapshot: EngineSnapshot, name: str) -> TableBinding:
-        """Return a table as it is in the snapshot, if it is the same table now."""
+        """Return a table's state in the snapshot, if it is still the same table."""
         then, now = self._catalog.find(snapshot, name), self._engine.look(lambda newest: self._current(newest, name))
         if then is None and now is None:
             raise TableNotFoundError(name)

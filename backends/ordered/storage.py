@@ -162,7 +162,7 @@ class OrderedStorage(Storage):
                 epoch = snapshot.epoch
                 plan, divided_at = plan_table_scan(self.engine, binding, snapshot, request)
             if divided_at != epoch:
-                # Its snapshot is younger than the lookup of the table, which may have been dropped in between.
+                # Its snapshot is newer than the lookup of the table, which may have been dropped in between.
                 plan.close()
                 raise SchemaChangedError
             self._plans.add(plan.hold)
@@ -228,7 +228,7 @@ class OrderedStorage(Storage):
         self._require_open()
         names = check_channels(channels)
         for table in feeds_of(names):
-            self.changes(table).earliest()  # there is one
+            self.changes(table).earliest()  # raises if there is no feed
         carried = self.engine.traits.carries_signals
         listener = self.engine.listen(names) if carried else self._signals.listen(names)
         self._listeners.add(listener)
@@ -269,7 +269,7 @@ class OrderedStorage(Storage):
 
 
 def _expiry(reference: weakref.ref[OrderedStorage]) -> Callable[[str], None]:
-    """Return what expires a feed of a storage, without keeping that."""
+    """Return a function that expires a feed of a storage without holding the storage."""
 
     def expire(table: str) -> None:
         storage = reference()
@@ -290,4 +290,4 @@ def _unsent(channels: Iterable[str]) -> None:
 
 
 def _ignore(table: str) -> None:
-    """Do nothing: a store that is only read drops no changes."""
+    """Do nothing: a read-only store drops no changes."""

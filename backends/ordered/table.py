@@ -134,9 +134,9 @@ class OrderedTable(TableOverlay, StructuredTable):
 
 
 class TypedOrderedTable(OrderedTable):
-    """A table with options that change what writes do, or whose feed holds what they were given.
+    """A table whose options change the effects of writes, or whose feed holds the given rows.
 
-    A call records when it has succeeded: one that raises records nothing.
+    A call records its rows after it has succeeded: a call that raises records nothing.
     """
 
     __slots__ = ("records", "writer")

@@ -38,7 +38,7 @@ class FeedSchema:
     space: bytes
     """The space of its entries and marks."""
     token: str
-    """16 hexadecimal digits that no other feed has."""
+    """The feed's unique name, 16 hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class TableSchema:
     read by its own layout and padded with nulls.
     """
     indexes: dict[str, int]
-    """By field, the numbers (0 to 65535, never reused in this space) of the indexes that scans may use."""
+    """By field, the numbers of the indexes that scans may use: 0 to 65535, never reused in this space."""
     building: dict[str, int] = field(default_factory=dict)
-    """Likewise of the indexes that every write maintains, but that do not cover all older rows yet."""
+    """The same for indexes that every write maintains, but that do not cover all older rows yet."""
     next_index: int = 0
     identity: bytes = b""
     """The first space of the table: no other table of this store has it, not even one of the same name.
@@ -69,20 +69,20 @@ class TableSchema:
 
     feed: FeedSchema | None = None
     taken: Mapping[str, int] = field(default_factory=lambda: NOTHING_TAKEN)
-    """Fields and indexes that revisions of migrations took away, see `SchemaChange.taken`."""
+    """Fields and indexes that revisions of migrations removed, see `SchemaChange.taken`."""
 
     def taking(self, what: str, revision: int | None) -> TableSchema:
-        """Return a table that remembers what a revision took away."""
+        """Return a table that records the removals of a revision."""
         return self if revision is None else replace(self, taken={**self.taken, what: revision})
 
     @property
     def spaces(self) -> tuple[bytes, ...]:
-        """The space of the rows, and that of the feed."""
+        """The space of the rows, and the space of the feed if there is one."""
         return (self.space,) if self.feed is None else (self.space, self.feed.space)
 
     @property
     def key_fields(self) -> tuple[Field, ...]:
-        """The fields of stored keys: those of the primary key, or the hidden key."""
+        """The fields of stored keys: the primary key's, or the hidden key."""
         return self.spec.key_fields or (HIDDEN_KEY,)
 
     @property
@@ -100,7 +100,7 @@ class TableSchema:
         return {**self.indexes, **self.building}
 
     def without(self, name: str, spec: TableSpecification) -> TableSchema:
-        """Return the table without a field; `spec` lacks it. No later field of the name reads the values."""
+        """Return the table without a field, which `spec` lacks. No later field of the name reads the values."""
         layouts = {
             version: tuple(replace(one, name=dropped_name(name)) if one.name == name else one for one in fields)
             for version, fields in self.layouts.items()

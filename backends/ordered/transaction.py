@@ -39,7 +39,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
     _snapshot: EngineSnapshot | None = None
     reads: ReadSet | None = None
     _positioned = False
-    """Whether a position of the snapshot was given away."""
+    """Whether a position of the snapshot was returned."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The writers of tables whose options change what writes do: those that merge, and those without a key."""
+"""The writers of tables whose options change the effects of writes: merging tables, and tables without a key."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class BlindWriter(RowWriter):
 
     def stepped(self, table: TableOverlay, writes: RowWrites) -> Written:
         if table.increments:
-            # An increment cannot follow operands on a row: it is written.
+            # An increment cannot follow operands on a row, so the row is written.
             binding = table.binding
             if writes.rows.__class__ is tuple:
                 raw_keys = [binding.raw_key(writes.rows[0][0])]
@@ -126,7 +126,7 @@ class KeylessWriter(RowWriter):
 
 
 class LogWriter(KeylessWriter):
-    """Writes of a log: what they come to is for its feed alone, and has no keys."""
+    """Writes of a log: their rows are only for its feed, and have no keys."""
 
     def merged(self, table: TableOverlay, writes: RowWrites) -> Written:
         binding = table.binding
@@ -154,7 +154,7 @@ def _operand(binding: TableBinding, row: Row) -> tuple[bytes, bytes]:
 
 
 def _merged_blindly(table: TableOverlay, operands: Sequence[tuple[bytes, bytes]]) -> Written:
-    """Merge operands, by raw key, all or none: into rows that this transaction wrote, else without reading them."""
+    """Merge operands, by raw key, all or nothing: into rows that this transaction wrote, else without reading rows."""
     binding, writes, increments = table.binding, table.writes, table.increments
     assert binding.operands is not None
     absorb = binding.operands.absorb
@@ -180,7 +180,7 @@ def _merged_blindly(table: TableOverlay, operands: Sequence[tuple[bytes, bytes]]
 
 
 def _rows_after(table: TableOverlay, raw_keys: Iterable[bytes], kind: type[Step]) -> dict[bytes, bytes | None]:
-    """Return those rows that steps of a kind have changed."""
+    """Return the rows that steps of a kind have changed."""
     steps = table.increments
     changed = {raw_key for raw_key in raw_keys if raw_key in steps if steps[raw_key][0].__class__ is kind}
     return found_rows(table, [*changed]) if changed else {}

@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 class AutoCommitPostgreSQLTable(AutoCommitTable):
     """The auto-commit view, with reads, small scans and writes of a row that are one statement each.
 
-    No transaction is around it in the server; a write of a row is one by itself, and none around it here either.
+    Such a statement runs outside a transaction block; a write of one row is a transaction by itself.
     """
 
     def __init__(self, storage: Storage, parts: StoreParts, name: str) -> None:
@@ -113,7 +113,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
         return done
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
-        if not isinstance(rows, ScanRows):  # a rule computes them
+        if not isinstance(rows, ScanRows):  # a rule computes fields of them
             return super()._owning(transaction, rows)
         rows.own()
         return rows

@@ -1,6 +1,6 @@
-"""Tables whose change feed holds what their writers give, inside a transaction.
+"""Tables whose change feed holds the rows given by their writers, inside a transaction.
 
-A `RecordingTable` has the producer `input`; a `LogTable` keeps no rows: they go to its feed alone.
+A `RecordingTable` has the producer `input`. A `LogTable` keeps no rows: they go only to its feed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _RecordedRow: TypeAlias = tuple[RowKind, Given, Pieces]
 
 
 class RecordingTable(PostgreSQLTable):
-    """Records what each call was given after its writes, or the rows as they are after them."""
+    """Records after the writes of each call the rows that it was given, or the rows that result."""
 
     def __init__(self, transaction: ServerTransaction, binding: TableBinding) -> None:
         super().__init__(transaction, binding)
@@ -103,9 +103,9 @@ class RecordingTable(PostgreSQLTable):
 
 
 class _InputRecords:
-    """What a transaction records of the writes to one table: deferred as these are, in their order.
+    """A transaction's records of its writes to one table, deferred in the same order as the writes.
 
-    Records do not count for the size of the transaction: the writes that they record are deferred already.
+    Records do not count for the size of the transaction: the recorded writes already count.
     """
 
     def __init__(self, tx: ServerTransaction, table: BoundTable) -> None:
@@ -113,7 +113,7 @@ class _InputRecords:
         self._table = table
 
     def begin(self) -> None:
-        """Let the triggers record nothing from now on; to be called before each write."""
+        """Make the triggers record nothing from now on; called before each write."""
         self._table.written = True
         if not self._tx.writes.gives_input:
             self._tx.require_writable()
@@ -121,7 +121,7 @@ class _InputRecords:
             self._tx.writes.gives_input = True
 
     def leave_to_triggers(self) -> None:
-        """Let the triggers record the writes that come next, until `begin`."""
+        """Let the triggers record the next writes, until `begin`."""
         if self._tx.writes.gives_input:
             self._tx.precede(self._table, lambda _: RECORDED)
             self._tx.writes.gives_input = False
@@ -134,7 +134,7 @@ class _InputRecords:
             self._tx.precede(self._table, _recording(binding, portion), counts=False)
 
     def add_rows_of(self, keys: Iterable[Pieces]) -> None:
-        """Record the rows of some keys as they are after the writes so far."""
+        """Record the rows of some keys in their state after the writes so far."""
         for portion in portions(dict.fromkeys(keys), at_most):
 
             def build(binding: TableBinding, portion: list[Pieces] = portion) -> Call:
@@ -144,7 +144,7 @@ class _InputRecords:
 
 
 def _recording(first: TableBinding, rows: Sequence[_RecordedRow]) -> Callable[[TableBinding], Call]:
-    """Return the function that makes the call that records rows, encoded for the `first` version of the table."""
+    """Return a function that makes the call to record rows; they are encoded for the `first` version of the table."""
     kinds = array(CHAR, [record_kind(kind).encode() for kind, _, _ in rows])
 
     def build(binding: TableBinding) -> Call:
@@ -155,7 +155,7 @@ def _recording(first: TableBinding, rows: Sequence[_RecordedRow]) -> Callable[[T
 
 
 class LogTable(PostgreSQLTable):
-    """Takes rows, and has none."""
+    """A log in a transaction: it accepts rows, and stores none."""
 
     @on_current_schema
     def _write(self, writes: RowWrites) -> Answer | None:
@@ -179,5 +179,5 @@ class LogTable(PostgreSQLTable):
         return None
 
     def statistics(self, range: Range) -> TableStatistics:
-        check_range(self.specification, range)  # which the server has
+        check_range(self.specification, range)  # checked here, since no query reaches the server
         return TableStatistics(0, 0, exact=True)

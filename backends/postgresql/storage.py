@@ -196,7 +196,7 @@ class PostgreSQLStorage(Storage):
         names = check_channels(channels)
         tables = feeds_of(names)
         for table in tables:
-            self.changes(table).earliest()  # there is one
+            self.changes(table).earliest()  # raises if there is no feed
         listener = self._signals.listen(names)
         if not self._read_only:
             for table in tables:
@@ -211,7 +211,7 @@ class PostgreSQLStorage(Storage):
 
     def expire(self, table: str) -> None:
         """Drop the changes of a table that are too old; ends early when the storage is closed."""
-        # Not over the storage's pool, which may be small.
+        # Not through the storage's pool, which may be small.
         pool, stopped = self._splits.pool, self._upkeep.stopped
         feed = PostgreSQLFeed(pool, self._catalog, self._feeds, table, read_only=False, stopped=stopped)
         try:
@@ -256,7 +256,7 @@ class PostgreSQLStorage(Storage):
 
 
 def _expire(reference: weakref.ref[PostgreSQLStorage], table: str) -> None:
-    """Expire the feed of a table of a storage that is still there."""
+    """Expire the feed of a table if the storage still exists."""
     storage = reference()
     if storage is not None:
         storage.expire(table)

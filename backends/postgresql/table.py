@@ -55,9 +55,9 @@ from .txn.update_many import Update, checked_updates, update_batch
 __all__ = ["PostgreSQLTable"]
 
 _ROW_BYTES = 32
-"""The assumed size of a row if none was seen."""
+"""The assumed size of a row before any was seen."""
 _NO_OTHERS = Scan(())[6:]
-"""The arguments of a scan that its shortest way does not know, where they are not given."""
+"""The defaults of the scan arguments that the shortest path does not support."""
 
 
 class PostgreSQLTable(BoundTable, StructuredTable):
@@ -169,14 +169,14 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         if not self.binding.merges:
             self._put(one)
             return
-        # The only call has no later write that asks what is known of the row.
+        # The only call has no later write that needs the size of the row.
         seen = None if self._tx.has_one_call else self.seen.get(one.key)
         self._defer(one.merge(seen, waits=self._tx.waits))
 
     def _put(self, one: OneRow, *, whole: bool = False) -> None:
         seen = self.seen.get(one.key)
         if self.binding.width_without(one.names) == 0 and self._tx.writes.supersede(self, one.key):
-            seen = None  # one of them may have made the row
+            seen = None  # one of the writes may have made the row
         plan = one.put(seen, whole=whole)
         if plan is None:
             # The new size depends on the existing row, and this call rejects a row that becomes too large.
@@ -214,12 +214,12 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         return bool(self._tx.ask(self, look, key).ntuples)
 
     def _update(self, row: Given, default: Given | None) -> None:
-        one = OneRow.of(self.binding, row)  # a look may find another version of the table
+        one = OneRow.of(self.binding, row)  # a lookup may find another version of the table
         spec, encoded = one.binding.write_spec, one.encoded
         start = None if default is None else check_default(spec, check_row(spec, encoded.row), default)
         plan, seen = one.update(), self.seen.get(one.key)
         if self._tx.begins and plan is not None:
-            # The only call: no later one of the transaction asks what is known of the row.
+            # The only call: no later call of the transaction needs the size of the row.
             if self._tx.change(self, plan.statement.call, one.key, plan.statement.refusal):
                 return
             size = None

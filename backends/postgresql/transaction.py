@@ -35,7 +35,7 @@ __all__ = ["PostgreSQLTransaction", "RuledPostgreSQLTable"]
 
 
 class RuledPostgreSQLTable(RuledTable):
-    """What a transaction and a storage need of the table under the rules, which keeps its rules when it is renewed."""
+    """A table under rules, as transactions and storages need it; it keeps its rules when its binding is renewed."""
 
     __slots__ = ("_inner",)
 
@@ -58,7 +58,7 @@ class RuledPostgreSQLTable(RuledTable):
 class PostgreSQLTransaction(Transaction):
     """A transaction that takes a connection and a snapshot with its first operation.
 
-    For one that `has_one_call`, or `waits`, see `ServerTransaction`.
+    For `has_one_call` and `waits`, see `ServerTransaction`.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class PostgreSQLTransaction(Transaction):
         self._note_commit()
 
     def _note_commit(self) -> None:
-        """Note the use of the feeds that the commit may have written, and signal."""
+        """Record the use of the feeds that the commit may have written, and signal."""
         if self._tx.read_only:
             return
         signals = self._tx.signals
@@ -146,7 +146,7 @@ def _feed_position(
 ) -> FeedPosition:
     """Return the position of a transaction's snapshot, which is then exactly a version of the store.
 
-    The first call begins the transaction, which is of this isolation.
+    The first call begins the transaction with this isolation.
     """
     if transaction.position is None:
         begin = partial(gate.begin, is_serializable=isolation is Isolation.SERIALIZABLE)

@@ -69,7 +69,7 @@ def _of_prefix(system: SystemData, table: str) -> Iterator[Finding]:
 
 
 def _states(system: SystemData, topic: str) -> dict[str, GroupStatus] | str:
-    """Return how far the groups of a topic are, or why it cannot be told."""
+    """Return the progress of a topic's groups, or why it is unknown."""
     name = topic.removeprefix("feed/")
     source: Source[Any] = Topic(name, bytes) if name == topic else Feed(name)
     try:
@@ -86,7 +86,7 @@ def _waiting(state: GroupStatus) -> str:
 
 
 def _beating(system: SystemData, keys: set[_Key]) -> set[_Key]:
-    """Return the groups whose members beat while this watches."""
+    """Return the groups whose members beat during the watch."""
 
     def beats() -> dict[_Key, int]:
         with GROUP_BEATS.named(system.prefix + GROUP_BEATS.name)(system.storage).scan() as rows:

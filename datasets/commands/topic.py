@@ -96,7 +96,7 @@ def tail(
     """Print messages, one a line, as they are committed; no group moves."""
     url, name = placed(url, name)
     source, place = _source(name), _place(since)
-    # A read-only storage may be a copy, in which nothing comes.
+    # A read-only storage may be a copy, which never gets a new message.
     with opened(url, prefix, write=follow) as system:
         messages = tail_of(system.storage, source, prefix, place, follow=follow)
         for count, message in enumerate(messages, 1):
@@ -188,12 +188,12 @@ def _checked(make: Callable[[str], Made], text: str) -> Made:
 
 
 def _line(text: str | None) -> str:
-    """Return a text on one line, or `-` for none."""
+    """Return the text on one line, or `-` if there is none."""
     return " ".join((text or "-").split())
 
 
 def _shown(body: object) -> object:
-    """Return a stored body as a document: JSON as it is, else a text, else Base64."""
+    """Return a stored body as a document: the JSON itself, else a text, else Base64."""
     if not isinstance(body, bytes):
         return body_document(body)
     try:

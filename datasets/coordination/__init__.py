@@ -1,1 +1,1 @@
-"""Fences, leases, a leader, permits: what several processes agree on by rows."""
+"""Fences, leases, a leader, permits: agreement of several processes through rows."""

@@ -1,4 +1,4 @@
-"""Beats: `Beating` shows those who watch that an owner is alive, and `Watch` sees which beats stood still."""
+"""Beats: `Beating` shows other processes that an owner is alive; `Watch` finds beats that have stopped."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def member_name() -> str:
 
 
 class Beating:
-    """A daemon thread that beats until it is stopped, or what it beats for is lost.
+    """A daemon thread that beats until it is stopped, or until the lease, permit or group is lost.
 
     Parameters
     ----------
     name : str
-        What it beats for.
+        What is kept alive, for the log.
     beat : callable
-        Makes a beat; raises `LeaseLostError` if there is another owner.
+        Writes a beat; raises `LeaseLostError` if there is another owner.
     every : float
         Seconds between two beats.
     """
@@ -56,7 +56,7 @@ class Beating:
                     _log.warning("the %s was lost", self._name)
                 return
             except Exception:
-                # The next beat may succeed; if none does, another owner takes over, and what this one writes fails.
+                # The next beat may succeed; if none does, another owner takes over, and writes of this one fail.
                 if not self._stop.is_set():
                     _log.warning("the %s could not be renewed", self._name, exc_info=True)
 
@@ -76,28 +76,28 @@ class Watch:
         self._lock = threading.Lock()
 
     def expired(self, key: tuple[object, ...], token: int, beat: int, ttl: int, now: float) -> bool:
-        """Return whether the beat was the same in all that was read for `ttl` seconds until `now`.
+        """Return whether every read in the `ttl` seconds before `now` found the same beat.
 
         Parameters
         ----------
         now : float
-            The monotonic time before the read that gave token and beat.
+            The monotonic time before token and beat were read.
         """
         with self._lock:
             seen = self._seen.get(key)
             if seen is not None and seen[:2] == (token, beat):
                 return now - seen[2] >= ttl
-            # The owner may have renewed it until the read, which is over.
+            # Count from now, not from `now`: the owner may have renewed it until the read ended.
             self._seen[key] = (token, beat, self.monotonic())
             return False
 
     def forget(self, key: tuple[object, ...]) -> None:
-        """Forget what was seen of a row that is free, or this process's."""
+        """Forget the beats of a row that is free, or held by this process."""
         with self._lock:
             self._seen.pop(key, None)
 
     def keep(self, keys: Iterable[tuple[object, ...]]) -> None:
-        """Forget what was seen of all rows but these."""
+        """Forget the beats of all rows but these."""
         kept = set(keys)
         with self._lock:
             self._seen = {key: seen for key, seen in self._seen.items() if key in kept}

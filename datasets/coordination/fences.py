@@ -14,7 +14,7 @@ SHARDS = 16
 
 
 class Fence(Record):
-    """A row of a fence; only that it was written counts."""
+    """A row of a fence; its write causes the conflict, and its values mean nothing."""
 
     scope: str
     shard: Annotated[int, Int]

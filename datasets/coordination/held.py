@@ -1,4 +1,4 @@
-"""`Held`: what leases and permits have in common: a row that is held by its token, and renewed by its beat."""
+"""`Held`, the base of leases and permits: a row that is held by its token and renewed by its beat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Held"]
 
 
 class Held:
-    """A row that an owner holds until it is released, or another one has watched its beat stand still.
+    """A row that an owner holds until it is released, or taken over by a process that saw its beat stop.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Held:
         return "/".join(str(part) for part in self._key.values())
 
     def renew(self) -> None:
-        """Tell those who watch that the owner is alive; a transaction of its own.
+        """Show other processes that the owner is alive; a transaction of its own.
 
         Raises
         ------
@@ -76,7 +76,7 @@ class Held:
         self._storage.run(beat)
 
     def release(self) -> None:
-        """Let others have it at once; a transaction of its own, and nothing if it was lost or released."""
+        """Let others acquire it at once; a transaction of its own. Does nothing if it was lost or released."""
 
         def free(tx: Transaction) -> None:
             if self._mine(tx) is not None:
@@ -92,7 +92,7 @@ class Held:
     def check(self, tx: Transaction) -> None:
         """Let the transaction commit only if the lease is still held at the commit.
 
-        A takeover or a release that commits meanwhile makes the transaction end in a conflict.
+        A takeover or a release that commits first makes the transaction end in a conflict.
 
         Raises
         ------

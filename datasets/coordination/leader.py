@@ -1,4 +1,4 @@
-"""`Leader`: one process of several that does something, by a lease."""
+"""`Leader`: elects one of several processes by a lease."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ class Leader:
     def run(self, body: Callable[[Lease], Result]) -> Result:
         """Wait until elected, call `body(lease)`, release the lease, and return the body's result.
 
-        The lease is renewed meanwhile. A body that writes calls `lease.check(tx)` in each transaction, which raises
-        `LeaseLostError` once another one may lead: a leader that was stopped for too long commits nothing.
+        The lease is renewed while the body runs. A body that writes must call `lease.check(tx)` in each transaction. It
+        raises `LeaseLostError` once another one may lead, so a leader that was stopped for too long commits nothing.
 
         Raises
         ------
         StorageUnavailableError
-            If the storage is closed before the candidate is elected. While a store cannot be reached, it waits.
+            If the storage is closed before the candidate is elected. While the store is unreachable, it waits.
         """
         if isinstance(self._place, Storage):
-            # Its close ends the keeper; the storage stays open.
+            # Closing the datasets ends the renewal; the storage stays open.
             with SystemData(self._place) as system:
                 return self._lead(system, body)
         return self._lead(self._place, body)
@@ -85,7 +85,7 @@ class Leader:
                         return lease
                     if wait is time.sleep:
                         wait = listening.enter_context(system.leases.listen(self._name)).wait
-                        continue  # what was released before wakes nobody: look again
+                        continue  # the listener misses an earlier release: look again
                 except (StorageUnavailableError, TransactionError):
                     if system.storage.closed:
                         raise

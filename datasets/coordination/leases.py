@@ -50,7 +50,7 @@ class Lease(Held):
         return self._owner
 
     def release(self) -> None:
-        """Let others have it at once; a transaction of its own, and nothing if it was lost or released."""
+        """Let others acquire it at once; a transaction of its own. Does nothing if it was lost or released."""
         self.stop_keeping()
         super().release()
 
@@ -79,8 +79,8 @@ class Leases:
     def acquire(self, name: str, owner: str, ttl: int = 15, *, keep: bool = False, info: object = None) -> Lease | None:
         """Return the lease if it is free, else None.
 
-        It is free if it never had an owner, was released, or if this process has watched for its ttl that the owner
-        did not renew it: call it repeatedly.
+        It is free if it never had an owner, was released, or was not renewed while this process watched it for its ttl:
+        call it repeatedly.
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class Leases:
         keep : bool
             Renew it every third of the ttl, in a daemon thread.
         info : object
-            A document for those who look at it.
+            A document for people who inspect the lease.
 
         Raises
         ------
@@ -121,7 +121,7 @@ class Leases:
         return lease
 
     def listen(self, name: str) -> Listener:
-        """Return a listener, which each release of the lease wakes; a lease that ends by its ttl wakes nobody."""
+        """Return a listener that each release of the lease wakes; the end of a lease by its ttl does not wake it."""
         return self._storage.listen([_channel(self._tables[LEASES].name, name)])
 
     def _expired(self, row: LeaseRow, now: float) -> bool:

@@ -60,7 +60,7 @@ class Permits:
         Parameters
         ----------
         limit : int
-            If it is lower than before, those that are held may finish, and none is given meanwhile.
+            If it is lower than before, permits that are held stay valid, and none is given until fewer are held.
         ttl : int
             Seconds without renewal, after which others may take it.
 
@@ -81,7 +81,7 @@ class Permits:
             if len(held) >= limit:
                 return None
             if max(held, default=0) >= limit:
-                # Slots of a higher limit count, but taking one of those below does not write them: one at a time.
+                # A held slot above the limit counts too, but no claim of a lower slot writes it: one claim at a time.
                 fences.exclude(tx, fences_table, f"permits/{pool}")
             slot = random.randrange(limit)
             while slot in held:
@@ -99,7 +99,7 @@ class Permits:
         return Permit(self._storage, self._tables, pool, slot, holder, token)
 
     def held(self, pool: str) -> int:
-        """Return how many permits of the pool are held, without those that this process saw expire."""
+        """Return how many permits of the pool are held, without permits that this process saw expire."""
         now = self._watch.monotonic()
         return self._storage.run(lambda tx: len(self._read(tx, pool, now)[1]), read_only=True)
 

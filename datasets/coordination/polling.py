@@ -1,4 +1,4 @@
-"""`Polling`: how long to wait until the next look at a table that may have got something to do."""
+"""`Polling`: how long to wait before looking for work in a table again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Woken(Protocol):
     """Ends a wait early: an event, or a listener for signals of a store."""
 
     def wait(self, timeout: float, /) -> bool:
-        """Return whether it was woken, as soon as it is, and otherwise after `timeout` seconds."""
+        """Return True as soon as it is woken, and False after `timeout` seconds."""
 
 
 class Polling:

@@ -1,4 +1,4 @@
-"""Jobs: queues of work in the same store and the same transactions as the data that the work is about.
+"""Jobs: queues of work in the same store, and the same transactions, as the data.
 
 `s.jobs` of a session has the operations, `system.queue(name)` claims, and a `Worker` runs handlers. `SystemData` makes
 the tables.

@@ -28,18 +28,18 @@ _log = logging.getLogger("structable.datasets")
 
 _RESCUE_SECONDS = 5.0
 _LEAST_SECONDS = 0.05
-"""The least pause before the next claim, if the last one found nothing."""
+"""The least pause before the next claim, in seconds, if the last one found nothing."""
 _BUSY_SECONDS = 0.5
-"""How often a worker whose threads are all busy looks whether it has to stop."""
+"""The interval, in seconds, at which a worker with no free thread checks whether it has to stop."""
 
 
 class Worker:
     """Runs the jobs of a queue in threads; any number of workers, in any processes, may share a queue.
 
-    A handler is called as `handler(s, job)` in a transaction, in which the job is completed with what it returns: all
-    it writes by `s` happens exactly once, or not at all. The transaction is retried after conflicts, and a job whose
+    A handler is called as `handler(s, job)` in a transaction, which also completes the job with its result: all its
+    writes through `s` happen exactly once, or not at all. The transaction is retried after conflicts, and a job whose
     worker dies is run again, so effects outside the transaction may happen twice. A handler that raises fails the job,
-    and its transaction is rolled back; so does an absent handler, with `LookupError`.
+    and its transaction is rolled back; a missing handler fails the job with `LookupError`.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Worker:
     queue : str
         The queue.
     handlers : mapping of str to callable
-        A handler for each kind of job; "" is the kind of jobs that were given none.
+        A handler for each kind of job; "" is the kind of jobs without one.
     threads : int
         The number of jobs that run at once.
 
@@ -69,10 +69,10 @@ class Worker:
         self._rescue_at = 0.0
 
     def run(self, stop: threading.Event) -> None:
-        """Run jobs until `stop` is set; then claim no more, and return when those that run have ended.
+        """Run jobs until `stop` is set; then claim no more, and return when the running jobs have ended.
 
-        A handler of a signal may set it. Jobs of stopped workers are rescued meanwhile, those of other queues as well.
-        While a store cannot be reached, the worker waits.
+        A signal handler may set it. The worker also rescues jobs of stopped workers, in other queues as well. While the
+        store is unreachable, it waits.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class Worker:
                     polling.wait(waiting, self._until_due())
 
     def _claimed(self, count: int) -> list[Job]:
-        """Rescue jobs from time to time, and return at most `count` of the queue."""
+        """Rescue jobs from time to time; claim and return at most `count` jobs of the queue."""
         try:
             if time.monotonic() >= self._rescue_at:
                 self._rescue_at = time.monotonic() + _RESCUE_SECONDS
@@ -113,7 +113,7 @@ class Worker:
             return []
 
     def _until_due(self) -> float:
-        """Return for how many seconds no job of the queue will be due, unless a signal comes."""
+        """Return the seconds until a job of the queue is due, unless a signal comes first."""
         if not self._system.storage.wakes:
             return math.inf  # it looks each second
         try:
@@ -162,7 +162,7 @@ class Worker:
 class _Waiting:
     """Waits for a signal of a queue, or for an event. A context manager, for one thread.
 
-    What becomes due later, by the clock alone, signals nothing.
+    A job that becomes due by the clock alone sends no signal.
     """
 
     def __init__(self, system: SystemData, queue: str, stop: threading.Event) -> None:
@@ -172,7 +172,7 @@ class _Waiting:
         self._listener: Listener | None = None
 
     def wait(self, timeout: float, /) -> bool:
-        """Return whether there was a signal or the event is set, as soon as it is so, and otherwise after a time."""
+        """Return True at the first signal or once the event is set, and False when the time is over."""
         if self._listener is None:
             try:
                 self._listener = self._storage.listen([self._channel])
@@ -181,7 +181,7 @@ class _Waiting:
                     raise
                 _log.warning("signals of %r cannot be had; trying again", self._channel, exc_info=True)
                 return self._stop.wait(timeout)
-            return True  # what was committed before wakes nobody: look again
+            return True  # the listener misses an earlier commit: look again
         return wait_for_any([self._listener], self._stop, timeout)
 
     def __enter__(self) -> Self:
@@ -193,7 +193,7 @@ class _Waiting:
 
 
 class _Heartbeats:
-    """Extends each job three times in its timeout. A context manager, whose end ends the thread."""
+    """Extends each job three times in its timeout. A context manager; its thread ends with it."""
 
     def __init__(self, system: SystemData) -> None:
         self._system = system
@@ -209,7 +209,7 @@ class _Heartbeats:
             self._changed.notify()
 
     def remove(self, job: Job) -> None:
-        """Extend it no more."""
+        """Stop extending a job."""
         with self._changed:
             if job.id in self._next and self._next[job.id][1].claims == job.claims:
                 del self._next[job.id]
@@ -229,7 +229,7 @@ class _Heartbeats:
         self._system.run(lambda s: s.jobs.extend(job))
 
     def _wait(self) -> Job | None:
-        """Return a job whose beat is due, once it is; None at the end."""
+        """Wait until the beat of a job is due, and return the job; None at the end."""
         with self._changed:
             while not self._closed:
                 now = time.monotonic()

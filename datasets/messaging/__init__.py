@@ -1,4 +1,4 @@
-"""Messaging: topics in the same store and the same transactions as the data that the messages are about.
+"""Messaging: topics in the same store, and the same transactions, as the data.
 
 `s.publish` of a session publishes, `system.topics` makes topics and looks after their groups, `system.consumer(topic,
 group=...)` reads, and `system.forward` makes jobs of messages. `SystemData` makes the tables.

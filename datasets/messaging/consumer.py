@@ -1,4 +1,4 @@
-"""`Consumer` and `Batch`: how the active member of a group gets messages, and what becomes of them."""
+"""`Consumer` and `Batch`: how the active member of a group gets messages, and commits or retries them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MOST_ATTEMPTS = 2**31 - 1
 
 
 class Batch(Generic[Body]):
-    """Messages that a consumer has; false if there are none. `Consumer.poll` makes it.
+    """Messages of one poll; false if there are none. `Consumer.poll` makes it.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Batch(Generic[Body]):
         return f"<{len(self.messages):,} messages for the {self._group.lease}>"
 
     def commit(self, tx: Transaction | None = None) -> None:
-        """Move the group behind the batch: in a transaction of its own, or together with the writes of the caller's.
+        """Move the group behind the batch: in a transaction of its own, or in the caller's.
 
         In the caller's transaction the effects of the messages happen exactly once, otherwise at least once. An empty
         batch moves nothing.
@@ -81,7 +81,7 @@ class Batch(Generic[Body]):
             self._move(self._group.context(tx))
 
     def retry(self, error: BaseException | str) -> None:
-        """Have the messages again later, one at a time; the one that fails too often goes to the dead letters.
+        """Deliver the messages again later, one at a time; a message that fails too often goes to the dead letters.
 
         Raises
         ------
@@ -107,8 +107,8 @@ class Batch(Generic[Body]):
 class Consumer(Generic[Body]):
     """A member of a group: `system.consumer(topic, group=...)` makes it. A context manager, for one thread at a time.
 
-    One member of a group is active; the others stand by, and one of them takes over when it leaves, or when its beats
-    stood still for the ttl while this process watched.
+    One member of a group is active, and the others stand by. One of them takes over when the active member leaves, or
+    when it has seen no new beat of the active member for the ttl.
     """
 
     def __init__(self, feed: OpenFeed, group: Group[Body], *, skips_lost: bool) -> None:
@@ -118,23 +118,23 @@ class Consumer(Generic[Body]):
         self._polling = Polling(feed.storage)
         self._listener: Listener | None = None
         self._closed = threading.Event()
-        weakref.finalize(self, group.stop_beating)  # the thread that beats does not hold the consumer
+        weakref.finalize(self, group.stop_beating)  # the heartbeat thread does not keep the consumer alive
 
     def process(self, handle: Handler[Body], limit: int = 100, wait: float = 30.0) -> int:
-        """Have messages handled, in one transaction with the group's move, and return how many they were.
+        """Handle messages in one transaction with the group's move, and return their number.
 
-        `handle(s, messages)` is called with the session of the transaction: what it writes by `s` happens exactly once.
+        `handle(s, messages)` is called with the session of the transaction: its writes through `s` happen exactly once.
         The transaction is retried after conflicts, so effects outside of it may happen twice. If the handler raises, or
-        what it wrote cannot be committed, nothing of it is written, the failure is recorded, and the error raised.
+        its writes cannot be committed, none of them is written, the failure is recorded, and the error is raised.
 
         Parameters
         ----------
         handle : callable
             The handler.
         limit : int
-            At most so many messages, from 1; over feeds that number no changes whole commits, and at least one.
+            The most messages, at least 1. A feed that does not number its changes gives whole commits, at least one.
         wait : float
-            For how many seconds messages are awaited; 0 looks once.
+            Seconds to wait for messages; 0 looks once.
 
         Returns
         -------
@@ -146,13 +146,13 @@ class Consumer(Generic[Body]):
         LeaseLostError
             If another member has taken over; the next call stands by.
         MessagesLostError
-            If messages expired before they were read; the next call goes on with the earliest.
+            If messages expired before they were read; the next call continues with the earliest.
         RecordShapeError
             If the next message does not fit the topic's type; it fails as if its handler had raised.
         NotFoundError
             If the topic was deleted.
         Exception
-            What the handler raised.
+            The handler's error.
         """
         deadline = _deadline(limit, wait)
         while True:
@@ -166,7 +166,7 @@ class Consumer(Generic[Body]):
             return len(fetched.messages)
 
     def poll(self, limit: int = 100, wait: float = 30.0) -> Batch[Body]:
-        """Return the next messages; they stay the next ones until the batch is committed.
+        """Return the next messages; each poll returns the same ones until the batch is committed.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ class Consumer(Generic[Body]):
             _log.warning("the %s could not be released; it ends by its ttl", self._group.lease, exc_info=True)
 
     def stop_beating(self) -> None:
-        """End the thread that beats; the group is not left."""
+        """End the heartbeat thread; the group is not left."""
         self._group.stop_beating()
 
     def __enter__(self) -> Self:
@@ -212,13 +212,13 @@ class Consumer(Generic[Body]):
         def body(context: Context) -> Subscription:
             row = self._group.mine(context, fetched.begin)
             handle(Session(context), fetched.messages)
-            # Not before the handler: some stores would lock the row until it ends, for a takeover, too.
+            # After the handler: some stores lock the row from the write on, and a takeover would have to wait.
             return self._group.move(context, row, fetched.end)
 
         try:
             self._fetcher.row = self._group.run(body)
         except (MovedError, CommitOutcomeUnknownError, StorageUnavailableError):
-            raise  # the row tells what happened
+            raise  # the row shows what happened
         except (Exception, SystemExit) as error:
             if isinstance(error, LeaseLostError) and error.lease == self._group.lease:
                 self._group.stand_by()
@@ -227,14 +227,14 @@ class Consumer(Generic[Body]):
             raise
 
     def _record(self, fetched: Fetched[Body], error: BaseException) -> None:
-        """Record a failure; its error, which is raised then, says more than one of this."""
+        """Record a failure, and only log a failure to record: the caller then raises the first error."""
         try:
             Batch(self._group, fetched).retry(error)
         except Exception:
             _log.warning("the failure of a message could not be recorded by the %s", self._group.lease, exc_info=True)
 
     def _fetched(self, limit: int, deadline: float) -> Fetched[Body] | None:
-        """Return the next messages, as soon as there are any, or None in the end."""
+        """Return the next messages as soon as there are any; None after the deadline."""
         if self._closed.is_set():
             raise TransactionClosedError(f"the consumer of the {self._group.lease} is closed")
         self._polling.found()
@@ -251,10 +251,10 @@ class Consumer(Generic[Body]):
             left = deadline - time.monotonic()
             if left <= 0:
                 return None
-            if found < math.inf:  # what is committed meanwhile changes nothing
+            if found < math.inf:  # new commits change nothing
                 self._polling.wait(self._closed, min(left, found))
             elif self._listener is None:
-                self._listener = self._feed.listen()  # what was committed before wakes nobody: look again
+                self._listener = self._feed.listen()  # the listener misses an earlier commit: look again
             else:
                 self._polling.wait(self._listener, left)
         return None

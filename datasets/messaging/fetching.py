@@ -1,4 +1,4 @@
-"""`Fetcher`: the next messages of a group, with all that has to be written before they are out."""
+"""`Fetcher`: the next messages of a group, and the writes that must come before they are delivered."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _log = logging.getLogger("structable.datasets")
 Body = TypeVar("Body")
 
 _STANDBY_SECONDS = 1.0
-"""How often a member that stands by looks whether it has to take over."""
+"""The interval, in seconds, at which a member that stands by checks whether it has to take over."""
 _IDLE_SHARE = 10
 """The share of the retention after which the position of a group that has read everything moves on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched(Generic[Body]):
-    """Messages that are out, and the places before and behind them.
+    """Delivered messages, and the places before and behind them.
 
     Parameters
     ----------
     items : sequence of Numbered
-        Their changes.
+        The changes of the messages.
     alone : bool
-        Whether they are what is handled at a time: one message, or one commit where no message has a number.
+        Whether they are the smallest unit: one message, or one commit where messages have no number.
     """
 
     begin: Place
@@ -58,12 +58,12 @@ class Fetcher(Generic[Body]):
     group : Group
         The group and the member.
     skips_lost : bool
-        Whether lost messages are logged, and not raised.
+        Whether lost messages are only logged, instead of raised.
     """
 
     def __init__(self, feed: OpenFeed, group: Group[Body], *, skips_lost: bool) -> None:
         self.row: Subscription | None = None
-        """The row as this member has just committed it; it serves for one look, whose messages are then checked."""
+        """The row as this member has just committed it. It saves one fetch a read; the messages are then checked."""
         self._feed = feed
         self._group = group
         self._skips_lost = skips_lost
@@ -71,7 +71,7 @@ class Fetcher(Generic[Body]):
         self._moved_at = group.now()
 
     def fetch(self, limit: int) -> Fetched[Body] | float:
-        """Return the next messages, or the seconds after which to look again at the latest.
+        """Return the next messages, or the most seconds until the next look.
 
         Raises
         ------
@@ -97,18 +97,18 @@ class Fetcher(Generic[Body]):
                 continue
             if found is not None:
                 return found
-            if not earlier:  # else the row or the reading is older than this look
+            if not earlier:  # else the row or the reading is from an earlier call
                 return math.inf
 
     def close(self) -> None:
-        """Free what the feed holds."""
+        """Release the reading of the feed."""
         self.row = None
         if self._reading is not None:
             self._reading.close()
             self._reading = None
 
     def _current(self) -> Subscription | None:
-        """Return the row of the group, if this member is the active one, or becomes it."""
+        """Return the row of the group if this member is active or becomes active; else None."""
         row, self.row = self.row, None
         if row is None and self._group.epoch is not None:
             row = self._group.run(self._group.mine)
@@ -123,13 +123,13 @@ class Fetcher(Generic[Body]):
         Raises
         ------
         MovedError
-            If the row was written, and has to be read again.
+            If the row was written, and must be read again.
         """
         at, group, isolated = Place.of(row), self._group, row.isolate is not None
         try:
             items, end = self._taken(at, 1 if isolated else limit)
             if not items:
-                group.took_over = False  # the member that died had nothing out
+                group.took_over = False  # the dead member had delivered nothing
                 self._move_idle(at)
                 return None
         except ChangesLostError as error:
@@ -159,7 +159,7 @@ class Fetcher(Generic[Body]):
         reading = self._reading_at(at)
         items = reading.take(limit)
         if reading is known and 0 < len(items) < limit and not self._feed.whole_commits:
-            # It ends with what was there when it began; more may have been committed since.
+            # The reading ends where the feed ended when it began; more may have been committed since.
             with suppress(ChangesLostError):
                 later = self._feed.reading(reading.at)
                 items += later.take(limit - len(items))
@@ -176,7 +176,7 @@ class Fetcher(Generic[Body]):
     def _decoded(
         self, at: Place, items: Sequence[Numbered], end: Place
     ) -> tuple[list[Numbered], list[Message[Body]], Place]:
-        """Return the messages that are for the group, up to the first that does not fit the topic's type."""
+        """Return the messages for the group, up to the first that does not fit the topic's type."""
         source, group = self._group.source, self._group.name
         kept: list[Numbered] = []
         messages: list[Message[Body]] = []
@@ -204,7 +204,7 @@ class Fetcher(Generic[Body]):
         )
 
     def _move_idle(self, at: Place) -> None:
-        """Move on, from time to time, where nothing is unread: else the position would expire with what was read."""
+        """Move on from time to time if nothing is unread: the position would expire with the messages before it."""
         self.close()
         if (self._group.now() - self._moved_at).total_seconds() * _IDLE_SHARE < self._feed.retention:
             return

@@ -1,4 +1,4 @@
-"""`Group`: the row of a group, as its active member reads and writes it; what a message's failure makes of it."""
+"""`Group`: the row of a group, as its active member reads and writes it, also after a message fails."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ Body = TypeVar("Body")
 Result = TypeVar("Result")
 
 BEATS = 3
-"""How often a member beats in its ttl."""
+"""The number of a member's beats in its ttl."""
 _LONGEST_DELAY = 300
 _MOST_DOUBLINGS = 9
-"""After which the delay is the longest: a power of many attempts passes every number."""
+"""The doubling after which the delay grows no more: a power of many attempts passes every number."""
 
 
 class MovedError(Exception):
-    """The group is no longer where it was read: it has to be read again."""
+    """The group has moved since its row was read: read it again."""
 
 
 class Group(Generic[Body]):
     """A group and one member of it; each call without a context is a transaction of its own.
 
-    What the active member writes is checked by the group's row, which only it, a takeover and a seek write: its owner
-    and its epoch must be the member's, and the row is written. Beats are rows of their own.
+    The group's row guards the writes of the active member: each transaction checks that owner and epoch of the row are
+    the member's, and writes the row. Only the active member, a takeover and a seek write it; beats are separate rows.
 
     Parameters
     ----------
@@ -54,13 +54,13 @@ class Group(Generic[Body]):
     contexts : callable
         Returns the datasets' context of a transaction.
     source : Source
-        What the group reads.
+        The topic or feed that the group reads.
     name : str
         The group.
     max_attempts, ttl : int
-        Of this member.
+        The settings of this member.
     watch : Watch
-        What this process saw of the beats of groups.
+        The beats of groups that this process has seen.
     now : callable
         Returns the time.
     """
@@ -84,9 +84,9 @@ class Group(Generic[Body]):
         self.context = contexts
         self.now = now
         self.epoch: int | None = None
-        """That of this member's takeover; None while it stands by."""
+        """The epoch of this member's takeover; None while it stands by."""
         self.took_over = False
-        """Whether the member before this one stopped without leaving, and may have had messages out."""
+        """Whether the member before this one stopped without leaving: it may have delivered messages."""
         self._storage = storage
         self._key = (source.subject, name)
         self._max_attempts = max_attempts
@@ -94,7 +94,7 @@ class Group(Generic[Body]):
         self._watch = watch
         self._beating: Beating | None = None
         self._counted: Place | None = None
-        """Where an attempt was counted whose message is still out."""
+        """The place of the message whose attempt was counted and has not ended."""
 
     def run(self, body: Callable[[Context], Result]) -> Result:
         """Run a body in transactions, until one commits."""
@@ -103,7 +103,7 @@ class Group(Generic[Body]):
     # Membership
 
     def ensure(self, start: str, position: Callable[[], FeedPosition]) -> None:
-        """Make the group if it is seen for the first time; it begins at a position."""
+        """Create the group at a position, unless it exists."""
 
         def make(context: Context) -> None:
             rows = context.records(SUBSCRIPTIONS)
@@ -122,9 +122,9 @@ class Group(Generic[Body]):
         self.run(make)
 
     def acquire(self) -> Subscription | None:
-        """Become the active member, and return the row, if there is none or its beat stood still; else None.
+        """Become active and return the row if no member is active, or the active one's beat has stopped; else None.
 
-        What a member that died had out is delayed.
+        Messages that a dead member had taken are delayed.
         """
         now = self._watch.monotonic()
 
@@ -137,10 +137,10 @@ class Group(Generic[Body]):
             after = msgspec.structs.replace(
                 row, owner=self.member, epoch=row.epoch + 1, max_attempts=self._max_attempts
             )
-            if self._max_attempts < row.max_attempts:  # what failed in a batch is tried alone before it is given up
+            if self._max_attempts < row.max_attempts:  # a message that failed in a batch is tried alone first
                 after = msgspec.structs.replace(after, attempts=min(row.attempts, self._max_attempts - 1))
             if row.owner is not None:
-                # Also written, though it stays the same: a beat that commits meanwhile conflicts with this transaction.
+                # Written although unchanged, so that a beat that commits first conflicts with this takeover.
                 beats.put(found or GroupBeat(topic=row.topic, group=row.group, beat=0))
                 retry_at = context.now() + _delay(row.attempts)
                 retry_at = retry_at if row.retry_at is None else max(retry_at, row.retry_at)
@@ -158,7 +158,7 @@ class Group(Generic[Body]):
         return row
 
     def _beat(self) -> None:
-        """Tell those who watch that this member is alive; it never conflicts with what the member handles."""
+        """Show other processes that this member is alive; never conflicts with the handling of messages."""
 
         def count(context: Context) -> None:
             row, beats = self.mine(context), context.records(GROUP_BEATS)
@@ -168,21 +168,21 @@ class Group(Generic[Body]):
         self.run(count)
 
     def stand_by(self) -> None:
-        """Be no longer the active member."""
+        """Stop being the active member."""
         self.stop_beating()
         self.epoch = self._counted = None
 
     def stop_beating(self) -> None:
-        """End the thread that beats."""
+        """End the heartbeat thread."""
         if self._beating is not None:
             self._beating.stop()
 
     def release(self) -> None:
-        """Let others take over at once; nothing if this member is not the active one."""
+        """Let others take over at once; does nothing if this member is not the active one."""
 
         def leave(context: Context) -> None:
             row = self.mine(context)
-            # The attempt of a message that is out, and was neither handled nor failed, does not count.
+            # The attempt of a message that was neither handled nor failed does not count.
             attempts = row.attempts - (self._counted == Place.of(row))
             context.records(SUBSCRIPTIONS).put(msgspec.structs.replace(row, owner=None, attempts=max(0, attempts)))
 
@@ -197,14 +197,14 @@ class Group(Generic[Body]):
     # The row
 
     def mine(self, context: Context, at: Place | None = None) -> Subscription:
-        """Return the row, if this member is the active one, and the group at this place.
+        """Return the row, after checking that this member is active and the group is at this place.
 
         Raises
         ------
         LeaseLostError
             If another member has taken over.
         MovedError
-            If the group is elsewhere.
+            If the group is at another place.
         """
         row = self._row(context)
         if row.epoch != self.epoch or row.owner != self.member:
@@ -214,7 +214,7 @@ class Group(Generic[Body]):
         return row
 
     def move(self, context: Context, row: Subscription, to: Place) -> Subscription:
-        """Write and return the row of a group whose messages up to a place are handled, or given up."""
+        """Write and return the group's row after the messages up to a place were handled or given up."""
         after = moved(row, to)
         context.records(SUBSCRIPTIONS).put(after)
         return after
@@ -228,11 +228,11 @@ class Group(Generic[Body]):
         self._change(at, lambda _, row: msgspec.structs.replace(moved(row, to), isolate=None))
 
     def isolate(self, at: Place, until: str) -> None:
-        """Have messages handled one at a time until an id is passed."""
+        """Handle messages one at a time until an id is passed."""
         self._change(at, lambda _, row: msgspec.structs.replace(row, isolate=until))
 
     def count(self, at: Place, attempts: int) -> None:
-        """Count an attempt before its message is out, alone: so it counts even if the process dies."""
+        """Count an attempt, in a transaction before its message is delivered: it counts even if the process dies."""
         if self._counted != at or attempts == 0:
             self._change(at, lambda _, row: msgspec.structs.replace(row, attempts=row.attempts + 1))
             self._counted = at
@@ -245,13 +245,13 @@ class Group(Generic[Body]):
         Parameters
         ----------
         at, end : Place
-            Those before and behind the messages.
+            The places before and behind the messages.
         items : sequence of Numbered
             The messages.
         error : BaseException or str
-            Why they failed.
+            The error, or its text.
         alone : bool
-            Whether they are what is handled at a time: one message, or one commit where no message has a number.
+            Whether they are the smallest unit: one message, or one commit where messages have no number.
         """
         counted, text = self._counted == at, error_text(error)
 
@@ -262,7 +262,7 @@ class Group(Generic[Body]):
                 return moved(row, end)
             return msgspec.structs.replace(
                 row,
-                # Of several messages the first is not given up before it was alone, even if it may fail only once.
+                # The first of several messages is tried alone before it is given up, even if it may fail only once.
                 attempts=attempts if alone else min(attempts, row.max_attempts - 1),
                 retry_at=context.now() + _delay(attempts),
                 error=text,
@@ -273,7 +273,7 @@ class Group(Generic[Body]):
         self._counted = None
 
     def give_up(self, at: Place, end: Place, items: Sequence[Numbered]) -> None:
-        """Put messages whose last attempt ended with the member's death among the dead letters."""
+        """Add messages to the dead letters whose last attempt ended with the member's death."""
 
         def give_up(context: Context, row: Subscription) -> Subscription:
             self._bury(context, items, row.attempts, row.error)
@@ -303,7 +303,7 @@ class Group(Generic[Body]):
         try:
             context.check(DEAD_LETTERS, [letter])
         except FieldSizeLimitError:
-            # With the error it is larger than a row may be; it must not hold the group.
+            # With the error it exceeds the row limit; it must not block the group.
             excerpt = self.source.excerpt(item.change)
             letter = msgspec.structs.replace(letter, key=None, body=excerpt, headers=None)
         return letter
@@ -323,7 +323,7 @@ class Group(Generic[Body]):
 
 
 def moved(row: Subscription, to: Place) -> Subscription:
-    """Return the row of a group that has nothing more to do with the messages before a place."""
+    """Return the row of a group that has finished the messages before a place."""
     return msgspec.structs.replace(
         row,
         position=str(to.position),

@@ -1,4 +1,4 @@
-"""`Place`, `Reading` and `tail`: where a group is in a feed, and the messages behind that place."""
+"""`Place`, `Reading` and `tail`: the place of a group in a feed, and the messages behind it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["Numbered", "OpenFeed", "Place", "Reading", "body_document", "documen
 Body = TypeVar("Body")
 
 _TAILED = 1_000
-"""Messages that are read at a time."""
+"""The number of messages that `tail` reads at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Place:
     position : FeedPosition
         The position.
     number : int or None
-        The number of the last message before the place, of the commit at the position; None if all of it is.
+        The number of the last message before the place, in the commit at the position; None after the whole commit.
     """
 
     position: FeedPosition
@@ -57,8 +57,8 @@ class Place:
         return cls(FeedPosition.parse(row.position), row.number)
 
     def behind(self, item: Numbered, following: Numbered | None) -> Place:
-        """Return the place between two messages of the same feed, the second of which may still be to come."""
-        # A place inside a commit expires with the commit, even if nothing of it is left to read.
+        """Return the place between two messages of the same feed; `following` is None until there is a second one."""
+        # After the commit's last message, stand behind the commit: a place inside it would expire with it.
         inside = following is not None and following.version == item.version
         return Place(FeedPosition(self.position.feed, item.version), item.number if inside else None)
 
@@ -71,7 +71,7 @@ class Place:
 
 
 class Numbered(NamedTuple):
-    """A change, and the version and the number that make its id."""
+    """A change, with the version and the number that make up its id."""
 
     version: int
     number: int
@@ -84,7 +84,7 @@ class Numbered(NamedTuple):
 
 
 class Reading:
-    """The changes behind a place, which are taken in batches; `at` is the place behind the last batch.
+    """The changes behind a place, taken in batches; `at` is the place behind the last batch.
 
     Parameters
     ----------
@@ -93,13 +93,13 @@ class Reading:
     at : Place
         The place.
     order : callable, optional
-        Of a feed that numbers no changes: returns by what those of a commit are ordered, and then numbered. Batches end
-        with a commit.
+        For a feed without numbers: the sort key of a change. The changes of a commit are sorted and then numbered, and
+        batches end with a commit.
 
     Raises
     ------
     ChangesLostError
-        Also from `take`, if changes behind the place were dropped.
+        If changes behind the place were dropped; also from `take`.
     """
 
     def __init__(self, changes: ChangeIterator, at: Place, order: Callable[[Change], Any] | None) -> None:
@@ -111,7 +111,7 @@ class Reading:
         self._next = self._unit()
 
     def take(self, limit: int) -> list[Numbered]:
-        """Return the next changes, at most `limit`; of a feed without numbers as whole commits, and at least one."""
+        """Return at most `limit` changes. With `order` they are whole commits, at least one even beyond the limit."""
         taken: list[Numbered] = []
         while self._next and (not taken or len(taken) + len(self._next) <= limit):
             taken += self._next
@@ -126,7 +126,7 @@ class Reading:
         return self._next[0] if self._next else None
 
     def close(self) -> None:
-        """Free what the feed holds for it."""
+        """Close the iterator of changes."""
         self._changes.close()
 
     def _unit(self) -> list[Numbered]:
@@ -141,7 +141,7 @@ class Reading:
         while (following := next(self._numbered, None)) is not None and following.version == first.version:
             changes.append(following.change)
         self._following = following
-        # Stores return the changes of a commit in any order, but an image before and the one after it together.
+        # Stores return the changes of a commit in any order, but a preimage directly before its postimage.
         changes.sort(key=self._order)
         return [Numbered(first.version, place, change) for place, change in enumerate(changes)]
 
@@ -153,7 +153,7 @@ def _numbered(changes: Iterator[Change]) -> Iterator[Numbered]:
 
 
 class OpenFeed:
-    """The feed that a consumer reads, with what its table says of it.
+    """The feed that a consumer reads, with the options of its table.
 
     Parameters
     ----------
@@ -204,11 +204,11 @@ class OpenFeed:
 
     def read(self, at: Place, until: FeedPosition | None = None) -> ChangeIterator:
         """Read the changes behind a place, up to a position."""
-        # A place with a number is of another feed where commits are read whole, and lost.
+        # Where commits are read whole, a place with a number belongs to a former feed, and the store reports it lost.
         return self.changes.read(at.position, until, after=None if self.whole_commits else at.number)
 
     def change(self, version: int, number: int) -> Change | None:
-        """Return the change of an id, or None if it is not kept; for a feed that numbers its changes."""
+        """Return the change with this id, or None if it is no longer kept. The feed must number its changes."""
         first = number == 0
         try:
             at = Place(self.changes.position(version - first), None if first else number - 1)
@@ -229,7 +229,7 @@ class OpenFeed:
 
 
 def place_of(feed: OpenFeed, place: str | dt.datetime) -> Place:
-    """Return the place that is named: "first", "end", behind the message of an id, or before those since a time.
+    """Return a named place: "first", "end", an id (behind its message) or a time (before later messages).
 
     Raises
     ------
@@ -261,7 +261,7 @@ def place_of(feed: OpenFeed, place: str | dt.datetime) -> Place:
 def tail(
     storage: Storage, topic: Source[Body], prefix: str, place: str | dt.datetime, *, follow: bool
 ) -> Iterator[Message[Body]]:
-    """Yield the messages behind a place, and where `follow` is set those to come, for ever; no group moves.
+    """Yield the messages behind a place; with `follow`, also later ones, for ever. No group moves.
 
     Raises
     ------
@@ -270,7 +270,7 @@ def tail(
     MessagesLostError
         If messages expired before they were read.
     ValueError
-        If the place is none.
+        If the place is not one that `place_of` accepts.
     """
     feed = OpenFeed.of(storage, topic, prefix)
     polling, listener = Polling(storage), feed.listen() if follow else None
@@ -291,7 +291,7 @@ def tail(
 
 
 def document_of(message: Message[Any]) -> dict[str, object]:
-    """Return a message as a document: bytes as Base64, and of a change its kind and its row."""
+    """Return a message as a document: bytes as Base64, a change as its kind and its row."""
     return {
         "id": message.id,
         "key": message.key,
@@ -302,7 +302,7 @@ def document_of(message: Message[Any]) -> dict[str, object]:
 
 
 def body_document(body: object) -> object:
-    """Return the body of a message as a document: numbers that JSON does not have as "nan", "inf" and "-inf"."""
+    """Return the body of a message as a document: NaN and infinities as "nan", "inf" and "-inf"."""
     if isinstance(body, Change):
         row = {
             name: str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""`TopicStatus` and `GroupStatus`: what a topic keeps, and how far its groups are."""
+"""`TopicStatus` and `GroupStatus`: the messages that a topic keeps, and the progress of its groups."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TopicStatus(NamedTuple):
     Parameters
     ----------
     earliest, latest : FeedPosition
-        The position after which everything is kept, and the newest.
+        The position after which every message is kept, and the newest position.
     groups : list of GroupStatus
         The groups, in order.
     """
@@ -71,7 +71,7 @@ def group_status(
     latest: FeedPosition,
     now: dt.datetime,
 ) -> GroupStatus:
-    """Return how far a group of a topic is."""
+    """Return the progress of a group of a topic."""
     at, error = Place.of(row), row.error
     try:
         lag, first, estimated = _lag(topic, feed, at, latest)
@@ -97,7 +97,7 @@ def _lag(topic: Source[Any], feed: OpenFeed, at: Place, latest: FeedPosition) ->
     assert last is not None
     assert last.version is not None
     if last.version == first.version:
-        return count, time, True  # one large commit says nothing of those behind it
-    # As if the rest of the versions had as many messages.
+        return count, time, True  # one large commit says nothing about later ones
+    # Assumes that the other versions have as many messages each.
     passed = last.version - at.position.version
     return max(count, _MOST_COUNTED * (latest.version - at.position.version) // passed), time, True

@@ -1,4 +1,4 @@
-"""`Topics`: topics are made, deleted and looked at; groups are moved, and their dead letters given back."""
+"""`Topics`: create, delete and inspect topics; move groups; publish dead letters again, or delete them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DeadLetter:
     Parameters
     ----------
     id, key, body, headers
-        Those of the message; of a body that does not fit the topic's type the bytes, and None if it is not kept.
+        The message's fields. A body that does not fit the topic's type is bytes; one that is no longer kept is None.
     attempts : int
         How often it had failed.
     error : str or None
@@ -64,7 +64,7 @@ class DeadLetter:
 class Topics:
     """The topics of a store: `system.topics`. Safe to share between threads; calls are transactions of their own.
 
-    A topic is given as its `Topic`, and the feed of a table, where it has groups, as its `Feed`.
+    Calls take a topic as its `Topic`, and the feed of a table that has groups as its `Feed`.
     """
 
     def __init__(self, storage: Storage, contexts: Callable[[Transaction], Context], prefix: str) -> None:
@@ -73,35 +73,35 @@ class Topics:
         self._prefix = prefix
 
     def create(self, topic: Topic[Any]) -> None:
-        """Make the topic; where it is there, change its retention if that is another one.
+        """Create the topic, or give an existing one this retention.
 
         Raises
         ------
         ValueError
             If the name is too long for the prefix of the tables.
         SchemaIncompatibleError
-            If there is another table of its table's name.
+            If another table has the name of the topic's table.
         """
         specification = topic.specification(self._prefix)
         groups = self._rows(topic)
         if specification.name not in self._storage.admin.list():
-            # What an older topic left: before the table is there, so that the call after one that was killed does it.
+            # Groups of a deleted topic. Before the table is made, so that a second call completes one that was killed.
             self._remove_groups(topic, groups)
         self._storage.admin.create_or_update(specification)
 
     def delete(self, topic: Source[Any]) -> None:
         """Delete the topic with its messages, groups and dead letters; an absent one is no error.
 
-        Of the feed of a table it deletes groups and dead letters alone: the table stays. A call that was killed is
-        completed by the next one, or by `create`.
+        For a `Feed` it deletes only groups and dead letters: the table stays. The next call, or `create`, completes a
+        call that was killed.
         """
         if isinstance(topic, Topic):
-            with contextlib.suppress(TableNotFoundError):  # after a call that was killed, only the rest is there
+            with contextlib.suppress(TableNotFoundError):  # a killed call may already have dropped it
                 self._storage.admin.drop(topic.table(self._prefix))
         self._remove_groups(topic, self._rows(topic))
 
     def status(self, topic: Source[Any]) -> TopicStatus:
-        """Return what is kept of a topic, and how far its groups are.
+        """Return the kept range of a topic, and the progress of its groups.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class Topics:
         return TopicStatus(earliest, latest, [group_status(topic, feed, row, earliest, latest, now) for row in groups])
 
     def seek(self, topic: Source[Any], group: str, place: str | dt.datetime) -> None:
-        """Move a group; what its active member has out is not committed any more.
+        """Move a group; its active member can no longer commit messages that it has taken.
 
         Parameters
         ----------
@@ -148,8 +148,8 @@ class Topics:
     def dead(self, topic: Source[Any], group: str) -> list[DeadLetter]:
         """Return the messages that a group has given up, in their order.
 
-        A message whose row is too large for a dead letter, with its error, is read from the topic: when it has expired
-        there, its body is None. The body of such a change has only the values of up to 2,000 bytes, the key included.
+        A message that is too large for a dead letter together with its error is read from the topic. Once it expires,
+        its body is None. The body of such a change has only values of up to 2,000 bytes, the key included.
         """
         return [
             DeadLetter(
@@ -165,19 +165,19 @@ class Topics:
         ]
 
     def redrive(self, topic: Source[Any], group: str, ids: Iterable[str] | None = None) -> int:
-        """Publish dead letters again, for this group alone, and return how many: all, or those with the given ids.
+        """Publish dead letters again, for this group alone: all, or those with the given ids. Return their number.
 
         They have the header `structable-redriven`, by which other groups pass them over.
 
         Raises
         ------
         NotFoundError
-            If there is no dead letter of an id, the topic is gone, or a message expired that is too large for a dead
-            letter: `purge` deletes that one.
+            If there is no dead letter of an id, the topic is gone, or a message that is too large for a dead letter has
+            expired: `purge` deletes it.
         ValueError
             If an id is none.
         UnsupportedOperationError
-            Of the feed of a table, whose changes cannot be published.
+            For the feed of a table: its changes cannot be published.
         """
         if not isinstance(topic, Topic):
             raise UnsupportedOperationError(
@@ -197,7 +197,7 @@ class Topics:
         return self._taken(topic, group, ids, give_back)
 
     def purge(self, topic: Source[Any], group: str, ids: Iterable[str] | None = None) -> int:
-        """Delete dead letters, and return how many: all, or those with the given ids.
+        """Delete dead letters, all or those with the given ids, and return their number.
 
         Raises
         ------
@@ -226,7 +226,7 @@ class Topics:
         return self._run(read, read_only=True)
 
     def _whole(self, topic: Source[Any], letters: list[DeadLetterRow]) -> list[DeadLetterRow]:
-        """Return dead letters, those without a body as their messages are in the topic, if it still keeps them."""
+        """Return dead letters; one without a body is filled from the topic, if it still keeps the message."""
         if all(row.body is not None for row in letters):
             return letters
         try:
@@ -242,7 +242,7 @@ class Topics:
         ids: Iterable[str] | None,
         act: Callable[[Context, list[DeadLetterRow]], None],
     ) -> int:
-        """Delete dead letters, in transactions in which something else is done with them."""
+        """Delete dead letters in transactions that also pass them to `act`."""
         if ids is None:
             keys: list[tuple[object, ...]] = [
                 (topic.subject, group, row.version, row.number) for row in self._letters(topic, group)
@@ -267,7 +267,7 @@ class Topics:
         return done
 
     def _remove_groups(self, topic: Source[Any], groups: Iterable[Subscription]) -> None:
-        """Remove groups with their dead letters; the group last, so that a killed call leaves it for the next one."""
+        """Remove groups with their dead letters; the group last, so that a call after a killed one finds it."""
         for row in groups:
             self.purge(topic, row.group)
             self._run(partial(_remove_group, row=row))
@@ -285,8 +285,8 @@ def _remove_group(context: Context, row: Subscription) -> None:
     groups, letters = context.records(SUBSCRIPTIONS), context.records(DEAD_LETTERS)
     found = groups.get(row.topic, row.group)
     if found is None or found.created != row.created:
-        return  # it was removed, and is now a group of a topic that was made since
-    letters.delete_all(Range.prefix((row.topic, row.group)))  # its member may have given up a message meanwhile
+        return  # removed, and now a group of a newer topic
+    letters.delete_all(Range.prefix((row.topic, row.group)))  # its member may have just given up a message
     context.records(GROUP_BEATS).delete(row.topic, row.group)
     groups.delete(row.topic, row.group)
 

@@ -62,7 +62,7 @@ class Digits:
 
 
 class _RecordMeta(msgspec.StructMeta):
-    """Makes each subclass frozen and keyword-only, which msgspec does not inherit."""
+    """Makes each subclass frozen and keyword-only: msgspec does not inherit these options."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, object], **config: Any) -> type:  # noqa: ANN401
         wanted = {"frozen": True, "kw_only": True}
@@ -79,7 +79,7 @@ class _RecordMeta(msgspec.StructMeta):
 class Record(msgspec.Struct, frozen=True, kw_only=True, metaclass=_RecordMeta):
     """The base of record classes: immutable values with named, typed fields, given by keyword.
 
-    A field with a default may be left out, and is what a null in the table reads as. Equal by content; picklable.
+    A field with a default may be left out, and a null in the table reads as the default. Equal by content; picklable.
     """
 
 

@@ -65,7 +65,7 @@ def encode_cursor(listing: str, key: tuple[Value, ...]) -> str:
     Parameters
     ----------
     listing : str
-        Names all that the pages of one listing have in common: method, table, range, filter, direction.
+        The properties that all pages of the listing share: method, table, range, filter, direction.
     key : tuple
         The last key of the page.
     """

@@ -1,4 +1,4 @@
-"""Whether documents are equal, whatever their texts."""
+"""Equality of documents by value, not by text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEVERAL_TEXTS = (Decimal, dt.datetime, dt.time)
 
 
 def equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - JSON of any type
-    """Return whether two documents are equal, as Python has it, except that True is not 1.
+    """Return whether two documents are equal, as in Python, except that True is not 1.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - JSON of any type
 
 
 def is_whole(found: Any, read: Any) -> bool:  # noqa: ANN401 - JSON of any type
-    """Return whether a value decoded from JSON has every member of the JSON: its type ignored none."""
+    """Return whether a value decoded from JSON has every member of the JSON."""
     open_pairs = [(found, read)]
     while open_pairs:
         found, read = open_pairs.pop()

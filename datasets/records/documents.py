@@ -19,7 +19,7 @@ from .plain_documents import is_plain, plain
 __all__ = ["MISFITS", "Document", "merged"]
 
 _SUSPECT = ("null", "NaN", "Inf", "[[", "[{")
-"""Where a text may differ from its value: a NaN that became null, a set whose elements have no order."""
+"""Signs of a text that may differ from its value: a NaN that became null, a set whose elements have no order."""
 _TIME = re.compile(r":\d\d[-+.Z]")
 """The end of a time whose offset msgspec may have rounded to minutes."""
 MISFITS = (TypeError, ValueError, ArithmeticError, RecursionError)
@@ -34,7 +34,7 @@ class Document:
     table, field : str
         The field, for messages.
     type : type
-        What `decode` returns.
+        The type of `decode`'s result.
 
     Raises
     ------
@@ -51,7 +51,7 @@ class Document:
     def encode(self, value: object) -> str:
         """Return compact JSON, the same in every process: the members of maps and the elements of sets are sorted.
 
-        Equal values may have different texts: numbers, decimals and times keep how they are written.
+        Equal values may have different texts: numbers, decimals and times keep their notation.
 
         Raises
         ------
@@ -69,7 +69,7 @@ class Document:
     def equals(self, stored: str, value: object) -> bool:
         """Return whether a stored document equals a value, whatever their texts.
 
-        A document with members that the type ignores, which writing the value would lose, equals none.
+        A document with members that the type ignores equals no value: writing the value would lose them.
         """
         try:
             read, found = self.decode(stored), msgspec.json.decode(stored)
@@ -77,7 +77,7 @@ class Document:
             return False
         if equal(read, self.decode(self.encode(value))) and is_whole(found, read):
             return True
-        # Where the type says nothing, the value says what is a decimal or a time.
+        # Where the type is open, the value decides whether a text is a decimal or a time.
         return equal(found, plain(value, kept=SEVERAL_TEXTS))
 
     @in_exact_context
@@ -97,7 +97,7 @@ class Document:
 
 
 def _decoded(kind: type, found: object) -> object:
-    """Return a value of a class that msgspec does not know: one of Python's own, where freezegun has replaced it."""
+    """Return a value of a class that msgspec does not know: a standard class that freezegun has replaced."""
     own = named_class(kind)
     return found if own is kind else msgspec.convert(found, own)
 
@@ -118,7 +118,7 @@ def merged(target: Any, patch: Any) -> Any:  # noqa: ANN401 - JSON
 def _text(value: object) -> str:
     try:
         text = msgspec.json.encode(value, enc_hook=plain_value, order="sorted").decode()
-    except TypeError:  # of keys that are no strings, of elements of a set that have no order, or of what is not JSON
+    except TypeError:  # keys that are no strings, set elements without an order, or a value that is not JSON
         pass
     else:
         suspect = any(mark in text for mark in _SUSPECT) or _TIME.search(text)

@@ -1,4 +1,4 @@
-"""Documents as JSON has them: dicts, lists and scalars, with sets in an order that is the same in every process."""
+"""Plain documents: dicts, lists and scalars, with sets in an order that is the same in every process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plain(value: object, *, kept: tuple[type, ...] = ()) -> Any:  # noqa: ANN401
     value : object
         The document.
     kept : tuple of type
-        Types of scalars that are returned as they are, not as texts.
+        Types of scalars that are returned unchanged, not as texts.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def plain(value: object, *, kept: tuple[type, ...] = ()) -> Any:  # noqa: ANN401
 
 
 def is_plain(value: object) -> bool:
-    """Return whether a document has no sets, and no scalars but those that JSON has itself."""
+    """Return whether a document has no sets, and only scalars that JSON knows."""
     open_parts: list[Any] = [[value]]
     while open_parts:
         part = open_parts.pop()

@@ -1,4 +1,4 @@
-"""How records are read: ranges and filters as the table takes them, and `RecordIterator`, the result of a scan."""
+"""Reading records: ranges and filters translated for the table, and `RecordIterator`, the result of a scan."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def translated_filter(codec: Codec, where: Filter) -> Filter:
         case Comparison(field, operator, value):
             return Comparison(field, operator, codec.encode_value(field, value))
         case IsIn(field, values, negated):
-            # In an order that does not depend on a set's: a page's cursor holds in every process.
+            # Sorted, because a set's order differs between processes, and a page's cursor must not.
             return IsIn(field, tuple(sorted((codec.encode_value(field, value) for value in values), key=repr)), negated)
         case And(parts):
             return And(tuple(translated_filter(codec, part) for part in parts))

@@ -69,7 +69,7 @@ class RecordTable(Generic[R]):
                 kind = "a document" if part in self.codec.documents else "optional"
                 raise RecordTypeError(f"{record_type.__name__}.{part} is a field of the key, and cannot be {kind}")
         self.decode: Callable[[Row], R] = self._decode_other
-        """Returns the record of a row, quickly if rows of its class were the last that were read."""
+        """Returns the record of a row; fast while the row class is the same as in the last read."""
         self._decoders: dict[type[Row], Callable[[Row], R]] = {}
         self._fitting: TableSpecification | None = None
 
@@ -89,7 +89,7 @@ class RecordTable(Generic[R]):
         Parameters
         ----------
         checked : bool
-            Whether the caller has checked the table, which is then not done again: it may cost a round trip.
+            Whether the caller has already checked the table. Skips the check, which may cost a round trip.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class RecordTable(Generic[R]):
         return Records(self, place, checked=checked)
 
     def check(self, specification: TableSpecification) -> list[str]:
-        """Return how a table differs from what this class needs, a sentence each; an empty list if it fits.
+        """Return the differences between a table and the needs of this class, a sentence each; empty if it fits.
 
         More fields and more indexes than needed, and wider numbers, fit.
         """
@@ -115,7 +115,7 @@ class RecordTable(Generic[R]):
         return found + [f"{wanted.name} lacks the index {name}" for name in lacking]
 
     def differences(self, specification: TableSpecification) -> list[str]:
-        """Return the fields and indexes that a table lacks, or has otherwise: "table.field", "index table.field"."""
+        """Return the fields and indexes that a table lacks or that differ: "table.field", "index table.field"."""
         wanted = self.specification
         found = [
             f"{wanted.name}.{field.name}"
@@ -143,7 +143,7 @@ class RecordTable(Generic[R]):
         self._fitting = specification
 
     def _decode_other(self, row: Row) -> R:
-        """Return the record of a row of another row class, which `decode` expects from now on."""
+        """Return the record of a row of another row class; `decode` expects that class from now on."""
         decode = self._decoders.get(type(row))
         if decode is None:
             decode = self.codec.decoder(type(row), tuple(row), self._decode_other)

@@ -38,7 +38,7 @@ class Records(Generic[R]):
 
     Keys, filters and values are given as the record has them: enumerations and UUIDs included. `get`, `require` and
     `delete` take the key's fields as arguments, every other method one tuple in key order. Nothing is cached, tracked
-    or written later. Every method may raise what `StructuredTable` raises, and
+    or written later. Every method may raise the errors of `StructuredTable`, and
 
     - `SchemaMissingError`: the table lacks a field of the record class;
     - `RecordShapeError`: a row that is read does not fit the class;
@@ -47,7 +47,7 @@ class Records(Generic[R]):
     Attributes
     ----------
     table : StructuredTable
-        The table, for what records do not offer.
+        The table itself, for operations that records do not offer.
     type : type
         The record class.
     """
@@ -145,7 +145,7 @@ class Records(Generic[R]):
         reverse: bool = False,
         where: Filter | None = None,
     ) -> Page[R]:
-        """Return the first records of a range, or those behind a cursor, in key order.
+        """Return the first records of a range, or the records behind a cursor, in key order.
 
         Paging is stable: a record present throughout is given once.
 
@@ -159,7 +159,7 @@ class Records(Generic[R]):
         Raises
         ------
         InvalidCursorError
-            If the cursor is garbled, or of other pages.
+            If the cursor is garbled, or belongs to another listing.
         ValueError
             If the limit is out of its range.
         """
@@ -203,7 +203,7 @@ class Records(Generic[R]):
         self._write(lambda table: table.replace(row) if self._is_whole(table) else table.update(row, default={}))
 
     def put_many(self, records: Iterable[R]) -> None:
-        """`put` of all records, in their order; none of them if one is rejected."""
+        """Like `put` for every record, in order; all or nothing."""
         rows = list(map(self._codec.encode, records))
         self._write(
             lambda table: table.replace_many(rows) if self._is_whole(table) else table.update_many(rows, default={})
@@ -265,8 +265,8 @@ class Records(Generic[R]):
         """Set the field to `value` if it equals `expected`, atomically, and return whether it did.
 
         An absent record and a null count as None, as in `StructuredTable.compare_and_swap`, even where the record
-        reads as the field's default. Documents are compared by value, whatever their texts; one with members that
-        the class does not know equals none.
+        reads as the field's default. Documents are compared by value, not by text; a document with members that
+        the class does not know equals no value.
         """
         codec = self._codec
         encoded, old, new = codec.encode_key(key), codec.encode_value(field, expected), codec.encode_field(field, value)
@@ -297,7 +297,7 @@ class Records(Generic[R]):
         self._check()
         return self.table.delete_all(self._range(range), self._filter(where))
 
-    # What the table has and keeps
+    # Checks and writes
 
     def _check(self) -> None:
         """Check, once, that the table has the fields of the class."""
@@ -324,7 +324,7 @@ class Records(Generic[R]):
             self._storage.run(lambda transaction: write(transaction.table(name)))
 
     def _is_whole(self, table: StructuredTable) -> bool:
-        """Return whether the table has no field but the class's."""
+        """Return whether the class has every field of the table."""
         specification = table.specification
         self._definition.require(specification)
         return len(specification.fields) == len(self._codec.fields)

@@ -1,6 +1,6 @@
 """The tables of the first release."""
 
-TABLES = {  # of the key, and the fields: a name, its type unless it is string, * if it is indexed
+TABLES = {  # key, then fields: a name, the type unless it is string, * if indexed
     "sys_fences": (
         "scope shard",
         "scope shard:int n:int",

@@ -42,7 +42,7 @@ class Sealed(NamedTuple):
 
 
 def seal(keys: KeyProvider | None, table: str, key: tuple[str | int, ...], value: bytes) -> Sealed:
-    """Seal a value for a row of a table, where alone it can be opened.
+    """Seal a value for a row of a table; it can be opened only there.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def _decrypt(secret: bytes, nonce: bytes, data: bytes, place: bytes, table: str,
     try:
         return cipher.decrypt(nonce, data, place)
     except (InvalidTag, ValueError):
-        # From None: the cause's traceback would have the key among its variables.
+        # From None: the cause's traceback would hold the key among its variables.
         raise SecretError(f"table {table!r}, row {key!r}: it was tampered with, or its key is another one") from None
 
 

@@ -80,7 +80,7 @@ class FileKeys:
         try:
             document = json.loads(content)
         except ValueError:
-            document = None  # the error's text would have the file's content
+            document = None  # the error's text would contain the file's content
         if isinstance(document, dict):
             current, keys = document.get("current"), document.get("keys")
             if isinstance(current, str) and isinstance(keys, dict):
@@ -92,12 +92,12 @@ class FileKeys:
 
 
 class EnvironmentKeys:
-    """Master keys in environment variables: `PREFIX` + id has the key, base64 of 32 bytes; `PREFIX` + CURRENT an id.
+    """Master keys in environment variables: `PREFIX` + id is a key, base64 of 32 bytes; `PREFIX` + CURRENT is an id.
 
     Parameters
     ----------
     prefix : str
-        What the variables' names begin with.
+        The prefix of the variables' names.
     """
 
     def __init__(self, prefix: str = "STRUCTABLE_KEY_") -> None:

@@ -1,1 +1,1 @@
-"""The operations of the system datasets, a module each, which share tables and not operations."""
+"""The operations of the system datasets, a module each. Modules share tables, not operations."""

@@ -51,7 +51,7 @@ class Applications(Dataset):
         Parameters
         ----------
         spec, artifact : JSON documents
-            What the application is, and what it was made of.
+            The application's specification, and its artifact.
         parent : str, optional
             The version that this one was made from.
 
@@ -142,11 +142,11 @@ class Applications(Dataset):
         """
         self._versions.require(namespace, application, version)
         self._heads.change((namespace, application), latest=version, updated=self._context.now(at))
-        # A deletion of the version, which excludes this fence, conflicts.
+        # Conflicts with a deletion of the version, which excludes this fence.
         self._context.share(_fence(namespace, application))
 
     def set_source(self, namespace: str, application: str, version: str, source: object) -> None:
-        """Keep where a version's source is.
+        """Record where the source of a version is.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class Applications(Dataset):
         self._versions.change((namespace, application, version), source=source)
 
     def delete_version(self, namespace: str, application: str, version: str, *, at: dt.datetime | None = None) -> None:
-        """Delete a version; if it was the latest, the one deployed last of the others becomes it.
+        """Delete a version; if it was the latest, the version deployed last before it becomes the latest.
 
         The last version takes the application with it, as `delete` does.
 
@@ -179,7 +179,7 @@ class Applications(Dataset):
         self._history.delete_all(Range.prefix((namespace, application)), col("version") == version)
         head = self._heads.require(namespace, application)
         becomes = rest[0].version if head.latest == version else head.latest
-        # Written in any case: an overlapping deployment must see this deletion.
+        # Always written: a concurrent deployment must conflict with this deletion.
         self._heads.change((namespace, application), latest=becomes, updated=now)
 
     def delete(self, namespace: str, application: str) -> None:

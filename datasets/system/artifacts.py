@@ -1,4 +1,4 @@
-"""Artifacts: versions, the plugins that they bring for other artifacts, and their application classes."""
+"""Artifacts: their versions, the plugins that they provide for other artifacts, and their application classes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ EVERY_ARTIFACT = "*"
 class Artifacts(Dataset):
     """The datasets `artifacts`, `plugins` and `application_classes`.
 
-    Versions are compared as `version_order` says. A version whose name ends in `-SNAPSHOT` may be added again, which
-    replaces it and what it brought.
+    Versions are compared as `version_order` says. A version whose name ends in `-SNAPSHOT` may be added again: the
+    new one replaces it with its plugins and classes.
     """
 
     def add(
@@ -53,8 +53,8 @@ class Artifacts(Dataset):
         Parameters
         ----------
         parents : iterable of ArtifactRange
-            The artifacts that the plugins are for. Without any, they are for all artifacts of the namespace, or, from
-            the namespace `system`, for all there are.
+            The artifacts that the plugins are for. Without any, the plugins are for all artifacts of the namespace, or,
+            from the namespace `system`, for every artifact.
 
         Raises
         ------
@@ -63,7 +63,7 @@ class Artifacts(Dataset):
         NotFoundError
             If there is no such namespace.
         ValueError
-            If a name or a version is none, a range of versions ends before it begins, or a parent, plugin or class
+            If a name or a version is invalid, a range of versions ends before it begins, or a parent, plugin or class
             is given twice.
         """
         made = Artifact(

@@ -1,4 +1,4 @@
-"""`Context`: what all datasets of one session share; `Dataset`: their base."""
+"""`Context`: the state that all datasets of one session share; `Dataset`: their base class."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PrefixedTables:
 
 
 class Context:
-    """The transaction of a session, and what its datasets share.
+    """The transaction of a session, and the state that its datasets share.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Context:
     keys : KeyProvider or None
         The master keys of sealed values.
     job_beats : Watch
-        What this process saw of the beats of jobs.
+        The beats of jobs that this process has seen.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class Context:
         return found
 
     def check(self, table: RecordTable[R], records: Iterable[R], *, room: int = 0) -> None:
-        """Raise what putting records would raise: before the first write of an operation that has several.
+        """Check records as `put` would. Operations with several writes call it before the first one.
 
-        Each row must leave some bytes of room for what is written to it later.
+        Each row must also leave `room` bytes for later writes.
         """
         encode, specification = self._tables[table].codec.encode, self.records(table).table.specification
         for record in records:
@@ -116,7 +116,7 @@ class Context:
             self._fenced.add(scope)
 
     def exclude(self, scope: str) -> None:
-        """Exclude all that share a fence."""
+        """Exclude every transaction that shares a fence."""
         fences.exclude(self.tx, self._tables[fences.FENCES].name, scope)
         self._fenced.add(scope)
 

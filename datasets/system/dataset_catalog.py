@@ -1,4 +1,4 @@
-"""The catalog of datasets: modules, the kinds that they bring, and the instances of those."""
+"""The catalog of datasets: modules, the kinds that they bring, and the instances of kinds."""
 
 from __future__ import annotations
 

@@ -42,20 +42,20 @@ class RunOperations(NamedTuple):
 class FieldLineages(Dataset):
     """The datasets `lineage_endpoints`, `lineage_operations`, `lineage_destinations` and `lineage_summaries`.
 
-    Operations and what follows from them are stored once, under their checksum, however many runs do them. Times are
-    those of run ids, of `begin <= time < end`.
+    Operations and the lineage derived from them are stored once, under their checksum, for any number of runs. Times
+    are the times of run ids, in `begin <= time < end`.
     """
 
     def add(self, run: RunRef, info: FieldLineage) -> str:
-        """Keep what a run did to fields, and return the checksum of the operations.
+        """Record a run's operations on fields, and return their checksum.
 
-        Again for the same run: endpoints that it named before belong to the new operations.
+        A second call for the same run moves its earlier endpoints to the new operations.
 
         Raises
         ------
         ValueError
-            If an operation uses what no earlier one gives, the sources and destinations are not those of the
-            operations, or there are none.
+            If an operation uses a field that no earlier one outputs, the sources and destinations differ from the
+            operations' endpoints, or there are none.
         """
         check_names(**run.ref._asdict())
         day = run_time(run.run).date()
@@ -113,9 +113,9 @@ class FieldLineages(Dataset):
         return [RunOperations(found[checksum], tuple(runs[checksum])) for checksum in runs]
 
     def expire(self, before: dt.date, limit: int = 1000) -> int:
-        """Forget at most `limit` endpoints of runs that began before a day, and return how many: call it until 0.
+        """Delete at most `limit` endpoints of runs that began before a day, and return their number: call it until 0.
 
-        Operations that no run has any more go too. Of two calls that overlap, one conflicts.
+        Operations without any remaining run are deleted too. Of two concurrent calls, one conflicts.
         """
         with self._endpoints.scan(where=col("day") < before, order_by="day", limit=limit) as found:
             old = list(found)
@@ -141,7 +141,7 @@ class FieldLineages(Dataset):
         """Delete the operations that no endpoint names any more."""
         if not checksums:
             return
-        # Each of two transactions would see the endpoint that the other one takes away.
+        # Otherwise each of two transactions would still see the endpoint that the other one removes.
         self._context.exclude("checksum/unused")
         for checksum in checksums:
             with self._endpoints.find("checksum", checksum, limit=1) as left:
@@ -200,5 +200,5 @@ def _summaries(checksum: str, found: Origins) -> Iterable[LineageSummary]:
 
 
 def _fence(checksum: str) -> str:
-    # As many fences as two digits have values: a fence for each checksum would stay for ever.
+    # One fence for every two leading digits: a fence for each checksum would stay for ever.
     return f"checksum/{checksum[:2]}"

@@ -1,4 +1,4 @@
-"""Where the fields that operations write come from."""
+"""The origins of the fields that operations write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Flow = Mapping[EndpointField, set[EndpointField]]
 
 
 class Origins(NamedTuple):
-    """By written field the fields that it comes from, and by read field those that it goes to."""
+    """For each written field the fields that it comes from; for each read field the fields that it goes to."""
 
     incoming: Flow
     outgoing: Flow
@@ -43,7 +43,7 @@ def checked(info: FieldLineage) -> tuple[Properties, Properties, tuple[FieldOper
 
 
 def origins(operations: Iterable[FieldOperation]) -> Origins:
-    """Return where written fields come from, and where read ones go.
+    """Return the origins of written fields, and the destinations of read fields.
 
     Parameters
     ----------

@@ -17,16 +17,16 @@ __all__ = ["MOST_ERROR", "ended", "error_text", "held", "job_key", "move", "move
 
 MOST_ERROR = 10_000
 _MOST_OF_QUEUE = 100
-"""Characters of a queue in its channel; queues that begin with the same ones share it."""
+"""The most characters of a queue's name in its channel; queues with the same first 100 share a channel."""
 
 
 def queue_channel(prefix: str, queue: str) -> str:
-    """Return the channel that is signalled when jobs of a queue are due, or soon; `prefix` is that of the datasets."""
+    """Return the channel that is signalled when jobs of a queue are due, or soon; `prefix` is the datasets' prefix."""
     return f"{prefix}jobs/{queue[:_MOST_OF_QUEUE]}"
 
 
 def signal_due(context: Context, jobs: Iterable[Job]) -> None:
-    """Signal the queues of those jobs that are due before an idle worker would look by itself."""
+    """Signal the queues of jobs that are due before an idle worker would look by itself."""
     soon = context.now() + dt.timedelta(seconds=LONGEST)
     for queue in {job.queue for job in jobs if job.state is JobState.READY and job.due <= soon}:
         context.tx.signal(queue_channel(context.prefix, queue))
@@ -59,11 +59,11 @@ def move(context: Context, before: Job, **changes: object) -> Job:
 
 
 def move_all(context: Context, moves: Iterable[tuple[Job, Job]]) -> None:
-    """Write the rows of changed jobs, and delete those that they had; a rejected one raises before any write."""
+    """Write the new rows of changed jobs and delete the old ones. A rejected row raises before any write."""
     pairs = list(moves)
     rows = context.records(JOBS)
     left = [job_key(before) for before, after in pairs if job_key(before) != job_key(after)]
-    if len(pairs) == 1:  # a statement for one row takes a server less time
+    if len(pairs) == 1:  # a single-row statement costs a server less time
         rows.put(pairs[0][1])
         for key in left:
             rows.delete(*key)
@@ -82,11 +82,11 @@ def ended(context: Context, before: Job, state: JobState, at: dt.datetime, **cha
 
 
 def error_text(error: BaseException | str) -> str:
-    """Return an error as a text that every store keeps: no NUL, no lone surrogate, at most 10,000 characters."""
+    """Return an error as a text that every store accepts: no NUL, no lone surrogate, at most 10,000 characters."""
     if isinstance(error, BaseException):
         try:
             text = str(error)
-        except Exception as broken:  # an error of a user, which must not keep its message or job from failing
+        except Exception as broken:  # a user's broken error class must not prevent the failure from being recorded
             text = f"its text raises {type(broken).__name__}"
         error = f"{type(error).__name__}: {text}"
     return error[:MOST_ERROR].encode(errors="backslashreplace").decode().replace("\0", "\\0")[:MOST_ERROR]

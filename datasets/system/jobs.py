@@ -23,11 +23,11 @@ PRIORITIES = 4
 _KEPT = dt.timedelta(days=1)
 _CHUNK = 1_000
 _ROOM = 4 * MOST_ERROR + 1_000
-"""Bytes for what later calls write to the row, which must not be refused for its size: 4 a character at most."""
+"""Bytes reserved in a row for the error and worker that later calls write, at most 4 bytes a character."""
 _JITTER = 0.1
 _MOST = 2**31 - 1
 _LONGEST_DELAY = 2**31
-"""Seconds: the fourth power of a great number of attempts passes the end of the calendar."""
+"""The longest delay, in seconds: the fourth power of many attempts would pass the end of the calendar."""
 
 
 class Enqueued(NamedTuple):
@@ -38,7 +38,7 @@ class Enqueued(NamedTuple):
     id : str
         The job's id.
     created : bool
-        Whether it was made now; otherwise an open job of the same unique key was there.
+        True if it was made now; False if an open job with the same unique key existed.
     """
 
     id: str
@@ -77,8 +77,8 @@ class Jobs(Dataset):
         priority : int
             0 to 3; 0 is claimed first.
         unique_key : str, optional
-            If the queue has an open job of this key, READY or RUNNING, that one is returned and none is made. Each
-            handler that commits a job's completion has read all that was committed with such a call.
+            If the queue has an open job of this key, READY or RUNNING, that one is returned and none is made. The
+            handler that completes this job has then read everything committed together with such a call.
         max_attempts : int
             How often the job may be claimed before a failure makes it DEAD.
         timeout : int
@@ -120,7 +120,7 @@ class Jobs(Dataset):
         if unique_key is not None:
             keys = self._context.records(JOB_KEYS)
             found = keys.get(queue, unique_key)
-            # Also written where it is found: a completion that commits meanwhile conflicts with this transaction.
+            # Written even where it exists, so that a completion that commits first conflicts with this transaction.
             keys.put(found or JobKey(queue=queue, unique_key=unique_key, id=job_id))
             if found is not None:
                 return Enqueued(found.id, False)
@@ -129,7 +129,7 @@ class Jobs(Dataset):
         return Enqueued(job_id, True)
 
     def complete(self, job: Job, result: object = None) -> None:
-        """End a job as DONE, together with what its handler wrote in the transaction: exactly once.
+        """End a job as DONE, together with its handler's writes in the transaction: exactly once.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class Jobs(Dataset):
         ended(self._context, held(self._context, job), JobState.DONE, self._context.now(), result=result)
 
     def fail(self, job: Job, error: BaseException | str) -> None:
-        """Make a job READY again after `attempt**4` seconds and up to a tenth more; at its last attempt, DEAD.
+        """Make a job READY again after `attempt**4` seconds and up to a tenth more; after its last attempt, DEAD.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class Jobs(Dataset):
         move(self._context, stored, state=JobState.READY, due=due, until=None, attempt=stored.attempt - 1)
 
     def extend(self, job: Job) -> None:
-        """Tell those who watch that the worker is alive; it never conflicts with the job's completion.
+        """Show other processes that the worker is alive; never conflicts with the job's completion.
 
         Raises
         ------
@@ -227,14 +227,14 @@ class Jobs(Dataset):
     def rescue(self, at: dt.datetime | None = None) -> int:
         """Take jobs from workers that stopped, and remove ended jobs older than a day; call it until it returns 0.
 
-        A job is taken if it is past `until`, and this process has watched for the job's timeout that its beat stood
-        still: call it repeatedly. It is due at once, or DEAD if that was its last attempt. A call takes and removes at
+        A job is taken if it is past `until` and this process has seen no new beat for the job's timeout: call it
+        repeatedly. The job is due at once, or DEAD if that was its last attempt. A call takes and removes at
         most 1,000 jobs.
 
         Parameters
         ----------
         at : aware datetime, optional
-            The time with which `until`, and the end of ended jobs, are compared; now, if not given.
+            The time to compare `until` and the end of ended jobs with; now, if not given.
 
         Returns
         -------
@@ -254,7 +254,7 @@ class Jobs(Dataset):
                 stopped.append(job)
         watch.keep([(job.id,) for job in running])
         for job in stopped[:_CHUNK]:
-            # Also written, though it stays the same: a beat that commits meanwhile conflicts with this transaction.
+            # Written although unchanged, so that a beat that commits first conflicts with this transaction.
             self._context.records(JOB_BEATS).put(beats.get(job.id, JobBeat(job=job.id, beat=0)))
             error = f"the worker {job.worker!r} stopped"
             if job.attempt >= job.max_attempts:

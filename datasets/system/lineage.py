@@ -28,7 +28,7 @@ class Lineage(Dataset):
     def access(
         self, run: RunRef, dataset: DatasetRef, access: Access = Access.UNKNOWN, at: dt.datetime | None = None
     ) -> None:
-        """Keep that a run used a dataset; the same use again changes its time only."""
+        """Record that a run used a dataset; the same use again changes only its time."""
         check_names(**run.ref._asdict(), dataset_namespace=dataset.namespace, dataset=dataset.dataset)
         check_run_id(run.run)
         now = self._context.now(at)
@@ -61,7 +61,7 @@ class Lineage(Dataset):
             return list(found)
 
     def expire(self, before: dt.date, limit: int = 1000) -> int:
-        """Forget at most `limit` uses before a day, oldest day first, and return how many: call it until 0."""
+        """Delete at most `limit` uses before a day, oldest day first, and return their number: call it until 0."""
         by_program = self._context.records(LINEAGE_BY_PROGRAM)
         with by_program.scan(where=col("day") < before, order_by="day", limit=limit) as found:
             old = list(found)
@@ -79,14 +79,14 @@ class Usages(Dataset):
     """The datasets `usage_by_program` and `usage_by_dataset`, which hold the same rows under two keys."""
 
     def register(self, ref: ProgramRef, dataset: DatasetRef) -> None:
-        """Keep that a program uses a dataset; idempotent."""
+        """Record that a program uses a dataset; idempotent."""
         check_names(**ref._asdict(), dataset_namespace=dataset.namespace, dataset=dataset.dataset)
         made = Usage(**ref._asdict(), dataset_namespace=dataset.namespace, dataset=dataset.dataset)
         self._context.records(USAGE_BY_PROGRAM).put(made)
         self._context.records(USAGE_BY_DATASET).put(made)
 
     def unregister(self, ref: ProgramRef) -> int:
-        """Forget what a program uses, and return how many datasets that were."""
+        """Delete all uses by a program, and return their number."""
         datasets = self.datasets_of(ref)
         self._context.records(USAGE_BY_PROGRAM).table.delete_many([(*ref, *dataset) for dataset in datasets])
         self._context.records(USAGE_BY_DATASET).table.delete_many([(*dataset, *ref) for dataset in datasets])

@@ -1,4 +1,4 @@
-"""`Topic`, `Feed` and `Message`: what is published, and how the rows of logs and feeds become messages."""
+"""`Topic`, `Feed` and `Message`: the sources of messages, and how rows of logs and feeds become messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _WEEK = dt.timedelta(days=7)
 _MILLISECOND = dt.timedelta(milliseconds=1)
 _HEADERS = msgspec.json.Decoder(dict[str, str])
 _SMALL = 32
-"""Bytes of a value of a fixed width, at most; a decimal has 38 digits."""
+"""The most bytes of a value of a fixed width; a decimal has 38 digits."""
 
 
 def message_id(version: int, number: int) -> str:
@@ -75,7 +75,7 @@ def parse_id(text: str) -> tuple[int, int]:
     Raises
     ------
     ValueError
-        If the text is none.
+        If the text is not an id.
     """
     match = _ID.match(text) if isinstance(text, str) else None
     if match is None:
@@ -100,7 +100,7 @@ class Message(Generic[Body]):
     headers : mapping of str to str
         What the publisher gave.
     published : datetime
-        The publisher's time; of a change, that of its commit.
+        The publisher's time; of a change, the time of its commit.
     """
 
     topic: str
@@ -123,7 +123,7 @@ class Source(ABC, Generic[Body]):
 
     @abstractmethod
     def table(self, prefix: str) -> str:
-        """Return the name of the table whose feed it is, where the datasets' tables have this prefix."""
+        """Return the name of the table whose feed is read, for datasets with this prefix."""
 
     @abstractmethod
     def message(self, id: str, change: Change) -> Message[Body]:
@@ -145,11 +145,11 @@ class Source(ABC, Generic[Body]):
 
     @abstractmethod
     def excerpt(self, change: Change) -> bytes | None:
-        """Return the body of a dead letter that has no room for all of it; None if it is read from the topic again."""
+        """Return the part of a body that fits in a dead letter; None if the topic keeps the whole one."""
 
     @abstractmethod
     def body(self, stored: bytes | None) -> object:
-        """Return the body of a dead letter; bytes that fit no type as they are."""
+        """Return the body of a dead letter; bytes that do not fit the type stay bytes."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Topic(Source[Body]):
         return TableSpecification(self.table(prefix), fields, options=options)
 
     def encoded(self, body: Body) -> bytes:
-        """Return a body as it is stored.
+        """Return the stored form of a body.
 
         Raises
         ------
@@ -370,7 +370,7 @@ def publish(
     Raises
     ------
     NotFoundError
-        If there is no such topic; the transaction goes on.
+        If there is no such topic; the transaction continues.
     RecordTypeError, DocumentError
         If the body is not of the topic's type, or the headers are not texts.
     FieldSizeLimitError

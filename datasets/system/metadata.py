@@ -21,7 +21,7 @@ MAX_TERM_BYTES = 255
 
 
 class MetadataSets(Dataset):
-    """The datasets `metadata` and `metadata_terms`, which a change of metadata changes by the difference.
+    """The datasets `metadata` and `metadata_terms`; a change of metadata writes only the terms that differ.
 
     An entity is a text of 1 to 255 bytes. The terms are the words of property names, values and tags, in lower case.
     """
@@ -115,7 +115,7 @@ class MetadataSets(Dataset):
 
 
 def _terms(metadata: Metadata | None) -> dict[str, str]:
-    """Return the words with what they are of: TAG or PROPERTY."""
+    """Return the words with their kind: TAG or PROPERTY."""
     if metadata is None:
         return {}
     texts = [(tag, "TAG") for tag in metadata.tags]

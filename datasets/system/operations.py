@@ -29,7 +29,7 @@ _OPEN = tuple(status for status, following in _NEXT.items() if following)
 class Operations(Dataset):
     """The dataset `operations`: STARTING, RUNNING, STOPPING, and the ends SUCCEEDED, FAILED and KILLED.
 
-    Ids that grow with time, as those of `new_run_id`, make pages newest first.
+    With ids that grow with time, such as those from `new_run_id`, pages are newest first.
     """
 
     def create(

@@ -18,7 +18,7 @@ class Peers(Dataset):
     """The dataset `peers`."""
 
     def add(self, peer: str, *, uri: str, metadata: object = None, at: dt.datetime | None = None) -> Peer:
-        """Keep a request of a peer, PENDING.
+        """Record the request of a peer, PENDING.
 
         Raises
         ------
@@ -61,7 +61,7 @@ class Peers(Dataset):
         return self.require(peer)
 
     def seen(self, peer: str, at: dt.datetime | None = None) -> None:
-        """Keep that a peer was heard of; the latest time counts.
+        """Record that a peer was seen; the latest time counts.
 
         Raises
         ------

@@ -74,7 +74,7 @@ class Profiles(Dataset):
             self._context.exclude(_fence(namespace, profile))
 
     def assign(self, namespace: str, profile: str, entity: str, *, at: dt.datetime | None = None) -> None:
-        """Assign a profile to an entity; again: nothing but the time changes.
+        """Assign a profile to an entity; a second time only the time changes.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class Profiles(Dataset):
         found = self._context.records(PROFILES).require(namespace, profile)
         if found.status is ProfileStatus.DISABLED:
             raise InUseError(f"profile {namespace}/{profile}", "nothing new: it is disabled")
-        self._context.member_of(namespace)  # which `remove_namespace` excludes
+        self._context.member_of(namespace)  # `remove_namespace` excludes it
         self._context.records(PROFILE_ASSIGNMENTS).put(
             ProfileAssignment(namespace=namespace, profile=profile, entity=entity, created=now)
         )

@@ -1,4 +1,4 @@
-"""What was processed: log files and how far they were, and how far subscribers have read topics of other systems."""
+"""Progress: log files and their checkpoints, and the positions of subscribers in topics of other systems."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LogFiles(Dataset):
     """The datasets `log_files` and `log_checkpoints`."""
 
     def add(self, context: str, event: dt.datetime, created: dt.datetime, *, file: str) -> LogFile:
-        """Keep a file whose first event has the time `event`, and that was created at `created`."""
+        """Record a file that was created at `created` and whose first event has the time `event`."""
         made_at = self._context.now(created)
         made = LogFile(
             context=check_name(context, "context"),
@@ -66,7 +66,7 @@ class LogFiles(Dataset):
         self._context.records(LOG_FILES).table.delete_many(keys)
 
     def set_checkpoint(self, prefix: str, partition: int, checkpoint: object, *, at: dt.datetime | None = None) -> None:
-        """Keep how far the logs of a partition were processed."""
+        """Record how far the logs of a partition were processed."""
         self._context.records(LOG_CHECKPOINTS).put(
             LogCheckpoint(
                 prefix=check_name(prefix, "prefix"),
@@ -98,7 +98,7 @@ class ExternalPositions(Dataset):
         expected: str | None = None,
         at: dt.datetime | None = None,
     ) -> None:
-        """Keep a position, in the transaction of what was consumed.
+        """Record a position, in the transaction that consumes the messages.
 
         Parameters
         ----------

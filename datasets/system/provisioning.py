@@ -111,7 +111,7 @@ class RemoteRuntimes(Dataset):
         options: object = None,
         at: dt.datetime | None = None,
     ) -> None:
-        """Keep a run to be followed, in place of what was kept of it."""
+        """Record a run to follow, in place of its former record."""
         kept = RemoteRuntime(
             namespace=namespace,
             application=application,
@@ -124,11 +124,11 @@ class RemoteRuntimes(Dataset):
         self._context.records(REMOTE_RUNTIMES).put(kept)
 
     def get(self, *run: str) -> RemoteRuntime | None:
-        """Return what is kept of a run, or None."""
+        """Return the record of a run, or None."""
         return self._context.records(REMOTE_RUNTIMES).get(*run)
 
     def delete(self, *run: str) -> None:
-        """Follow the run no longer; nothing is written if it was not followed."""
+        """Stop following the run; nothing is written if it was not followed."""
         self._context.records(REMOTE_RUNTIMES).delete(*run)
 
     def page(self, after: RunRef | None = None, *, cursor: str | None = None, limit: int = 100) -> Page[RemoteRuntime]:
@@ -141,7 +141,7 @@ class Heartbeats(Dataset):
     """The dataset `heartbeats`: a row for each run and minute."""
 
     def beat(self, run: Run, at: dt.datetime | None = None) -> None:
-        """Keep that a run is alive in the minute of `at`, and its record."""
+        """Record that a run is alive in the minute of `at`, with its details."""
         kept = Heartbeat(**run.run_ref._asdict(), minute=_minute(self._context.now(at)), record=run)
         self._context.records(HEARTBEATS).put(kept)
 

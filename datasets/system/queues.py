@@ -45,13 +45,13 @@ class Queue:
     def claim(self, worker: str, limit: int) -> list[Job]:
         """Give the worker the first due jobs of the queue, at most `limit`, and return them RUNNING, in their order.
 
-        The order is that of priority, then of the time at which they are due. It is exact but for claims at the same
-        time: after a conflict with another one, a claim looks at fewer lanes, so that the next one is less likely.
+        Jobs are ordered by priority, then by the time at which they are due. The order is exact except for concurrent
+        claims: after a conflict, a claim looks at fewer lanes, so that another conflict is less likely.
 
         Parameters
         ----------
         worker : str
-            Names the worker, for those who look at the jobs.
+            The worker's name, which the job shows.
         limit : int
             1 to 1,000.
 
@@ -100,7 +100,7 @@ def _first(context: Context, queue: str, lanes: Sequence[int], now: dt.datetime,
     delayed = {_lane(key) for key in heads if _order(key)[1] > now}
     full = {lane for lane, number in Counter(map(_lane, heads)).items() if number == limit}
     if delayed & full:
-        # Due jobs may lie behind the delayed ones of a higher priority; each priority apart begins with those due.
+        # Due jobs may lie behind delayed ones of a higher priority; within each priority the due jobs come first.
         begins = [(*start, priority) for start in starts for priority in range(PRIORITIES)]
         heads = _heads(context, [Range(begin, (*begin, now), True, True) for begin in begins], limit)
     keys = heapq.nsmallest(limit, (key for key in heads if _order(key)[1] <= now), key=_order)
@@ -111,7 +111,7 @@ def _first(context: Context, queue: str, lanes: Sequence[int], now: dt.datetime,
 
 
 def _heads(context: Context, ranges: Iterable[Range], limit: int) -> list[tuple[Value, ...]]:
-    """Return the first keys of each range: of all heads few are taken, and their arguments may be large."""
+    """Return only the first keys of each range: few of the jobs are claimed, and their arguments may be large."""
     table = context.records(JOBS).table
     with table.multi_scan(ranges, columns=JOB_KEY, limit_per_range=limit) as rows:
         return [row.key for row in rows]

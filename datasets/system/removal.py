@@ -18,7 +18,7 @@ from .context import Context
 __all__ = ["remove_application", "remove_namespace"]
 
 KEPT_FOR_LAST = 10_000
-"""This many runs, the newest, go in the last transaction, with everything else."""
+"""The number of newest runs that are deleted in the last transaction, with everything else."""
 _CHUNK = 1_000
 
 Run = Callable[[Callable[[Context], Any]], Any]
@@ -58,7 +58,7 @@ def _remove_all(context: Context, values: dict[str, str]) -> None:
         context.exclude("app/{namespace}/{application}".format(**values))
     else:
         context.no_member_of(values["namespace"])
-        # What belongs to an application, such as a run, shares the application's fence alone.
+        # Parts of an application, such as runs, share only the application's fence.
         with context.records(APPLICATIONS).scan(Range.prefix((values["namespace"],))) as found:
             for one in found:
                 context.exclude(f"app/{one.namespace}/{one.application}")

@@ -78,8 +78,9 @@ class Runs(Dataset):
     """The datasets `runs` and `run_counts`.
 
     The methods that change a run are for consumers of messages that come twice or late: they raise nothing for such a
-    message, and return `Changed` or `Ignored`. In this order: an absent run is MISSING; a `source` below the stored one
-    STALE; states that are the wanted ones already DUPLICATE; states that cannot follow the present ones ILLEGAL.
+    message, and return `Changed` or `Ignored`. Reasons are checked in this order: the run is absent, MISSING; `source`
+    is below the stored one, STALE; the run has the wanted states already, DUPLICATE; they cannot follow the present
+    ones, ILLEGAL.
     `source` grows in the order of the sender, as the offset of a message does.
     """
 
@@ -103,14 +104,13 @@ class Runs(Dataset):
     ) -> Changed | Ignored:
         """Create a run, PENDING, with a cluster, PROVISIONING, and count it.
 
-        The answer is EXISTS for a run that exists, whatever its source, and MISSING for an absent version of the
-        application. The fences of the application and of the profile are shared, so that neither is deleted at the same
-        time.
+        The result is EXISTS if the run exists, whatever its source, and MISSING if the application lacks the version.
+        The call shares the fences of application and profile, so that neither is deleted at the same time.
 
         Raises
         ------
         ValueError
-            If the run id is no UUIDv7, or a name is none.
+            If the run id is no UUIDv7, or a name is invalid.
         """
         current = self._get(ref, run)
         if current is not None:
@@ -175,7 +175,7 @@ class Runs(Dataset):
         return self._cluster(ref, run, ClusterStatus.PROVISIONED, source, at, nodes=nodes)
 
     def waiting(self, ref: ProgramRef, run: str, *, source: int, at: dt.datetime | None = None) -> Changed | Ignored:
-        """The cluster waits for what comes next: WAITING."""
+        """The cluster waits for the next step: WAITING."""
         return self._cluster(ref, run, ClusterStatus.WAITING, source, at)
 
     def deprovisioning(
@@ -311,7 +311,7 @@ class Runs(Dataset):
         within, started = Range.prefix((namespace,)), col("started") < end
         with self._runs.find("active", True, range=within, where=started) as found:
             overlapping = list(found)
-        # By the index of `ended_on`, not through all of the namespace's history.
+        # Through the index of `ended_on`, not through all of the namespace's history.
         stopped = (col("ended_on") >= begin.date()) & (col("stopped") >= begin)
         with self._runs.scan(within, where=stopped & started) as found:
             overlapping += found

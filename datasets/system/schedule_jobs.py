@@ -1,4 +1,4 @@
-"""Jobs of schedules: one waits for its triggers, others for constraints and their launch."""
+"""Jobs of schedules: at most one waits for triggers, others for constraints or their launch."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class ScheduleJob(msgspec.Struct, frozen=True, kw_only=True):
     partition, schedule, generation
         The key: the partition, the key text of the schedule, and the number of the job.
     state : ScheduleJobState
-        What it waits for.
+        The step that it waits for.
     notifications : list
-        What fired it, in the order in which it came.
+        The events that fired it, in order of arrival.
     schedule_generation : int
         The generation of the schedule when the job was made.
     created, at : datetime
@@ -83,7 +83,7 @@ class ScheduleJobs(Dataset):
         if stored is None or stored.status is not ScheduleStatus.SCHEDULED:
             return None
         schedule = stored
-        # Which the removal of the application and of the namespace exclude.
+        # The removal of the application or the namespace excludes these fences.
         self._context.share(f"app/{schedule.namespace}/{schedule.application}")
         now = self._context.now(at)
         last, replaced = self._last(schedule.text), False
@@ -135,7 +135,7 @@ class ScheduleJobs(Dataset):
         state = ScheduleJobState(state)
         now = self._context.now(at)
         stored = self._rows.get(*_key(job))
-        # The number of a job that was deleted is given again.
+        # The number of a deleted job is used again.
         if stored is None or stored.created != job.created:
             raise NotFoundError(self._rows.table.specification.name, _key(job))
         before = stored.state or ScheduleJobState.PENDING_TRIGGER
@@ -183,7 +183,7 @@ class ScheduleJobs(Dataset):
         return jobs[-1] if jobs else None
 
     def _next_generation(self, schedule: str) -> int:
-        """Return the number behind all rows: a mark may outlive its job, whose deletion it does not conflict with."""
+        """Return the number after all rows: a mark never conflicts with the deletion of its job, and may outlive it."""
         with self._rows.scan(Range.prefix((_partition(schedule), schedule)), reverse=True, limit=1) as found:
             return next((row.generation + 1 for row in found), 0)
 

@@ -25,7 +25,7 @@ _PROGRAM = "program:"
 
 
 def program_trigger(ref: ProgramRef) -> str:
-    """Return the text that a trigger by a program begins with; `drop_program` finds triggers by it."""
+    """Return the prefix of a trigger by a program; `drop_program` finds triggers by it."""
     return _PROGRAM + joined(*ref)
 
 
@@ -119,7 +119,7 @@ class Schedules(Dataset):
         *,
         at: dt.datetime | None = None,
     ) -> None:
-        """Let a schedule start runs, SCHEDULED, or not, SUSPENDED.
+        """Set whether a schedule starts runs: SCHEDULED, or SUSPENDED.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class Schedules(Dataset):
         return self._schedules.page(Range.prefix((namespace, application)), cursor=cursor, limit=limit)
 
     def drop_program(self, ref: ProgramRef, *, at: dt.datetime | None = None) -> list[Schedule]:
-        """Take the triggers of a program away, and return the schedules that were deleted or changed.
+        """Remove the triggers of a program, and return the schedules that were deleted or changed.
 
         A schedule that can no longer fire is deleted; one that needs any of its triggers only loses this one.
         """

@@ -49,7 +49,7 @@ class Secrets(Dataset):
         version : int, optional
             The version that the caller has read, 0 for none.
         description, properties : optional
-            What `describe` shows, unsealed; what is not given stays.
+            Unsealed data that `describe` returns; arguments that are not given stay unchanged.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class Secrets(Dataset):
         return value
 
     def describe(self, namespace: str, secret: str) -> Secret | None:
-        """Return what is known of a secret without its value, or None."""
+        """Return a secret's metadata without its value, or None."""
         return self._secrets.get(namespace, secret)
 
     def page(self, namespace: str, *, cursor: str | None = None, limit: int = 100) -> Page[Secret]:

@@ -93,7 +93,7 @@ class SourceControl(Dataset):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[SyncState]:
-        """Return a page of the states of one side, all or those that are, or are not, synchronised.
+        """Return a page of the states of one side: all, only synchronised, or only unsynchronised ones.
 
         Parameters
         ----------
@@ -104,9 +104,9 @@ class SourceControl(Dataset):
         Raises
         ------
         InvalidCursorError
-            If the cursor is garbled, or of other pages.
+            If the cursor is garbled, or belongs to another listing.
         ValueError
-            If the order is another one.
+            If the order is another text.
         """
         within = Range.prefix((namespace, Side(side)))
         where = None if synced is None else col("synced") == synced

@@ -18,7 +18,7 @@ __all__ = ["Statistics", "WorkflowStatistics"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Statistics:
-    """What the runs of a workflow took.
+    """Times of the runs of a workflow.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class WorkflowStatistics(Dataset):
         seconds: int,
         programs: object = None,
     ) -> None:
-        """Keep what a run took; a second time, the last counts.
+        """Record the time of a run; a second call replaces it.
 
         Raises
         ------

@@ -39,7 +39,7 @@ class Workflows(Dataset):
         failure: object = None,
         at: dt.datetime | None = None,
     ) -> bool:
-        """Keep the state of a node, and return True; False, and nothing is written, if a later message came before.
+        """Record the state of a node and return True; return False, and write nothing, if a later message came first.
 
         Parameters
         ----------
@@ -48,7 +48,7 @@ class Workflows(Dataset):
         child_run : str, optional
             The run that the node started.
         failure : JSON document, optional
-            Why it failed.
+            The error of a failed node.
         """
         key = _key(ref, run)
         check_name(node, "node")

@@ -54,7 +54,7 @@ class ProvidedClass:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArtifactDetail:
-    """What an artifact is and brings."""
+    """The description of an artifact, with its plugins and classes."""
 
     properties: dict[str, str] = dataclasses.field(default_factory=dict)
     plugins: tuple[ProvidedPlugin, ...] = ()

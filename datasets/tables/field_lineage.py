@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Direction(enum.StrEnum):
-    """INCOMING: what leads to an endpoint. OUTGOING: what comes from it."""
+    """INCOMING: the fields that lead to an endpoint. OUTGOING: the fields made from it."""
 
     INCOMING = "INCOMING"
     OUTGOING = "OUTGOING"
@@ -68,14 +68,14 @@ class FieldOperation:
 
 @dataclasses.dataclass(frozen=True)
 class FieldLineage:
-    """What a run did to fields.
+    """The operations of a run on fields.
 
     Parameters
     ----------
     sources, destinations : mapping or iterable of DatasetRef
         The endpoints that the operations read, and write; a mapping gives the properties of each, texts by name.
     operations : iterable of FieldOperation
-        Each behind those whose outputs it uses.
+        Each behind the operations whose outputs it uses.
     """
 
     sources: Mapping[DatasetRef, Mapping[str, str]] | Iterable[DatasetRef]

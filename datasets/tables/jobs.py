@@ -22,7 +22,7 @@ class JobState(enum.IntEnum):
 
 
 class Job(Record):
-    """A job of a queue: what a claim returned is the handle by which its worker completes or fails it.
+    """A job of a queue. The job that a claim returned is the handle by which its worker completes or fails it.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Job(Record):
     timeout : int
         Seconds without a beat of the worker, after which the job may be rescued.
     claims : int
-        The number of all claims; it only grows, so that a former worker's handle never passes.
+        The number of all claims. It only grows, so that a former worker's handle is never accepted.
     worker : str or None
         The worker that has the job, or had it last.
     until : datetime or None
@@ -50,7 +50,7 @@ class Job(Record):
     error : str or None
         The last error.
     result : object
-        What the handler returned.
+        The handler's result.
     created, finished : datetime
         The times of `enqueue` and of the end.
     """
@@ -78,7 +78,7 @@ class Job(Record):
 
 
 class JobBeat(Record):
-    """How often the workers of a job said that they are alive: a row of its own, which completing does not write."""
+    """The number of beats of a job's workers: a row of its own, which completing the job does not write."""
 
     job: str
     beat: int

@@ -1,4 +1,4 @@
-"""The tables of lineage: which runs used which datasets, and which programs do."""
+"""The tables of lineage: which runs used which datasets, and which programs use them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class DatasetAccess(Record):
 
 
 class Usage(Record):
-    """That a program uses a dataset."""
+    """The use of a dataset by a program."""
 
     namespace: str
     application: str

@@ -11,14 +11,14 @@ __all__ = ["DEAD_LETTERS", "GROUP_BEATS", "SUBSCRIPTIONS", "TABLES", "DeadLetter
 
 
 class Subscription(Record):
-    """A group of a topic: its position in the feed, its active member, and what it failed at.
+    """A group of a topic: its position in the feed, its active member, and its last failure.
 
     Parameters
     ----------
     topic, group : str
         The key; the topic of a group over the feed of a table is "feed/" and the table's name.
     position : str
-        The text of a `FeedPosition`: everything before it was handled, and of the commit at it what `number` says.
+        The text of a `FeedPosition`: everything before it was handled; `number` says how much of the commit at it.
     number : int or None
         The number of the last change handled of the commit at the position; None if it was handled whole.
     isolate : str or None
@@ -26,11 +26,11 @@ class Subscription(Record):
     start : str
         Where the group began, "first" or "end".
     max_attempts : int
-        How often a message may fail until it is given up; of the member that took over last.
+        How often a message may fail until it is given up, as set by the member that took over last.
     owner : str or None
         The active member; None if it has left.
     epoch : int
-        Grows with each takeover: what a former member writes is refused.
+        Grows with each takeover, so that writes of a former member are rejected.
     attempts : int
         How often the message at the position has failed.
     retry_at : datetime or None
@@ -57,7 +57,7 @@ class Subscription(Record):
 
 
 class GroupBeat(Record):
-    """The number of beats of a group's members: a row of its own, which the handling of messages does not write."""
+    """The number of beats of a group's members: a row of its own, which handling messages does not write."""
 
     topic: str
     group: str
@@ -65,13 +65,13 @@ class GroupBeat(Record):
 
 
 class DeadLetterRow(Record):
-    """A message that a group has given up, as it is stored.
+    """The stored form of a message that a group has given up.
 
     Parameters
     ----------
     key, body, headers
-        Those of the message. Of one that is larger than a row with them, they are None, and read from the topic; of a
-        change, the body has the small values of its row alone.
+        The fields of the message. If they do not fit in a row, they are None and are read from the topic; the body of a
+        change then has only the small values of its row.
     """
 
     topic: str

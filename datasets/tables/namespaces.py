@@ -1,4 +1,4 @@
-"""The tables of namespaces, and of what is kept for them: preferences by scope, configurations and compute profiles."""
+"""The tables of namespaces, and of their preferences by scope, configurations and compute profiles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Namespace(Record):
-    """A namespace: what all applications, artifacts and secrets are in."""
+    """A namespace, which holds applications, artifacts and secrets."""
 
     namespace: str
     description: str | None = None

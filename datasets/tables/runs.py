@@ -190,7 +190,7 @@ class WorkflowNode(Record):
 
 
 class WorkflowRun(Record):
-    """How long a completed run of a workflow took, in seconds, and what its programs took."""
+    """The time of a completed run of a workflow, in seconds, and the times of its programs."""
 
     namespace: str
     application: str

@@ -1,4 +1,4 @@
-"""The tables of schedules, of what triggers them, and of the jobs that wait for them."""
+"""The tables of schedules, of their triggers, and of their jobs."""
 
 from __future__ import annotations
 

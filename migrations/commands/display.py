@@ -19,7 +19,7 @@ _EVERY = 0.5
 
 
 def status_lines(statuses: Sequence[RevisionStatus]) -> Iterator[str]:
-    """Yield a line for each revision, and one for what stopped it."""
+    """Yield a line for each revision, and one for the error that stopped it."""
     width = max((len(one.name) for one in statuses), default=0)
     for one in statuses:
         yield f"{one.number:04} {one.name:<{width}}  {one.progress:<12} {'   '.join(_details(one))}".rstrip()
@@ -63,7 +63,7 @@ def _duration(seconds: float) -> str:
 
 
 def plan_lines(plan: Iterable[PlannedRevision]) -> Iterator[str]:
-    """Yield what `up` would do."""
+    """Yield lines that describe what `up` would do."""
     empty = True
     for revision in plan:
         empty = False
@@ -80,7 +80,7 @@ def plan_lines(plan: Iterable[PlannedRevision]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def fill_bar(storage: Storage, *, shown: bool) -> Iterator[None]:
-    """Show how far the revision is that is worked on, while the block runs."""
+    """Show the progress of the current revision while the block runs."""
     if not shown or sys.stderr is None or not sys.stderr.isatty():
         yield
         return
@@ -119,5 +119,5 @@ def _worked_on(storage: Storage) -> RevisionStatus | None:
     try:
         moving = [row for row in History(storage).all().values() if row.state.moving or row.state is State.REVERTING]
         return status_of(History(storage), moving[0]) if moving else None
-    except StructableError:  # the next look may succeed; what is wrong ends the work itself
+    except StructableError:  # the next look may succeed; a lasting error ends the work itself
         return None

@@ -59,7 +59,7 @@ _FOLDER = Path("revisions")
 
 
 class _NumberedCommand(TyperCommand):
-    """A command of a URL, which the environment may provide, and a revision's number."""
+    """A command that takes a URL, which the environment may provide, and a revision's number."""
 
     # Any: the parser's context class is private to Typer.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
@@ -254,7 +254,7 @@ def _connected(url: str, **options: object) -> Storage:
 
 @contextlib.contextmanager
 def _answered() -> Iterator[None]:
-    """Give the errors of input files, and those that pass, their exit codes."""
+    """Give errors of input files, and transient errors, their exit codes."""
     try:
         yield
     except RevisionError as error:

@@ -1,6 +1,6 @@
 """Foreign-key joins: a table that is the join of two others at every commit.
 
-`definition` says what a join is, `binding` checks it against the tables, `kernel` joins and compares rows, `step` has
+`definition` defines a join, `binding` checks it against the tables, `kernel` joins and compares rows, `step` holds
 the protocol that makes each step atomic, and `worker` runs it. None of these needs PySpark. `query`, `distributed`,
 `spark_tasks` and `feed_moves` do: they are imported when a name of `query` is first used.
 """

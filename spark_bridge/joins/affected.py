@@ -1,4 +1,4 @@
-"""Finds the rows of the left table that a step must join again, by the changes of both tables since the last step."""
+"""Finds the left rows that a step must join again, from the changes of both tables since the last step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .kernel import Kernel, Values
 __all__ = ["SideChanges", "changed_rows", "left_rows_of", "oldest_change"]
 
 _KEYS_AT_ONCE = 1_000
-"""So many values of `isin` become intervals of an index; more are compared row by row."""
+"""The most values of `isin` that become intervals of an index; more are compared row by row."""
 
 
 @dataclass(slots=True)
@@ -39,13 +39,13 @@ class SideChanges:
     Attributes
     ----------
     rows : dict of tuple to Row or None
-        By key, the row as it is at the end of the range; None if there is none any more.
+        By key, the row at the end of the range; None if it is gone.
     before : dict of tuple to Row or None
-        By key, the row as it was ahead of the first of these changes; None if there was none.
+        By key, the row before the first of these changes; None if there was none.
     oldest : datetime.datetime, optional
         When the first change of the range was committed; None if there was no change.
     complete : bool
-        Whether all of the range was read: false once there were more rows than wanted.
+        Whether the whole range was read: false if there were more rows than wanted.
     """
 
     rows: dict[Values, Row | None] = field(default_factory=dict)
@@ -66,8 +66,8 @@ def changed_rows(
 ) -> SideChanges:
     """Return the rows of one table with a change in (since, until] that may change the result; at most so many.
 
-    An update that leaves equal what the join takes of a row is left out. Each change is judged by itself, never the net
-    change: after a step that was interrupted the result may stand between. With `keys_only` None stands for every row,
+    An update that leaves equal all fields that the join reads is left out. Each change is judged by itself, never the
+    net change: after an interrupted step the result may be at a position between. With `keys_only` every row is None,
     and `before` stays empty.
 
     Raises
@@ -110,7 +110,7 @@ def oldest_change(feed: ChangeFeed, since: FeedPosition) -> dt.datetime | None:
     Raises
     ------
     ChangesLostError
-        If it is no longer kept.
+        If the change is no longer kept.
     """
     with feed.read(since) as changes:
         first = next(changes, None)
@@ -123,7 +123,7 @@ def left_rows_of(kernel: Kernel, left: StructuredTable, right_keys: Iterable[Val
     while keys := set(islice(remaining, _KEYS_AT_ONCE)):
         with _scan(kernel.bound, left, keys) as rows:
             for row in rows:
-                # A part of the key may have found it; what is deleted softly refers to nothing, and has no result row.
+                # A part of the key may find a wrong row; a softly deleted row refers to nothing and has no result row.
                 if kernel.foreign_key(row) in keys:
                     yield row
 
@@ -143,7 +143,7 @@ def _scan(bound: BoundJoin, left: StructuredTable, keys: Collection[Values]) -> 
     if len(found) == 1:
         return left.scan_index(bound.index, found[0], where=where, columns=columns)
     wanted = col(bound.index).isin(found)
-    # In the order of the index, in which the rows need not be sorted.
+    # In the order of the index, so that the store need not sort the rows.
     return left.scan(where=wanted if where is None else wanted & where, order_by=bound.index, columns=columns)
 
 

@@ -41,14 +41,14 @@ class BoundJoin:
     left_columns, right_columns : tuple of str
         The columns to read.
     left_watched, right_watched : tuple of str
-        Those of which a change of value may change the result; all with a joiner.
+        The columns whose changes may change the result; all with a joiner.
     prefix : int
-        The left rows of a right key are found by so many leading fields of the left table's key.
+        The number of leading fields of the left table's key that find the left rows of a right key.
     index : str, optional
-        Or by this indexed field.
+        The indexed field that finds them instead.
     unfilled : mapping of str to list of documents
-        By side, the rules of fields that reads compute, since stored rows may lack them; only if the join takes such a
-        field. A feed has rows as they are stored.
+        By side, the rules of fields that reads compute because stored rows may lack them; only if the join reads such a
+        field. A feed holds rows in their stored form.
     """
 
     join: ForeignKeyJoin
@@ -73,7 +73,7 @@ class BoundJoin:
 
     @property
     def images_suffice(self) -> bool:
-        """Whether images of a right row in its feed tell what becomes of unchanged left rows that refer to it."""
+        """Whether images of a right row in its feed suffice to update the results of unchanged left rows."""
         return self.select is not None and not self.unfilled
 
     @property
@@ -98,18 +98,18 @@ def bind(
     join : ForeignKeyJoin
         The join.
     left, right : TableSpecification
-        Its tables as they are.
+        Its present tables.
     recorded : mapping of str to str, optional
         The selection of a join without one.
     known_faults : iterable of str
-        Faults that were found before.
+        Faults that are already known.
 
     Raises
     ------
     InvalidSpecificationError
         With all faults.
     UnsupportedOperationError
-        If the only faults are that tables have no key, or no feed of producer lookup.
+        If all faults are tables without a key, or without a feed of producer lookup.
     """
     unsupported = _unsupported(left) if left == right else [*_unsupported(left), *_unsupported(right)]
     faults = list(known_faults)
@@ -152,12 +152,12 @@ def bind(
 
 
 def check_result(existing: TableSpecification, wanted: TableSpecification, *, ours: bool) -> None:
-    """Check that an existing table can be the result: its key, fields and producer are as the join makes them.
+    """Check that an existing table can be the result: that it has the join's key, fields and producer.
 
     Parameters
     ----------
     existing, wanted : TableSpecification
-        The table, and what the join would make; indexes, retention and `user.*` do not count.
+        The table, and the one that the join would make; indexes, retention and `user.*` do not count.
     ours : bool
         Whether the join made it: then it may have narrower numbers than the join would make now, or lack fields.
 
@@ -333,7 +333,7 @@ def _selected(select: Mapping[str, tuple[Side, str]], side: Side) -> list[str]:
 
 
 def _watched(spec: TableSpecification, *taken: str) -> tuple[str, ...]:
-    """Return the fields that a join takes of a table, and the stored fields of which reads compute some of them."""
+    """Return the fields that a join reads from a table, and the stored fields from which reads compute some of them."""
     names = _distinct(*taken, spec.table_options.soft_delete)
     return _distinct(*names, *RowRules(spec).stored(names))
 

@@ -1,4 +1,4 @@
-"""`structable join`: show, check, rebuild and run a join, by what its store has recorded of it."""
+"""`structable join`: show, check, rebuild and run a join, by the definition recorded in its store."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _connected(url: str, **options: object) -> Storage:
 
 
 def _ref(definition: Definition, table: str, url: str) -> TableRef:
-    """Return the reference to a table; in the result's store by the URL that was given, which may have a password."""
+    """Return the reference to a table; one in the result's store keeps the given URL, which may have a password."""
     recorded = definition.ref(table)
     home = definition.ref("result")
     if table == "result" or (recorded.url, recorded.options) == (home.url, home.options):
@@ -167,7 +167,7 @@ def _worker(url: str, name: str, *, poll: float = 0.2) -> JoinWorker:
 
 
 def _waiting(ref: TableRef, since: FeedPosition | None) -> float | str | None:
-    """Return for how many seconds the oldest change after a position waits, or why it is unknown; None without one."""
+    """Return how many seconds the oldest change after a position has waited, or why it is unknown; None without one."""
     if since is None:
         return "not joined yet"
     try:

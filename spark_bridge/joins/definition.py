@@ -1,4 +1,4 @@
-"""`ForeignKeyJoin`: what a foreign-key join is, checked as far as that needs no store."""
+"""`ForeignKeyJoin`: the definition of a foreign-key join, with the checks that need no store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from structable.spi.showing import shown
 __all__ = ["ForeignKeyJoin", "Joiner", "Side", "joiner_name", "load_joiner", "parse_source"]
 
 Joiner: TypeAlias = Callable[[Row, Row | None], Mapping[str, Value] | None]
-"""Makes the fields of a result row of a left row and its right row, if it has one; None for no row."""
+"""Makes a result row's fields from a left row and its right row, if it has one; None for no row."""
 Side: TypeAlias = Literal["left", "right"]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,47}\Z")
@@ -26,14 +26,14 @@ _KINDS = ("inner", "left")
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class ForeignKeyJoin:
-    """A join of two tables, the left of which refers to the right by fields; immutable, picklable, equal by content.
+    """A join of a left table with the right table to which it refers by fields; immutable, picklable, equal by content.
 
     A third table, the result, holds it. Its primary key is the left table's: it has at most one row for each left row.
     A left row matches the right row whose key is its foreign key; a null in any part of the foreign key matches
     nothing. A row of either table whose `soft-delete.field` is true counts as absent. At every commit the result is
     exactly the join of both tables as they stood at its recorded positions.
 
-    The constructor raises what can be known without a store; `JoinWorker` raises all else.
+    The constructor raises every fault that can be found without a store; `JoinWorker` raises the others.
 
     Parameters
     ----------
@@ -53,12 +53,12 @@ class ForeignKeyJoin:
         null without a match.
     select : mapping of str to str, optional
         The fields of the result outside of its key: their names, to `left.FIELD` or `right.FIELD`. An empty mapping:
-        the key alone. Not given: all fields of the left table and those of the right outside of its key, under their
-        own names, as the tables have them when the join first runs, or is rebuilt.
+        the key alone. Not given: all fields of the left table and the right table's fields outside of its key, under
+        their own names, as the tables have them when the join first runs, or is rebuilt.
     joiner : callable, optional
         In place of `select`: a function of a left row and its right row, or None, that returns the fields of the
         result outside of its key, or None for no row. Fields that it leaves out are null. It must be deterministic,
-        and a module must have it under its name.
+        and importable from its module by name.
     result_fields : iterable of Field, optional
         With `joiner`: the fields outside of the result's key.
     result : TableRef
@@ -214,7 +214,7 @@ def _check_names(argument: str, names: Iterable[object], faults: list[str]) -> N
 
 
 def _unimportable(joiner: Joiner) -> str | None:
-    """Return what is wrong with a joiner that no other process could find."""
+    """Return why no other process could import a joiner; None if it can."""
     if not callable(joiner):
         return f"joiner is {shown(joiner)}; it must be a function"
     name = joiner_name(joiner)

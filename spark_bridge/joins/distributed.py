@@ -1,8 +1,8 @@
 """`SparkSteps`: large steps and rebuilds as DataFrames of one state of the tables.
 
-The driver takes one snapshot of each store, that of the result first, so that no table is read as it was before the
+The driver takes one snapshot of each store, the result's first, so that no table is read at an earlier state than the
 result. Spark's tasks read the splits, join the affected left rows with the right table and with the result, and stage
-the differences. No task reads a table as it is "now".
+the differences. No task reads the newest state of a table.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from .stores import JoinStores
 __all__ = ["SparkSteps"]
 
 _BROADCAST_BYTES = 10 << 20
-"""Tables up to this size, and as many changes as take about as much, are sent to every executor."""
+"""Tables and changes up to about this size are sent to every executor."""
 _BROADCAST_CHANGES = 100_000
 _SCANNED_PER_READ = 20
-"""A read by key costs about as much as so many rows of a scan that Spark spreads, joins included."""
+"""The number of rows of a distributed scan, joins included, that cost as much as one read by key."""
 _FILTERED_PER_READ = 100
-"""And as so many of a scan that needs no join."""
+"""The same for a scan that needs no join."""
 FEW = 1_000
-"""With at most so many changes of each table the driver knows them, and no table is read whole."""
+"""The most changes of each table that the driver keeps; up to here no table is read whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The tables of a join, of one state of each store."""
+    """The tables of a join at one state of each store."""
 
     left: ScanPlan
     right: ScanPlan
@@ -74,7 +74,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A table as a DataFrame: its columns under names of their own, and one that is null where there is no row."""
+    """A table as a DataFrame: its columns under unique names, and one column that is null where there is no row."""
 
     frame: DataFrame
     names: dict[str, str]
@@ -94,9 +94,9 @@ class SparkSteps:
     Parameters
     ----------
     spark : SparkSession
-        Whose tasks read, join and stage.
+        The session whose tasks read, join and stage.
     large : int
-        The most changes of a table that a step takes from its feed; beyond them everything is compared.
+        The most changes of a table that a step takes from its feed; beyond them the whole result is compared.
     """
 
     def __init__(self, spark: SparkSession, large: int) -> None:
@@ -105,9 +105,9 @@ class SparkSteps:
         self._by_key = MergePass(large)
 
     def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
-        """Stage the differences of what changed since these positions; None if these are more than `large` changes.
+        """Stage the differences by the changes since these positions; None if there are more than `large` changes.
 
-        Where few of the left rows are affected, they are read by their keys, in the driver.
+        If few left rows are affected, the driver reads them by their keys.
         """
         if self._is_selective(stores, kernel, since):
             return self._by_key.stage_changes(stores, kernel, job, since)
@@ -223,13 +223,13 @@ class SparkSteps:
         return self._spark.range(0, len(splits), 1, len(splits))
 
     def _affected(self, stores: JoinStores, kernel: Kernel, state: _State, left: _Feed, right: _Feed) -> _Side:
-        """Return the left rows to join again, and the keys of those that are gone."""
+        """Return the left rows to join again, and the keys of left rows that are gone."""
         bound = kernel.bound
         rows = self._table(stores.join.left.store, state.left, bound.left, "l")
         moved, referred = self._changed(kernel, right, "m")
         moved = moved.select(*referred, sf.lit(True).alias("m_there")).distinct()
         refers = _equal(rows, bound.foreign_key, referred) & _lives(rows, bound.left)
-        if left.is_empty():  # as of a hot key: the keys of the left rows need not be shuffled
+        if left.is_empty():  # such as the changes of a hot key: the keys of the left rows need not be shuffled
             frame = rows.frame.join(right.hinted(moved), refers, "left_semi")
             return _Side(frame, rows.names, rows.there)
         changed, key = self._changed(kernel, left, "c")
@@ -329,12 +329,12 @@ class _Feed:
         return self.storage.changes(self.spec.name).plan(self.since, self.until, columns=columns, splits=splits)
 
     def hinted(self, changes: DataFrame) -> DataFrame:
-        """Return a DataFrame of the changes with the way to join it; Spark cannot know how many there are."""
+        """Return a DataFrame of the changes with a join hint: Spark cannot know their number."""
         return sf.broadcast(changes) if self.has_at_most(_BROADCAST_CHANGES) else changes.hint("merge")
 
 
 def _small(frame: DataFrame, storage: Storage, table: str) -> DataFrame:
-    """Return a table with the way to join it; Spark takes what `mapInArrow` makes of a few numbers for small."""
+    """Return a table with a join hint: Spark takes the result of `mapInArrow` over a few numbers for small."""
     try:
         small = storage.statistics(table).bytes <= _BROADCAST_BYTES
     except UnsupportedOperationError:
@@ -353,9 +353,9 @@ def _lives(side: _Side, spec: TableSpecification) -> Column:
 
 
 def _differences(kernel: Kernel, rows: DataFrame, left: _Side, right: _Side, old: _Side) -> DataFrame:
-    """Return the rows to write, with their kinds of change; null for the kind of those that stay.
+    """Return the rows to write, with their kinds of change; the kind is null for unchanged rows.
 
-    `<=>` compares as `kernel.is_same` does: Spark, too, takes NaN for equal to itself, and -0.0 for equal to 0.0.
+    `<=>` compares as `kernel.is_same` does: Spark also takes NaN for equal to itself, and -0.0 for equal to 0.0.
     """
     bound = kernel.bound
     assert bound.select is not None

@@ -1,7 +1,7 @@
 """Named points of a step where tests stop or kill a process; each costs a check of an empty mapping.
 
-`staged`: the differences are staged, or written in the transaction of a small step, and no reader sees them. Then, in a
-large step and a rebuild alone, `intent_recorded`, and `committed`: the result is at the positions of the intent. Last,
+`staged`: the differences are staged, or written in the transaction of a small step, and no reader sees them. Only a
+large step and a rebuild have `intent_recorded`, and `committed`: the result is at the positions of the intent. Last,
 `positions_recorded`: the step is done.
 """
 

@@ -1,7 +1,7 @@
 """A streaming source without rows: a micro-batch begins whenever the feed of one of a join's tables has moved.
 
-Its offsets are of one run of a query. So the first micro-batch of each run begins at once, and the content of an old
-checkpoint does not matter: the positions of a join are recorded beside its result.
+Its offsets are valid in one run of a query. So the first micro-batch of each run begins at once, and the content of an
+old checkpoint does not matter: the positions of a join are recorded in the store of its result.
 """
 
 from __future__ import annotations

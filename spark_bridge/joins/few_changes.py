@@ -1,8 +1,8 @@
 """Large steps with few changes: the left rows that refer to a changed row of the right table, without the result.
 
-The result equals the join at the recorded positions. So a left row that has not changed since is there with what it
-made with its row of the right table as that was then, of which the feed has an image. What becomes of it depends on
-that row alone, for all left rows that refer to it at once: neither the result nor the right table is read.
+The result equals the join at the recorded positions. So the result row of an unchanged left row was made from the old
+state of its right row, and the feed holds an image of that state. The change of the result depends on the right row
+alone, and is the same for all left rows that refer to it. Neither the result nor the right table is read.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ __all__ = ["KeyPlaces", "RightImages", "SnapshotRows", "keys_are"]
 
 @dataclass(frozen=True, slots=True)
 class KeyPlaces:
-    """Finds rows by their keys among some distinct ones; picklable."""
+    """Finds the rows of a batch that have one of some distinct keys; picklable."""
 
     steps: tuple[tuple[pa.Array[Any], Places], ...]
-    """For each column its distinct values, and where a beginning of the key leads to with each; -1 leads to -1."""
+    """For each column its distinct values, and a table from the numbers of a key's prefix and of a value to the number
+    of the longer prefix; -1 stands for no key."""
 
     @classmethod
     def of(cls, spec: TableSpecification, fields: Sequence[str], keys: Sequence[Values]) -> KeyPlaces:
-        """Return the places of these keys, whose values are of these fields."""
+        """Return the places of these keys, which are values of these fields."""
         steps = []
         begun, beginnings = [0] * len(keys), 1
         for place, field in enumerate(arrow_schema(spec, fields)):
@@ -66,7 +67,7 @@ class KeyPlaces:
         return cls(tuple(steps))
 
     def among(self, batch: pa.RecordBatch, columns: Sequence[str]) -> Places:
-        """Return the place of the key of each row, which is in these columns; -1 if it is none of the keys."""
+        """Return for each row the place of the key in these columns; -1 if it is none of the keys."""
         places = np.zeros(batch.num_rows, dtype=np.int64)
         for name, (values, leads) in zip(columns, self.steps, strict=True):
             numbers = pc.index_in(batch.column(name), value_set=values).fill_null(-1)
@@ -83,7 +84,7 @@ class RightImages:
     bound : BoundJoin
         The join, which has no joiner.
     keys : tuple of tuple
-        The keys of the right table whose left rows get another row in the result, or none any more.
+        The keys of the right table whose left rows get another result row, or lose theirs.
     """
 
     bound: BoundJoin
@@ -91,11 +92,11 @@ class RightImages:
     _referred: KeyPlaces
     _changed: KeyPlaces
     _columns: Mapping[str, pa.Array[Any]]
-    """Those of the result that are the right table's, and the kind of change; a value for each key."""
+    """The columns of the result that come from the right table, and the kind of change; a value for each key."""
 
     @classmethod
     def of(cls, kernel: Kernel, changed_left: Iterable[Values], right: SideChanges) -> RightImages:
-        """Return the images of changes of the right table; the left rows of these keys are not unchanged."""
+        """Return the images of changes of the right table; left rows with keys in `changed_left` are left out."""
         bound = kernel.bound
         assert bound.select is not None
         left = Row(
@@ -119,7 +120,7 @@ class RightImages:
         return cls(bound, keys, referred, own, columns)
 
     def differences(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows to write for a batch of left rows, some of which refer to other rows, or have changed."""
+        """Return the rows to write for a batch of left rows, without changed rows and rows that refer to other keys."""
         bound = self.bound
         assert bound.select is not None
         places = self._referred.among(batch, bound.foreign_key)
@@ -137,13 +138,13 @@ class RightImages:
         return pa.RecordBatch.from_arrays(columns, names=names)
 
     def _source(self, name: str) -> str:
-        """Return the left table's field of a column of the result."""
+        """Return the left table's field behind a column of the result."""
         assert self.bound.select is not None
         return self.bound.select[name][1] if name in self.bound.select else name
 
 
 def keys_are(fields: Sequence[str], keys: Iterable[Values]) -> Filter:
-    """Return a filter that all rows with these keys in these fields meet; of several fields others may meet it, too."""
+    """Return a filter that accepts all rows with these keys; with several fields it may accept other rows."""
     columns = zip(*keys, strict=True)
     wanted: list[Filter] = [col(name).isin(dict.fromkeys(values)) for name, values in zip(fields, columns, strict=True)]
     return reduce(and_, wanted)
@@ -151,14 +152,14 @@ def keys_are(fields: Sequence[str], keys: Iterable[Values]) -> Filter:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRows:
-    """Reads rows by their keys, few at a time, as a shared snapshot has them."""
+    """Reads rows by their keys, few at a time, from a shared snapshot."""
 
     snapshot: SharedSnapshot
     storage: Storage
     spec: TableSpecification
 
     def multi_read(self, keys: Iterable[Values], columns: Iterable[str] | None = None) -> list[Row]:
-        """Return the rows of these keys, in no order."""
+        """Return the rows with these keys, in no order."""
         wanted, spec = set(keys), self.spec
         if not wanted:
             return []

@@ -1,9 +1,9 @@
 """`Intents`: the record of a join, changed by one worker at a time.
 
-Before a large step commits its job it records the job as the join's intent, but only if the record is still the one
-that it began with. While the intent stands no other worker steps. Once its lease has run out, any worker aborts the
-job, which is final unless the job was committed, asks which it was, and clears the intent. So clocks decide when that
-happens, and never what the result is. After some days the store has forgotten the job: then everything is joined.
+Before a large step commits its job, it records the job as the join's intent, but only if the record has not changed
+since the step began. While the intent stands, no other worker steps. Once its lease has expired, any worker aborts the
+job, which is final unless the job was committed, looks up the outcome, and clears the intent. So clocks decide when
+this happens, but never the result. After some days the store has forgotten the job: then everything is joined.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Intents:
         Raises
         ------
         InvalidSpecificationError
-            If the join is new, and its result is that of another join.
+            If the join is new, and another join has the same result.
         """
         name = record.consumer
 
@@ -68,11 +68,11 @@ class Intents:
             write_record(table, record)
             return True
 
-        # Of two new joins with one result, each reads that there is no other.
+        # Each of two new joins with one result would read that there is no other.
         return self._storage.run(body, isolation=Isolation.SERIALIZABLE if expected is None else Isolation.SNAPSHOT)
 
     def take_over(self, record: Record) -> None:
-        """End the intent of a worker that does not: abort its job, unless that is committed, and clear the intent."""
+        """End the intent of a stopped worker: abort its job unless it is committed, and clear the intent."""
         intent = record.intent
         assert intent is not None
         committed: bool | None = self._outcome(intent)
@@ -98,9 +98,9 @@ class Intents:
         return job.committed
 
     def end(self, consumer: str, job_id: str, *, committed: bool | None) -> None:
-        """Clear the intent of a job, unless that was done; if the job was committed, record its positions.
+        """Clear the intent of a job if it still stands; if the job was committed, record its positions.
 
-        None: it may have been committed, so that the result stands at no positions that are known.
+        None: the outcome is unknown, and so are the positions of the result.
         """
 
         def body(tx: Transaction) -> None:

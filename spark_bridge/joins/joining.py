@@ -14,12 +14,12 @@ from .progress import JoinProgress, Positions
 __all__ = ["BATCH_ROWS", "Counts", "KeyedRows", "batches", "compared", "differences"]
 
 BATCH_ROWS = 10_000
-"""The rows of the left table that are in memory together, with their rows of the right table and of the result."""
+"""The number of left rows in memory together, with their rows of the right table and of the result."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """How many rows a step joined again, and what became of the result."""
+    """The numbers of rows that a step joined again, and of the result's rows that it changed."""
 
     affected: int = 0
     inserted: int = 0
@@ -48,7 +48,7 @@ class Counts:
 
 
 class KeyedRows(Protocol):
-    """Rows of a table at one state, such as a `StructuredTable` in a transaction has them."""
+    """Rows of a table at one state, such as a `StructuredTable` in a transaction."""
 
     def multi_read(self, keys: Iterable[Values], columns: Iterable[str] | None = None) -> list[Row]:
         """Return the rows of these keys."""
@@ -61,7 +61,7 @@ def differences(
     left_rows: Mapping[Values, Row | None],
     right_rows: Mapping[Values, Row | None],
 ) -> Iterator[Difference]:
-    """Yield what the result lacks to have the join of these rows.
+    """Yield the differences between the result and the join of these rows.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def differences(
     left_rows : mapping of tuple to Row or None
         The rows of the left table by their keys; None where there is none.
     right_rows : mapping of tuple to Row or None
-        Rows of the right table that are known.
+        Known rows of the right table.
     """
     if not left_rows:
         return
@@ -87,7 +87,7 @@ def compared(
     left_rows: Mapping[Values, Row | None],
     right_rows: Mapping[Values, Row | None],
 ) -> Iterator[Difference]:
-    """Yield what the result lacks as `differences` does, of which `before` has the rows by their keys."""
+    """Yield differences as `differences` does; `before` holds the result's rows by their keys."""
     references = {key: kernel.foreign_key(row) for key, row in left_rows.items()}
     missing = {one for one in references.values() if one is not None and one not in right_rows}
     read = {row.key: row for row in right.multi_read(list(missing), kernel.bound.right_columns)} if missing else {}

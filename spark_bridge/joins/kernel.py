@@ -1,4 +1,4 @@
-"""`Kernel`: joins two rows, and says what makes a difference. Pure: it reads and writes nothing."""
+"""`Kernel`: joins two rows, and finds the difference between results. Pure: it reads and writes nothing."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Kernel:
         return not is_same(watched(before), watched(after))
 
     def joined(self, left: Row | None, right: Row | None) -> Values | None:
-        """Return the result's row of a left row and the row that it refers to, if there is one; None for no row."""
+        """Return the result row of a left row and its right row, if there is one; None for no row."""
         if left is None or (self._left_deleted is not None and left[self._left_deleted]):
             return None
         if right is not None and self._right_deleted is not None and right[self._right_deleted]:
@@ -95,7 +95,7 @@ class Kernel:
         return left.key + tuple([left[field] if ours else right[field] for ours, field in self._sources])
 
     def difference(self, key: Values, old: Values | None, new: Values | None) -> Difference | None:
-        """Return what makes the new row of a key of the old one; None if they are equal."""
+        """Return the difference that turns the old row of a key into the new one; None if they are equal."""
         if new is None:
             return None if old is None else Difference(RowKind.DELETE, old)
         if old is None:
@@ -129,7 +129,7 @@ class Kernel:
             if name not in self._fields:
                 reason = f"the joiner returned it; the result's fields are {', '.join(self._fields)}"
                 raise InvalidFieldError(spec.name, str(name), reason)
-        # Checked as it is when it is written, so that a FLOAT is compared as it will be stored.
+        # Checked as on a write, so that a FLOAT is compared as it will be stored.
         checked = check_row(spec, {**dict(zip(spec.primary_key, left.key, strict=True)), **given})
         return tuple([checked.get(name) for name in self._fields])
 

@@ -1,4 +1,4 @@
-"""`JoinInstruments`: the OpenTelemetry instruments of one join, and nothing at all where no SDK is set up."""
+"""`JoinInstruments`: the OpenTelemetry instruments of one join; without an SDK they record nothing."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ __all__ = ["JoinInstruments"]
 
 
 class JoinInstruments:
-    """What a worker reports of its join.
+    """The metrics that a worker reports about its join.
 
     Parameters
     ----------
     join : str
         The join's name, an attribute of every measurement.
     meter : opentelemetry.metrics.Meter, optional
-        Where to report; the meter `structable` of the program's SDK by default.
+        The meter to report to; by default the meter `structable` of the program's SDK.
 
     Raises
     ------
     TypeError
-        If the meter is none.
+        If `meter` is not a meter.
     """
 
     def __init__(self, join: str, meter: Meter | None = None) -> None:
@@ -59,12 +59,12 @@ class JoinInstruments:
 
     @property
     def lag(self) -> float:
-        """The seconds since the oldest commit that was seen and is not joined yet."""
+        """The seconds since the oldest known commit that is not joined yet."""
         oldest = self._oldest
         return 0.0 if oldest is None else max(0.0, time.time() - oldest)
 
     def behind(self, *oldest: dt.datetime | None) -> None:
-        """Note when the oldest commits were made that the result lacks, of each table."""
+        """Record, for each table, the time of the oldest commit that the result lacks."""
         found = [one.timestamp() for one in oldest if one is not None]
         self._oldest = min(found, default=None)
 
@@ -84,7 +84,7 @@ class JoinInstruments:
                     self._count(progress)
 
     def caught_up(self) -> None:
-        """Note that the result has every commit that was seen."""
+        """Record that the result has every known commit."""
         self._oldest = None
 
     def _count(self, progress: JoinProgress) -> None:
@@ -102,7 +102,7 @@ _lock = Lock()
 
 
 def _watch(meter: Meter, instruments: JoinInstruments) -> None:
-    """Report the lag of a join by the one gauge of a meter, for as long as its worker refers to the instruments."""
+    """Report the lag of a join by the meter's one gauge while the worker holds the instruments."""
     with _lock:
         known = _watched.get(meter)
         if known is not None:
@@ -115,7 +115,7 @@ def _watch(meter: Meter, instruments: JoinInstruments) -> None:
         with _lock:
             found = list(living)
         lags: dict[str, float] = {}
-        for one in found:  # several workers of a join are one lag
+        for one in found:  # several workers of a join report one lag, the largest
             lags[one.join] = max(lags.get(one.join, 0.0), one.lag)
         return [Observation(seconds, {"join": join}) for join, seconds in lags.items()]
 

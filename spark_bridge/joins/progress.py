@@ -1,4 +1,4 @@
-"""`JoinProgress`, and the table `structable_progress`: up to where a result has its join, and who is writing it."""
+"""`JoinProgress`, and the table `structable_progress`: the positions of each join's result, and its present writer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 LEASE_SECONDS = 30.0
-"""How long an intent keeps other workers away, unless it is renewed. No result depends on the clocks that count it."""
+"""Seconds for which an intent blocks other workers unless it is renewed. No result depends on the clocks."""
 
 PROGRESS = TableSpecification(
     "structable_progress",
@@ -41,11 +41,11 @@ class JoinProgress:
     Attributes
     ----------
     affected : int
-        The rows of the left table that were joined again; of a rebuild the rows of the result that differed.
+        The left rows that were joined again; for a rebuild, the rows of the result that differed.
     inserted, updated, deleted : int
         The rows of the result that were written.
     left_position, right_position : FeedPosition or None
-        The result is the join of the tables as they stood there. None before the first step is done.
+        The positions of the tables whose join the result is. None before the first step is done.
     rebuilt : bool
         Whether the whole join was compared with the result.
     """
@@ -60,7 +60,7 @@ class JoinProgress:
 
     @property
     def unchanged(self) -> int:
-        """The affected rows for which nothing had to be written."""
+        """The number of affected rows that needed no write."""
         return self.affected - self.inserted - self.updated - self.deleted
 
     def followed_by(self, later: JoinProgress) -> JoinProgress:
@@ -84,7 +84,7 @@ class Positions:
     right: FeedPosition
 
     def same_feeds(self, other: Positions) -> bool:
-        """Return whether both are of the same feeds, so that one is before the other."""
+        """Return whether both are in the same feeds, so that they can be compared."""
         return (self.left.feed, self.right.feed) == (other.left.feed, other.right.feed)
 
     def reach(self, other: Positions) -> bool:
@@ -101,11 +101,11 @@ class Intent:
     job_id : str
         The job.
     positions : Positions
-        Those of the result once the job is committed.
+        The positions of the result once the job is committed.
     lease : float
-        Until when other workers wait, in seconds since the epoch.
+        The time until which other workers wait, in seconds since 1970.
     definition : str, optional
-        The definition that comes with the job, if it is another than the recorded one.
+        The definition that the job introduces, if it differs from the recorded one.
     """
 
     job_id: str
@@ -120,7 +120,7 @@ class Intent:
 
     @property
     def forgotten(self) -> bool:
-        """Whether the store may no longer know how the job ended: half of the time is left for differing clocks."""
+        """Whether the store may have forgotten the job's outcome: half of the time is reserved for differing clocks."""
         return time.time() >= self.lease + JOB_RETENTION_SECONDS / 2
 
     def renewed(self) -> Intent:
@@ -141,7 +141,7 @@ class Record:
     definition : str
         See `recording.py`.
     intent : Intent, optional
-        While it stands, the result stands at `positions` or at those of the intent.
+        While it stands, the result is at `positions` or at the intent's positions.
     """
 
     consumer: str
@@ -160,7 +160,7 @@ def intent_channel(consumer: str) -> str:
 
 
 def read_record(table: StructuredTable, consumer: str) -> Record | None:
-    """Return what is recorded of a join.
+    """Return the record of a join.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def read_record(table: StructuredTable, consumer: str) -> Record | None:
 
 
 def all_records(table: StructuredTable) -> Iterable[Record]:
-    """Yield what is recorded of all joins whose results are in the store."""
+    """Yield the records of all joins whose results are in the store."""
     with table.scan() as rows:
         yield from map(_record, rows)
 

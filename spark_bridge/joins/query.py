@@ -46,8 +46,8 @@ def start_join(
 
     The query catches up first, and then takes a step whenever the feed of one of the tables moves. Its steps, small and
     large, are like those of a `JoinWorker`, and any number of queries and workers may run one join; `open_join` says
-    which work Spark does. A passing error of a step, such as an unreachable store, is logged and the step tried again;
-    any other error ends the query.
+    which work Spark does. After a transient error, such as an unreachable store, the step is tried again; any other
+    error ends the query.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def start_join(
         The arguments of `DataStreamWriter.trigger`. With `{"availableNow": True}` the query ends once it has caught up.
     checkpoint : str, optional
         The folder of the query's checkpoint, a temporary one if not given. It holds nothing of the join, and may be
-        deleted: the positions are recorded beside the result.
+        deleted: the positions are recorded in the result's store.
     small, large : int
         As of `open_join`.
 
@@ -102,7 +102,7 @@ def start_join(
 def join_available(
     spark: SparkSession, join: ForeignKeyJoin, *, small: int = 10_000, large: int = 1_000_000
 ) -> JoinProgress:
-    """Bring the result of a join up to all that was committed when this was called; return the sum of the steps.
+    """Bring the result of a join up to every commit before this call; return the sum of the steps.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def open_join(
 
     For a `foreachBatch` function that writes tables of the join: open the worker before the query starts, call
     `run_available()` in the function after the writes, in the same thread, and `close()` the worker after the query.
-    Each call joins all that was committed before it, by this micro-batch and by others. A micro-batch that Spark
+    Each call joins every commit before it, by this micro-batch and by others. A micro-batch that Spark
     repeats finds nothing to do, or continues where the killed one stopped. The worker keeps its connections, and is
     safe for threads.
 
@@ -149,9 +149,9 @@ def open_join(
     join : ForeignKeyJoin
         The join; its joiner must be importable in Spark's Python processes.
     small : int
-        A step of at most so many affected rows is one transaction in the driver; a larger one is a write job.
+        The most affected rows of a step in one transaction in the driver; a larger step is a write job.
     large : int
-        A step with more changes than this of either table compares the whole join with the result.
+        The most changes of a table in a step; with more, the whole join is compared with the result.
     meter : opentelemetry.metrics.Meter, optional
         As of `JoinWorker`.
 
@@ -189,7 +189,7 @@ class _SparkWorker(JoinWorker):
 
 
 def _catch_up(worker: JoinWorker) -> None:
-    """Do as `JoinWorker.run` does about errors that may pass."""
+    """Handle transient errors as `JoinWorker.run` does."""
     pause = _SHORTEST_PAUSE
     while True:
         try:

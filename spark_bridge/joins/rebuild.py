@@ -1,8 +1,8 @@
 """`MergePass`: large steps and rebuilds in this process, in batches, so that memory does not grow with the tables.
 
 A rebuild reads the left table and the result side by side, both in key order, which is the same. A large step
-remembers the keys that changed in either table; the rows that refer to a changed row of the right table are read in
-batches, however many they are.
+remembers the keys that changed in either table; any number of rows that refer to a changed row of the right table are
+read in batches.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Staged:
     Attributes
     ----------
     writes : list of StagedWrite
-        What to commit.
+        The staged writes to commit.
     positions : Positions
         The states of the left and the right table at which they were joined.
     counts : Counts
-        How many there are.
+        The numbers of differences.
     """
 
     writes: list[StagedWrite]
@@ -48,12 +48,12 @@ class Staged:
 
 
 class LargeSteps(Protocol):
-    """Computes the differences of large steps and rebuilds, and stages them for a job of mode changes."""
+    """Computes the differences of large steps and rebuilds, and stages them for a job of mode `changes`."""
 
     def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
-        """Stage the differences of what changed since these positions; None if these are too many to do so.
+        """Stage the differences by the changes since these positions; None if there are too many.
 
-        The result must be read no earlier than this was called, and the tables no earlier than the result.
+        The result must be read after this call began, and the tables no earlier than the result.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class LargeSteps(Protocol):
     def stage_all(self, stores: JoinStores, kernel: Kernel, job: WriteJob) -> Staged:
         """Stage the differences between the whole join and the result, read as in `stage_changes`.
 
-        In the counts, `affected` is the number of differences.
+        `affected` in the counts is the number of differences.
         """
 
 
@@ -85,7 +85,7 @@ class MergePass:
         self._large = large
 
     def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
-        """Stage the differences of what changed since these positions; None if that is more than `large` rows."""
+        """Stage the differences by the changes since these positions; None if more than `large` rows are affected."""
         counts = Counts()
         with reading(stores) as view:
             if not view.positions.reach(since):
@@ -153,7 +153,7 @@ def _all_differences(kernel: Kernel, view: View) -> Iterator[Difference]:
         for batch in batches(lefts):
             last = next(reversed(batch))
             before: dict[Values, Values] = {}
-            # Keys of all types that a key may have are compared by Python as by the contract.
+            # Python compares keys of all key types as the contract does.
             while pending is not None and pending.key <= last:
                 values = kernel.result_values(pending)
                 if pending.key in batch:
@@ -177,7 +177,7 @@ def _rows(table: StructuredTable | None) -> Iterator[Iterator[Row]]:
 
 
 def difference_batches(kernel: Kernel, found: Iterator[Difference], counts: Counts) -> Iterator[RecordBatch]:
-    """Yield differences as a job of mode changes takes them, and count them."""
+    """Yield differences in the form that a job of mode `changes` takes, and count them."""
     import pyarrow as pa
 
     from structable.spi import arrow_schema

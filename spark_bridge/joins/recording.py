@@ -1,8 +1,8 @@
-"""The definition of a join as it is recorded: compared at each start, and read by the command `structable join`.
+"""The recorded definition of a join: compared at each start, and read by the command `structable join`.
 
-A JSON document. Tables are kept with their URLs, without passwords; of these the names alone are compared, since one
-store has many URLs, and the positions tell whether a table is the one that was joined. `select` is the selection as it
-was resolved, `feed` the feed of the result, and `unfilled` the rules by which reads computed fields of the tables.
+A JSON document. Tables are recorded with their URLs, without passwords. Only their names are compared, since one store
+has many URLs, and the positions show whether a table is the one that was joined. `select` is the resolved selection,
+`feed` the feed of the result, and `unfilled` the rules by which reads computed fields of the tables.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Definition:
         Raises
         ------
         DataCorruptionError
-            If it is none.
+            If the text is not a definition.
         """
         try:
             document = json.loads(text)
@@ -77,7 +77,7 @@ class Definition:
         return unfilled
 
     def differences(self, wanted: Definition) -> tuple[str, ...]:
-        """Return how another definition differs from this one, a sentence each."""
+        """Return the differences from another definition, a sentence each."""
         found = []
         for part in _COMPARED:
             ours, theirs = self.document[part], wanted.document[part]

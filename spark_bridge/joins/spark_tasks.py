@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangedKeys", "JoinedRows", "ReferringRows", "SplitRows", "Staging"]
 
-# Another attempt of the task would end the same.
+# Another attempt of the task would fail in the same way.
 _REFUSALS = (FieldSizeLimitError, InvalidFieldError, TableNotFoundError, UnsupportedOperationError)
 _SPLIT_ROWS = 1 << 40
-"""Above the number of changes of any split."""
+"""A number above the changes of any split."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRows:
-    """Yields the rows of splits, whose numbers it is given, under other names."""
+    """Yields the rows of the splits with the given numbers, under other names."""
 
     store: StoreClient
     splits: tuple[ScanSplit, ...]
@@ -65,7 +65,7 @@ class SplitRows:
 
 @dataclass(frozen=True, slots=True)
 class ReferringRows:
-    """Yields the differences of left rows that refer to changed rows, from splits, whose numbers it is given."""
+    """Yields the differences of left rows that refer to changed rows, from the splits with the given numbers."""
 
     store: StoreClient
     splits: tuple[ScanSplit, ...]
@@ -80,8 +80,8 @@ class ReferringRows:
 class ChangedKeys:
     """Yields the keys of a feed's changes that may change the result; a key may come several times.
 
-    Beside the key it has `seq`, which grows from change to change, and `present`, whether the row exists after it. An
-    update that leaves all watched columns equal is left out, change by change, as `Kernel.matters` has it.
+    Two more columns are `seq`, which grows from change to change, and `present`, whether the row exists after it. An
+    update that leaves all watched columns equal is left out, change by change, as in `Kernel.matters`.
     """
 
     store: StoreClient
@@ -101,7 +101,7 @@ class ChangedKeys:
                     (batch,) = pa.Table.from_batches([before, batch]).combine_chunks().to_batches()
                 preimages = _is(batch, RowKind.UPDATE_BEFORE)
                 before = batch.slice(batch.num_rows - 1) if preimages[-1] else None
-                # A preimage goes with its postimage, of which it tells whether that matters.
+                # A preimage stays with its postimage: comparing them decides whether the change matters.
                 rest = batch if before is None else batch.slice(0, batch.num_rows - 1)
                 yield self._keys(rest, preimages[: rest.num_rows], place * _SPLIT_ROWS + seen)
                 seen += rest.num_rows
@@ -135,7 +135,7 @@ def _is(batch: pa.RecordBatch, kind: RowKind) -> Flags:
 
 
 def _different(before: pa.RecordBatch, after: pa.RecordBatch, columns: tuple[str, ...]) -> Flags:
-    """Tell which pairs of rows differ, as `kernel.is_same` has it."""
+    """Return a mask of the pairs of rows that differ, as `kernel.is_same` compares."""
     found = np.zeros(before.num_rows, dtype=bool)
     for name in columns:
         one, other = before.column(name), after.column(name)
@@ -173,7 +173,7 @@ class JoinedRows:
     key: tuple[int, ...]
 
     def differences(self, kernel: Kernel, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[Difference]:
-        """Yield what the result lacks; count the rows."""
+        """Yield the differences from the result; count the rows."""
         bound = self.bound
         shapes = [
             RowShape(spec.name, columns, spec.primary_key)
@@ -217,8 +217,8 @@ class _JoinerError(Exception):
 class Staging:
     """Stages the differences among the rows of a task, for `mapInArrow`; yields a pickled report.
 
-    Without `joined`, the rows are those of the result, with the kind of difference, which is null where there is none.
-    With `referring`, they are what that makes of the numbers of splits.
+    Without `joined`, the rows are result rows with the kind of difference, null where there is none. With `referring`,
+    they are made by it from the numbers of splits.
     """
 
     store: StoreClient

@@ -2,8 +2,8 @@
 
 A small step is one transaction: it reads the feeds, the tables and the result, and writes the differences and the
 positions. A large step and a rebuild are write jobs: a `LargeSteps` stages the differences, and the stepper records an
-intent, commits the job and records the positions. In each case a step takes effect only if the record that it began
-with is the current one. So of two workers one starts over.
+intent, commits the job and records the positions. In each case a step takes effect only if the record has
+not changed since it began. So one of two concurrent workers starts over.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ __all__ = ["Stepper"]
 _log = logging.getLogger("structable.joins")
 
 _ATTEMPTS = 10
-"""Calls of `commit_write` whose outcome could not be determined."""
+"""The most calls of `commit_write` with an undetermined outcome."""
 _LOOK_SECONDS = 60.0
-"""How often at most the age of positions is looked at."""
+"""The least seconds between two checks of the positions' age."""
 _LONGEST_AGE = 10_000 * 86_400.0
 
 _Next: TypeAlias = Literal["bind", "large", "rebuild", "take over", "wait", "widen"]
@@ -100,7 +100,7 @@ class Stepper:
         self._known: Definition | None = None
         self._own_job = ""
         self._look = 0.0
-        self._writing: Record | None = None  # of an attempt that has begun to write
+        self._writing: Record | None = None  # set by an attempt that has begun to write
         self.kernel = Kernel(self._tables.bind())
 
     def step(self) -> JoinProgress:
@@ -145,7 +145,7 @@ class Stepper:
                 return progress
 
     def current_kernel(self) -> Kernel:
-        """Return the join, checked against the tables and the record as they are now."""
+        """Return the join, checked against the present tables and record."""
         self._bind()
         record = self._tables.record()
         if record is not None:
@@ -200,7 +200,7 @@ class Stepper:
             return _Outcome(record, next="rebuild")
         if not now.reach(since):
             for feed, at in zip(stores.feeds, (since.left, since.right), strict=True):
-                feed.position(at.version)  # which is lost if it is beyond the newest
+                feed.position(at.version)  # lost if it is beyond the newest
             raise TransactionConflictError("a table was read as it was before the last step; run the step again")
         left = changed_rows(stores.left, kernel, "left", since.left, now.left, self._small)
         self._instruments.behind(left.oldest)
@@ -211,7 +211,7 @@ class Stepper:
         if not right.complete:
             return _Outcome(record, next="large")
         rows, rights = left.rows, right.rows
-        if kernel.bound.unfilled:  # feeds lack what reads compute
+        if kernel.bound.unfilled:  # feeds lack computed fields
             read = view.left.multi_read(list(rows), kernel.bound.left_columns)
             rows, rights = dict.fromkeys(rows) | {row.key: row for row in read}, {}
         for row in left_rows_of(kernel, view.left, right.rows):
@@ -240,7 +240,7 @@ class Stepper:
         return _Outcome(record, counts.progress(now), written=moves)
 
     def _large(self, record: Record) -> JoinProgress | None:
-        """Do a large step, or a rebuild in its place.
+        """Do a large step, or a rebuild instead.
 
         None if another worker was quicker, the result was dropped, or the schema of a table was changed meanwhile.
         """
@@ -274,7 +274,7 @@ class Stepper:
                 known = Definition.parse(record.definition)
                 self._tables.require_one_result(known)
                 if known.feed != self._tables.result_feed():
-                    # Before the result is made again: it never stands at positions of the table that was dropped.
+                    # Before the result is made again: a new table must never have the positions of the dropped one.
                     emptied = replace(record, positions=None)
                     if record.positions is not None and not self._intents.replace(record, emptied):
                         return None
@@ -357,7 +357,7 @@ class Stepper:
         return self._stores.result.begin_write(self._join.result.name, mode=WriteMode.CHANGES, job_id=job_id)
 
     def _may_end(self, intent: Intent) -> bool:
-        # An intent of this stepper stands because it failed: nobody works on it.
+        # An intent of this stepper is left from a failure: no worker is at work on it.
         return intent.expired or intent.job_id == self._own_job
 
     def _bind(self, *, resolve: bool = False) -> None:
@@ -393,7 +393,7 @@ class Stepper:
         _log.warning("join %r is joined from the start: %s", self._join.name, reason)
 
     def _is_old(self, view: View, since: Positions) -> bool:
-        """Return whether a position is older than a tenth of the retention of changes; checked now and then."""
+        """Return whether a position is older than a tenth of the retention of changes; checked at intervals."""
         now = time.monotonic()
         if now < self._look:
             return False

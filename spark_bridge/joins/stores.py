@@ -34,7 +34,7 @@ class View:
     Attributes
     ----------
     positions : Positions
-        What it sees of the left and the right table.
+        The states of the left and the right table.
     result : StructuredTable, optional
         The result, in the transaction of its store; None if there is no such table.
     feed : str
@@ -42,7 +42,7 @@ class View:
     progress : StructuredTable, optional
         The table of records, in the same transaction; None if there is no such table.
     record : Record, optional
-        What is recorded of the join.
+        The record of the join.
     """
 
     positions: Positions
@@ -100,7 +100,7 @@ class JoinStores:
     def view(self, tx: Transaction) -> Iterator[View]:
         """Yield the tables in a transaction of the result's store, and in read transactions of the other stores.
 
-        The record is read first. So no input is seen as it was before a step that the record knows of.
+        The record is read first, so that no input is read at a state before the recorded step.
         """
         join = self.join
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""`JoinTables`: the tables of a join as they are, checked against its definition, and the result made or widened."""
+"""`JoinTables`: checks the tables of a join against its definition, and makes or widens the result."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class JoinTables:
         self._bound: BoundJoin | None = None
 
     def record(self) -> Record | None:
-        """Return what is recorded of the join now."""
+        """Return the present record of the join."""
         try:
             return read_record(self._stores.result.table(PROGRESS.name), self._join.name)
         except TableNotFoundError:
             return None
 
     def bind(self, *, resolve: bool = False) -> BoundJoin:
-        """Check the join against its tables as they are now, and create nothing.
+        """Check the join against its present tables, and create nothing.
 
         Parameters
         ----------
         resolve : bool
-            Whether a selection that is not given is resolved now, also where one is recorded.
+            Whether to resolve an absent selection now, even if one is recorded.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class JoinTables:
         Raises
         ------
         SchemaIncompatibleError
-            If the result is there and is not the join's.
+            If the result exists and is not the join's.
         """
         assert self._bound is not None
         storage, wanted = self._stores.result, self._bound.result
@@ -137,7 +137,7 @@ class JoinTables:
         return all(one.name in spec and spec.field(one.name) == one for one in self._bound.result.fields)
 
     def adopts(self, known: Definition, bound: BoundJoin) -> bool:
-        """Return whether the join has no selection of its own, and is bound with another one than the recorded."""
+        """Return whether the join has no selection of its own, and its resolved one differs from the recorded one."""
         if self._join.select is not None or bound.sources is None or known.selection is None:
             return False
         return bound.sources != known.selection and _fits(known.selection, bound.left, bound.right)
@@ -151,7 +151,7 @@ class JoinTables:
         return spec, _feed(self._stores.result, spec.name)
 
     def _faults(self, feed: str) -> list[str]:
-        """Return why the result, if it is there, cannot be the join's whatever its fields are."""
+        """Return the reasons other than fields for which an existing result cannot be the join's."""
         join, stores = self._join, self._stores
         if not feed:
             return []

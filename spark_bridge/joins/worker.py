@@ -39,7 +39,7 @@ __all__ = ["PASSING", "JoinWorker"]
 _log = logging.getLogger("structable.joins")
 
 PASSING = (CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError)
-"""Errors of a step that the next one may not have."""
+"""Transient errors: the next step may succeed."""
 _LONGEST_PAUSE = 10.0
 
 Progress = TypeVar("Progress", JoinProgress, JoinProgress | None)
@@ -48,10 +48,10 @@ Progress = TypeVar("Progress", JoinProgress, JoinProgress | None)
 class JoinWorker:
     """Keeps the result of a join up to date; any number of workers, in any processes, may run one join.
 
-    A step reads what changed in both tables since the recorded positions, joins the affected rows again at one
+    A step reads the changes of both tables since the recorded positions, joins the affected rows again at one
     snapshot, compares them with the result, and writes the differences and the new positions together. So readers see
     all of a step or none of it, a crash at any point leaves a result that the next step continues, and the result's
-    feed has each difference once. Several workers cost work, never correctness: of two that step at once, one starts
+    feed has each difference once. Several workers cost work, never correctness: if two step at once, one starts
     over.
 
     The first step makes the result and the table `structable_progress` if they are absent, and joins everything. So
@@ -66,11 +66,11 @@ class JoinWorker:
     poll : float
         Seconds between two looks at feeds that have not moved; above 0.
     small : int
-        A step of at most so many affected rows is one transaction; a larger one is a write job.
+        The most affected rows of a step in one transaction; a larger step is a write job.
     large : int
-        A step of more affected rows reads both tables whole, in key order and in batches.
+        The most affected rows of a step; a larger step reads both tables whole, in key order and in batches.
     meter : opentelemetry.metrics.Meter, optional
-        Where to report; the meter `structable` of the program's SDK by default.
+        The meter to report to; by default the meter `structable` of the program's SDK.
 
     Raises
     ------
@@ -79,7 +79,7 @@ class JoinWorker:
     UnsupportedOperationError
         If a table has no primary key, or no change feed of producer lookup.
     SchemaIncompatibleError
-        If the result is there and has other fields, another key or another producer.
+        If the result exists and has other fields, another key or another producer.
     TableNotFoundError
         If the left or the right table does not exist.
     ValueError
@@ -136,7 +136,7 @@ class JoinWorker:
         return self._measured(self._stepper.step)
 
     def run_available(self) -> JoinProgress:
-        """Step until the result has all that was committed when this was called; return the sum of the steps.
+        """Step until the result has every commit before this call; return the sum of the steps.
 
         It waits while the intent of another worker stands: for a signal of its end, and at most `poll` seconds.
 
@@ -157,7 +157,7 @@ class JoinWorker:
                 if left is not None and right is not None:
                     reached = Positions(left, right)
                     if not target.same_feeds(reached):
-                        target = self._latest()  # a table was made again
+                        target = self._latest()  # a table was dropped and made again
                     if reached.reach(target):
                         return total
                 signals.wait(self._closed)
@@ -165,12 +165,12 @@ class JoinWorker:
     def run(self, stop: threading.Event) -> None:
         """Step whenever a feed has moved, until `stop` is set or the worker is closed.
 
-        A store that cannot be reached, and whatever else may pass, is logged and tried again, with growing pauses.
+        Transient errors, such as an unreachable store, are logged, and the step is tried again with growing pauses.
 
         Raises
         ------
         Exception
-            As `step` does, all else.
+            Any other error of `step`.
         """
         with closing(_Signals(self._stores, self._poll)) as signals:
             self._run_until(stop, signals)
@@ -182,7 +182,7 @@ class JoinWorker:
                 progress = self.step()
                 pause = self._poll
                 if progress.rebuilt:
-                    signals.close()  # of a table that may have been made again
+                    signals.close()  # of a table that may have been dropped and made again
                 if progress.rebuilt or progress.affected:
                     _log.debug("join %r: %s", self.join.name, progress)
                 else:
@@ -219,7 +219,7 @@ class JoinWorker:
         Raises
         ------
         Exception
-            What ended the thread before, if something did.
+            The error that ended the thread before, if any.
         """
         self._end.set()
         thread, self._thread = self._thread, None
@@ -232,15 +232,15 @@ class JoinWorker:
     def rebuild(self) -> JoinProgress:
         """Join everything, compare it with the result and write the differences; take on this join's definition.
 
-        A selection that is not given is resolved anew, and the result gets the fields that are new. It waits while the
-        intent of another worker stands.
+        An absent selection is resolved again, and the result gets the new fields. The call waits while the intent of
+        another worker stands.
 
         Raises
         ------
         SchemaIncompatibleError
             If the result has fields that this join does not make, or other types.
         Exception
-            Else as `step` does.
+            Otherwise as `step` does.
         """
         with closing(_Signals(self._stores, self._poll)) as signals:
             while (progress := self._measured(self._stepper.rebuild)) is None:
@@ -250,7 +250,7 @@ class JoinWorker:
     def verify(self) -> int:
         """Return how many rows of the result differ from the join of both tables, all at the newest state.
 
-        What was committed since the last step counts.
+        Commits since the last step count as differences.
 
         Raises
         ------
@@ -266,7 +266,7 @@ class JoinWorker:
             return count_differences(self._stores, self._stepper.current_kernel())
 
     def close(self) -> None:
-        """Stop, and free the connections; idempotent. What ended the thread of `start` was logged."""
+        """Stop, and close the connections; idempotent. An error that ended the thread of `start` was logged."""
         self._end.set()
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -310,7 +310,7 @@ class JoinWorker:
 
 
 class _Signals:
-    """Waits until a step may find something to do: for signals, where the stores carry them, and for a time."""
+    """Waits until a step may have work: for signals, where the stores carry them, and for a time."""
 
     def __init__(self, stores: JoinStores, poll: float) -> None:
         self._stores = stores

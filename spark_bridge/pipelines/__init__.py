@@ -1,8 +1,8 @@
 """Pipelines: streams and tables in one graph, planned and verified without Spark, then run by it.
 
-Read in this order: `api` and `streams` (what is declared, kept in a `graph`), `reach` (the one traversal), `groups`,
-`counts`, `keys`, `orders` and `checks` (what must agree), `cutting`, `clusters`, `stages` and `step_order` (what runs),
-and `plan`. `running` is what needs Spark; its `runs` is imported when a pipeline is started.
+Read in this order: `api` and `streams` (declarations, kept in a `graph`), `reach` (the one traversal), `groups`,
+`counts`, `keys`, `orders` and `checks` (the agreement of streams), `cutting`, `clusters`, `stages` and `step_order`
+(stages and steps), and `plan`. Only `running` needs Spark; its `runs` is imported when a pipeline is started.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Pipeline`: declares sources and tables, and plans. Only running it needs Spark and opens stores."""
+"""`Pipeline`: declares sources and tables, and plans. Only a run needs Spark and opens stores."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class Pipeline:
     Parameters
     ----------
     name : str
-        The pipeline. It names the jobs of its writes.
+        The pipeline's name, which is part of the names of its write jobs.
     default_partitions : int, optional
-        The count of intermediate streams that nothing else decides; without it, the largest count of all inputs and
-        outputs, at most `partition_cap`.
+        The partition count of intermediate streams that no input or output determines. By default the largest count of
+        all inputs and outputs, at most `partition_cap`.
     partition_cap : int, optional
-        The largest count that is derived so; None for no limit.
+        The limit of that default; None for no limit.
     on_mismatch : {"error", "repartition"}
-        What the plan does where the streams of a join differ in their counts, keys or partitioners: report it, or
-        insert `<input>.auto`, a `partition_by`, behind inputs.
+        Whether the plan reports joins whose streams differ in counts, keys or partitioners, or inserts
+        `<input>.auto`, a `partition_by`, behind inputs.
     intermediate_store : str, optional
-        The URL of the store for streams between two stages; without it, that of the nearest table upstream.
+        The URL of the store for streams between two stages; by default the store of the nearest table upstream.
 
     Raises
     ------
@@ -114,7 +114,7 @@ class Pipeline:
         partitions : int, optional
             The count of its partitions.
         partitioner : str or Partitioner, optional
-            The rule by which it is partitioned: a label, or a rule that is registered with the pipeline by this.
+            The rule by which it is partitioned: a label, or a rule, which this call registers with the pipeline.
         order : str or sequence of str, optional
             The columns that order the rows of a key.
 
@@ -136,7 +136,7 @@ class Pipeline:
         return Stream(self._declared, self._declared.add(node))
 
     def changes(self, name: str, ref: TableRef, *, partitions: int | None = None) -> Stream:
-        """Declare the change feed of a table as a stream: its key is the primary key, its order `_commit_version`."""
+        """Declare the change feed of a table as a stream. Its key is the primary key, its order `_commit_version`."""
         require_ref(ref, "ref")
         check_count("partitions", partitions)
         node = Changes(name=checked_name("name", name), ref=ref, partitions=partitions)
@@ -161,13 +161,13 @@ class Pipeline:
         ref : TableRef
             The table.
         access : {"lookup", "broadcast"}
-            How joins read it: by the keys of each batch of rows, or whole, once a micro-batch.
+            How joins read it: by the keys of each batch of rows, or as a whole, once a micro-batch.
         cache : Cache, optional
             Of `structable.spi.access`: rows that each Python worker keeps between lookups.
         copartition : bool
-            Whether the streams that feed the table and those that are joined with it must be partitioned alike.
+            Whether the streams that feed the table, and the streams joined with it, must be partitioned alike.
         side_inputs : iterable of Stream
-            Streams that are written to it, as by `send_to`, in queries of their own that are read first.
+            Streams that are written to it, as by `send_to`, in separate queries, which are read first.
 
         Raises
         ------
@@ -209,13 +209,13 @@ class Pipeline:
     ) -> Table:
         """Declare a table of another system, behind functions of `structable.spi.access`.
 
-        The functions get keys as tuples in the order of `key`. They must be picklable, and are opened in each worker;
-        writes take effect at least once.
+        The functions get keys as tuples in the order of `key`. They must be picklable, and are opened in each worker.
+        Writes take effect at least once.
 
         Raises
         ------
         ValueError
-            For a name that is used already, neither function, or a schema that no table can have.
+            For a name that is used already, a call without any function, or a schema that no table can have.
         """
         named = checked_name("name", name)
         keyed, fields = checked_remote(named, key, schema, read, write)
@@ -251,8 +251,8 @@ class Pipeline:
     ) -> Table:
         """Declare the result of a foreign-key join of two tables; the pipeline must feed at least one of them.
 
-        A step of each micro-batch that writes to one of them brings the result up to date, after these writes. The
-        arguments are those of `structable.spark_bridge.joins.ForeignKeyJoin`. Only the join writes to the result.
+        Each micro-batch that writes to one of them then brings the result up to date, in a step after these writes. The
+        arguments are as for `structable.spark_bridge.joins.ForeignKeyJoin`. Only the join writes to the result.
 
         Raises
         ------
@@ -284,17 +284,17 @@ class Pipeline:
         return Table(self._declared, self._declared.add(node))
 
     def plan(self, strict: bool = True) -> Plan:
-        """Plan the pipeline: the partition counts, what must agree, and what runs. No store is opened.
+        """Plan the pipeline: partition counts, groups, stages and steps. No store is opened.
 
         Parameters
         ----------
         strict : bool
-            Whether problems are an error; otherwise the plan has them in `problems`.
+            Whether problems raise an error; otherwise the plan lists them in `problems`.
 
         Raises
         ------
         PlanError
-            With every problem, the streams that it concerns, and the cure.
+            With every problem, its streams, and its cure.
         """
         return plan_nodes(self._settings, self._declared.nodes, self._declared.partitioners, strict=strict)
 
@@ -306,29 +306,29 @@ class Pipeline:
         spark : SparkSession
             A session of this process.
         checkpoint : str
-            The folder of the checkpoints, and of the plan that they were made with.
+            The folder of the checkpoints and of their plan.
         trigger : mapping, optional
             The arguments of `DataStreamWriter.trigger`.
 
         Returns
         -------
         PipelineRun
-            The run; if a stage fails, all are stopped.
+            The run; if one stage fails, all stages are stopped.
 
         Raises
         ------
         PlanError
-            With every problem, of the plan or of what it finds in the stores; nothing was started.
+            With every problem of the plan or of the tables in the stores; nothing was started.
         PlanChangedError
-            If the checkpoint was made with a plan that this one cannot go on from.
+            If this plan cannot continue from the plan of the checkpoint.
         """
         run: PipelineRun = _running().start(self.plan(), spark, checkpoint, trigger)
         return run
 
     def run_available(self, spark: SparkSession, checkpoint: str) -> None:
-        """Read what is there now: each stage until its present end, in order of dependence.
+        """Read everything that exists now: each stage to its present end, in order of dependence.
 
-        Raises what `start` does, and the error of the first stage that fails.
+        Raises the errors of `start`, and the error of the first stage that fails.
         """
         _running().run_available(self.plan(), spark, checkpoint)
 
@@ -340,12 +340,12 @@ class Pipeline:
         spark : SparkSession
             A session of this process.
         run_id : str, optional
-            Names the jobs, so that a run that is repeated writes what is missing, for 7 days.
+            The id in the names of the jobs. For 7 days, a repeated run with the same id writes only what is missing.
 
         Raises
         ------
         PlanError
-            As `start`, and if a source is a stream.
+            As from `start`, and if a source is a stream.
         """
         _running().run_batch(self.plan(), spark, run_id)
 

@@ -1,4 +1,4 @@
-"""Checks of what is declared; each raises `ValueError` with the argument, its value and what would be right."""
+"""Checks of declarations; each raises `ValueError` with the argument, its value and the values allowed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,47}\Z")
 _SINK_KEYS = ("format", "options", "mode")
 _SINK_MODES = ("append", "overwrite", "ignore", "error", "errorifexists")
 _MOST_PARTITIONS = 2**31 - 1
-"""As many as Spark counts."""
+"""The most partitions that Spark can count."""
 
 
 def checked_name(argument: str, name: object) -> str:
@@ -54,7 +54,7 @@ def check_choice(argument: str, given: object, allowed: Collection[str]) -> None
 
 
 def check_class(argument: str, given: object, name: str) -> None:
-    """Check an argument of a class of `structable.spi.access`, which planning needs for it alone; or None."""
+    """Check that an argument is None or of a class of `structable.spi.access`, which is imported only for this."""
     if given is None:
         return
     from structable.spi import access
@@ -136,7 +136,7 @@ def checked_remote_join(table: RemoteTable, on: Pairs, columns: Iterable[str] | 
 def checked_sink(
     write: Callable[..., object] | Mapping[str, object],
 ) -> Callable[..., object] | Mapping[str, object]:
-    """Return what a sink writes by: a function, or the arguments of a DataFrameWriter."""
+    """Return the checked writer of a sink: a function, or the arguments of a DataFrameWriter."""
     if callable(write):
         return write
     if (

@@ -38,7 +38,7 @@ class Checked:
     reach : Reach
         The graph.
     linked : list of Linked
-        Its groups, and `groups` as users see them.
+        Its groups; `groups` has them as users see them.
     counts : Counts
         The partition counts.
     labels : dict of int to str
@@ -54,7 +54,7 @@ class Checked:
     label_faults : dict of Linked to set of str
         Groups with several partitioners.
     problems, notes : list
-        What keeps the pipeline from running, and what does not.
+        Problems keep the pipeline from running; notes do not.
     """
 
     reach: Reach
@@ -72,7 +72,7 @@ class Checked:
 
 
 def check(reach: Reach, default: int | None, cap: int | None, registered: Iterable[str]) -> Checked:
-    """Check a graph; the counts `default` and `cap` are those of the pipeline, `registered` its partitioners."""
+    """Check a graph; `default` and `cap` are the pipeline's counts, `registered` its partitioners."""
     names = reach.graph.names
     linked = find_groups(reach)
     counts = find_counts(reach, linked, default, cap)
@@ -140,7 +140,7 @@ def _members(group: Group) -> str:
 def _labels(
     reach: Reach, groups: Iterable[Linked], computable: set[str]
 ) -> tuple[dict[int, str], dict[Linked, set[str]]]:
-    """Return the partitioner of each intermediate, and the groups whose members have several."""
+    """Return the partitioner of each intermediate, and the groups with several partitioners."""
     labels = {
         number: node.partitioner or STRUCTABLE
         for number, node in reach.graph.nodes.items()
@@ -219,7 +219,7 @@ def _result_faults(reach: Reach) -> Iterator[tuple[int, str]]:
 
 
 def _fed_tables(reach: Reach) -> set[int]:
-    """Return the tables that a stream of a stage is sent to, and results of foreign-key joins of these."""
+    """Return the tables to which a stage sends a stream, and the results of foreign-key joins of these tables."""
     nodes = reach.graph.nodes
     fed = {table for table, writers in reach.writers.items() if any(isinstance(nodes[one], Send) for one in writers)}
     for number, node in nodes.items():

@@ -1,4 +1,4 @@
-"""Which nodes are one stage: those that streams, tables and shared sources connect, as far as one query can."""
+"""Groups nodes into stages: nodes connected by streams, tables and shared sources, as far as one query allows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Clustering", "cluster"]
 class Clustering:
     """The stages of each node, and stream-stream joins that must be cut off, because one query cannot hold all.
 
-    A node that belongs to one stage has that; any other has the stages of all its readers.
+    A node that belongs to one stage has that stage; any other node has the stages of all its readers.
     """
 
     stages: dict[int, frozenset[int]]
@@ -27,7 +27,7 @@ class Clustering:
 
 
 def cluster(cut: Cut, partitions: Mapping[int, int | None]) -> Clustering:
-    """Divide the nodes into stages, numbered in an order in which a stage comes after those whose feeds it reads."""
+    """Divide the nodes into stages, numbered so that a stage comes after the stages whose feeds it reads."""
     reach = Reach(cut.graph)
     levels = dict(cut.levels)
     for number, node in cut.graph.nodes.items():
@@ -93,7 +93,7 @@ def _first_of(parts: Mapping[int, int]) -> dict[int, int]:
 
 
 def _join_tables(reach: Reach, cut: Cut, levels: Mapping[int, int], parts: Mapping[int, int]) -> dict[int, int]:
-    """Join the parts that written tables connect; not those where a feed leads from one to another."""
+    """Join the parts that written tables connect, except parts with a feed from one to another."""
     hubs = list(_table_users(reach, levels))
     arcs = list(_arcs(cut, parts).edges)
     graph: networkx.DiGraph[object] = networkx.DiGraph()
@@ -146,7 +146,7 @@ def _join_sources(reach: Reach, cut: Cut, parts: Mapping[int, int], counts: Mapp
         depths[part] = max((depths[before] + 1 for before in arcs.predecessors(part)), default=0)
     classes: dict[int, _Class] = {part: (depths[part], counts[part]) for part in arcs}
     if len(set(classes.values())) > 1:
-        # Parts without state join one another first, then those of the largest count with which they share a source.
+        # Parts without state join one another first, then the parts of the largest count with a shared source.
         shared = _sharing(reach, parts, classes)
         chosen: dict[tuple[int, _Class], int] = {}
         for number, (depth, count) in shared:
@@ -164,7 +164,7 @@ def _join_sources(reach: Reach, cut: Cut, parts: Mapping[int, int], counts: Mapp
 def _sharing(
     reach: Reach, parts: Mapping[int, int], classes: Mapping[int, _Class]
 ) -> dict[tuple[int, _Class], tuple[int, _Class]]:
-    """Return what names the connected nodes of each part and each shared node, once for each class of its readers."""
+    """Return a label for the connected nodes of each part, and for each shared node one per class of its readers."""
     graph: networkx.Graph[tuple[int, _Class]] = networkx.Graph()
     graph.add_nodes_from((part, kind) for part, kind in classes.items())
 

@@ -1,4 +1,4 @@
-"""How many partitions each stream has: known counts spread over groups; the rest take the default."""
+"""The partition count of each stream: known counts spread over groups; other streams take the default."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CountFault", "Counts", "find_counts"]
 
 @dataclass(frozen=True, slots=True)
 class CountFault:
-    """Why streams have no count: those of a group, or one stream without a group."""
+    """The reason why the streams of a group, or one stream without a group, have no count."""
 
     group: Linked | None
     text: str
@@ -24,7 +24,7 @@ class CountFault:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The count of each input and intermediate; None where it is not known, or not decided for a fault."""
+    """The count of each input and intermediate; None where it is unknown, or undecided because of a fault."""
 
     partitions: dict[int, int | None]
     faults: tuple[CountFault, ...]
@@ -40,9 +40,9 @@ def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap
     groups : iterable of Linked
         Its groups.
     default : int or None
-        The count of what nothing else decides.
+        The count of streams that nothing else decides.
     cap : int or None
-        The largest count that stands in for an absent default: the largest count of all inputs and outputs, up to this.
+        The limit of the count that replaces an absent default: the largest count of all inputs and outputs.
     """
     nodes, names = reach.graph.nodes, reach.graph.names
     partitions = {
@@ -84,7 +84,7 @@ def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap
 
 
 class _End(enum.IntEnum):
-    """Where the rows of a stream go at most."""
+    """The possible destination of a stream's rows."""
 
     NOWHERE = 0
     SIDE_INPUT = 1

@@ -1,4 +1,4 @@
-"""Where one stage is not enough: the streams that become tables, whose feeds the next stage reads."""
+"""Cuts a pipeline into stages: some streams become tables, whose feeds the next stage reads."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Cut:
     graph : Graph
         The declared nodes, with an Intermediate and a feed for each stream between two stages.
     levels : dict of int to int
-        The nodes that belong to one stage, and how many streams between stages precede each at most. All other nodes
-        are sources, and maps, filters, merges and partitions of these: every stage has its own of those that it reads.
+        The nodes that belong to one stage, and the most streams between stages before each. All others are sources, and
+        their maps, filters, merges and partitions: every stage has its own copy of those that it reads.
     feeds : dict of int to int
         The Intermediate that writes the table of each feed.
     problems : list of (int, str)
-        Streams between stages that have no place, and why.
+        Streams between stages without a store, with the reason.
     """
 
     graph: Graph
@@ -61,11 +61,11 @@ class Cut:
 class _Place:
     level: int
     partitions: int | None
-    """The count of the stream-stream joins of this level above."""
+    """The count of the stream-stream joins upstream in this level."""
     after_table: bool
     """Whether the stream comes from a join with a table, in this level."""
     movable: bool
-    """Whether only joins of streams, and what has no state, precede it: it may as well be in a later level."""
+    """Whether only stream-stream joins and stateless nodes precede it: it can move to a later level."""
 
 
 def cut(
@@ -83,15 +83,15 @@ def cut(
     reach : Reach
         The graph.
     pipeline : str
-        Its name, with which the names of tables begin.
+        Its name, the prefix of the tables' names.
     store : str or None
-        The store of these tables; without it that of the nearest table upstream.
+        The store of these tables; by default the store of the nearest table upstream.
     partitions : mapping of int to int or None
         The count of each stream-stream join.
     apart : collection of int
         Stream-stream joins whose rows go to another stage in any case.
     alone : collection of int
-        Those whose inputs come from another stage, too.
+        Stream-stream joins whose inputs also come from another stage.
     """
     names = reach.graph.names
     levels = {
@@ -120,7 +120,7 @@ def cut(
 
 @dataclass(slots=True)
 class _Streams:
-    """The streams between stages: for each the write of its table, and the feed."""
+    """The streams between stages: for each the write of its table, and its feed."""
 
     pipeline: str
     store: str | None
@@ -133,7 +133,7 @@ class _Streams:
     problems: list[tuple[int, str]] = field(default_factory=list)
 
     def feed_of(self, stream: int) -> int:
-        """Return the feed of a stream, the stream itself if there is no place for its table."""
+        """Return the feed of a stream, or the stream itself if there is no store for its table."""
         if stream not in self.feeds:
             ref = self._table(stream)
             if ref is None:
@@ -178,7 +178,7 @@ class _Streams:
 def _places(
     reach: Reach, partitions: Mapping[int, int | None], apart: Collection[int], alone: Collection[int]
 ) -> dict[int, _Place | None]:
-    """Return the place of each node that belongs to one stage; None for those of which every stage has its own."""
+    """Return the place of each node that belongs to one stage; None for nodes that every stage copies."""
 
     def carry(node: Node, inputs: Sequence[tuple[Node, _Place | None]]) -> _Place | None:
         placed = [(stream, place) for stream, place in inputs if place is not None]
@@ -203,7 +203,7 @@ def _places(
     places = reach.down(carry)
 
     def late(node: Node, readers: Sequence[tuple[Node, _Place | None]]) -> _Place | None:
-        """Move a stream to the level of its readers, so that it need not go between stages."""
+        """Move a stream to the level of its readers, so that it need not pass between stages."""
         place = places[node.number]
         if place is None or not place.movable or node.number in apart:
             return place

@@ -39,7 +39,7 @@ class Declarations:
         self._names: set[str] = set()
 
     def add(self, node: Node) -> int:
-        """Take a node in, and return its number; ValueError for a name that is not allowed, or is used already."""
+        """Add a node, and return its number; raise ValueError for a name that is not allowed or already used."""
         if node.name is not None:
             checked_name("name", node.name)
             if node.name in self._names:
@@ -52,7 +52,7 @@ class Declarations:
         return number
 
     def label(self, partitioner: object) -> str | None:
-        """Return the label of a partitioner, and register it if it is one of other software."""
+        """Return the label of a partitioner, and register it if it is a `Partitioner`."""
         if isinstance(partitioner, Partitioner):
             if self.partitioners.setdefault(partitioner.label, partitioner) != partitioner:
                 raise ValueError(f"two partitioners have the label {partitioner.label!r}; give each a label of its own")

@@ -1,4 +1,4 @@
-"""The plan as text: for people, and as JSON, which a restart is compared with."""
+"""The plan as text: for people, and as JSON, with which a restart is compared."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _partitions(count: int | None) -> str:
 
 
 def to_json(plan: Planned) -> str:
-    """Return the plan as JSON, sorted by name but for steps."""
+    """Return the plan as JSON, sorted by name except for steps."""
     names = plan.graph.names
     streams, tables = {}, {}
     for number, node in plan.graph.nodes.items():

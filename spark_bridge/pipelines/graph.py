@@ -64,7 +64,7 @@ class Node:
     number : int
         Its place in the order of declaration, from 0; -1 before it is declared.
     name : str or None
-        The name that was given.
+        The given name.
     inputs : tuple of int
         The streams that it reads.
     """
@@ -96,7 +96,7 @@ class Changes(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Map(Node):
-    """`function` of the DataFrame; `rekeys`: the key of its rows is another, and unknown."""
+    """`function` of the DataFrame; with `rekeys` the key of its rows changes, and is unknown."""
 
     function: Callable[[DataFrame], DataFrame]
     rekeys: bool = False
@@ -146,7 +146,7 @@ class TableJoin(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send(Node):
-    """A write to a table; as a stream, its rows after the write."""
+    """A write to a table; also a stream: its rows after the write."""
 
     table: int
     options: SendOptions
@@ -219,7 +219,7 @@ Table = StoreTable | RemoteTable | ForeignKeyTable
 class StepKind(enum.StrEnum):
     """The work of a node when the pipeline runs.
 
-    The first three stand in fronts only, the writes among the steps of a micro-batch only.
+    The first three occur only in fronts, the writes only among the steps of a micro-batch.
     """
 
     SOURCE = "source"
@@ -255,7 +255,7 @@ _KINDS: dict[type[Node], StepKind] = {
 
 
 def kind_of(node: Node) -> StepKind:
-    """Return what a stream, sink or foreign-key join does; no other table does anything."""
+    """Return the work of a stream, sink or foreign-key join; no other table has any."""
     if isinstance(node, Send):
         return StepKind.SEND_UPDATE_TO if node.options.update else StepKind.SEND_TO
     return _KINDS[type(node)]
@@ -272,7 +272,7 @@ class Graph:
     def of(cls, nodes: Iterable[Node]) -> Graph:
         """Return the graph of nodes, each after its inputs; a node without a name gets one.
 
-        It is the nearest given name upstream, the operation and a number, and gives way to given names.
+        The new name is the nearest given name upstream, the operation and a number; given names take precedence.
         """
         found = {node.number: node for node in nodes}
         taken = {node.name for node in found.values()}
@@ -296,7 +296,7 @@ def paired(pairs: Pairs) -> str:
 
 
 def free_name(stem: str, taken: Collection[str | None], number: int = 1) -> str:
-    """Return the first name of a stem and a number, from the given one, that is not taken."""
+    """Return the first free name of a stem and a number, counting from the given number."""
     while f"{stem}.{number}" in taken:
         number += 1
     return f"{stem}.{number}"

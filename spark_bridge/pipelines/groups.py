@@ -1,4 +1,4 @@
-"""Which streams must have one partition count: those that meet in joins, directly or through tables."""
+"""Groups of streams that must have one partition count, because they meet in joins, directly or through tables."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["Linked", "find_groups", "member_reasons", "shown_group"]
 class Linked:
     """A connected set of groups: the numbers of its nodes, in the order of their names.
 
-    `rekeyed` are its maps that may change the key, so that none is known after them; `nodes` has all streams and writes
-    between members and joins, these included.
+    `rekeyed` are its maps that may change the key, so that the key is unknown after them; `nodes` has all streams and
+    writes between members and joins, including both.
     """
 
     joins: tuple[int, ...]
@@ -32,7 +32,7 @@ def find_groups(reach: Reach) -> list[Linked]:
     """Return the connected sets of groups.
 
     A join's group are the inputs and intermediates that reach it without passing a `partition_by`; groups that share a
-    stream are linked. Of an edge to a node from which a join is reached, both ends reach that join, and so do the
+    stream are linked. If an edge leads to a node from which a join is reached, both ends reach that join, and so do the
     streams above them: linked groups are the connected parts of all such edges.
     """
 
@@ -75,7 +75,7 @@ def _linked(reach: Reach, part: Iterable[int]) -> Linked:
 
 
 def member_reasons(reach: Reach, groups: Iterable[Linked]) -> dict[int, tuple[str, ...]]:
-    """Return why each member of a group is one: what it is, and the tables that it feeds."""
+    """Return the reasons for each member of a group: its kind, and the tables that it feeds."""
     feeders = [
         (number, node)
         for number, node in reach.graph.nodes.items()

@@ -1,4 +1,4 @@
-"""The columns by which streams are partitioned, and whether those that a join brings together are the same."""
+"""The columns by which streams are partitioned, and whether the two sides of each join agree."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["KeyFault", "Keying", "find_keys"]
 class Keying:
     """How a stream is partitioned.
 
-    `key` has the columns in their order, each with those that an inner join made equal to it; None if it is unknown.
-    `origins` are the inputs, intermediates, maps and joins that it comes from, a bit for the number of each.
+    `key` has the columns in their order, each with the columns that an inner join made equal to it; None if it is
+    unknown. `origins` are the inputs, intermediates, maps and joins that it comes from, a bit for the number of each.
     """
 
     key: tuple[frozenset[str], ...] | None
@@ -32,9 +32,9 @@ class KeyFault:
     join : int
         The join.
     text : str
-        What each side is partitioned by.
+        The columns by which each side is partitioned.
     origins : tuple of int
-        Inputs, intermediates or joins whose key is not the one to follow.
+        Inputs, intermediates or joins whose key differs from the wanted one.
     """
 
     join: int
@@ -59,7 +59,7 @@ class _Side:
 
 
 def find_keys(reach: Reach) -> tuple[dict[int, Pairs], list[KeyFault]]:
-    """Return the pairs by which both sides of each join of a group should be partitioned, and the joins that differ."""
+    """Return the pairs by which both sides of each join of a group should be partitioned, and the faulty joins."""
 
     def carry(node: Node, inputs: Sequence[tuple[Node, tuple[Keying, ...]]]) -> tuple[Keying, ...]:
         match node:
@@ -111,7 +111,7 @@ def _joined_key(join: StreamJoin, left: Sequence[Keying], right: Sequence[Keying
     if join.how == "right":
         return other
     if join.how == "full" and not join.same_names:
-        return None  # of an unmatched right row, the left columns are null
+        return None  # the left columns of an unmatched right row are null
     if join.how == "inner":
         known, place = (first, 0) if first is not None else (other, 1)
         equal = {pair[place]: frozenset(pair) for pair in join.on}
@@ -150,7 +150,7 @@ def _compare(reach: Reach, join: int, on: Pairs, keyings: Sequence[Sequence[Keyi
 
 
 def _preference(nodes: Mapping[int, Node], side: _Side) -> tuple[bool, int, tuple[str, ...]]:
-    """Return what sorts keys: inputs are followed last, since an `.auto` behind an input can follow any stream."""
+    """Return the sort key of keys: inputs are followed last, since an `.auto` behind an input can follow any stream."""
     inputs = [node for origin in bit_places(side.origins) if isinstance(node := nodes[origin], Source)]
     if len(inputs) < side.origins.bit_count():
         return False, 0, ()

@@ -1,4 +1,4 @@
-"""The order of the rows of one key: what a shuffle leaves of it, and what each write goes by."""
+"""The order of the rows of one key: how far it survives shuffles, and which order each write uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMMIT_VERSION = FEED_COLUMNS[1]
 
 @dataclass(frozen=True, slots=True)
 class OrderFault:
-    """A write of rows whose order is lost: at `shuffle`, and `sources` have none; without these, orders that differ."""
+    """A write of rows without an order: lost at `shuffle`, absent in `sources`, or else different in its inputs."""
 
     write: int
     shuffle: int

@@ -1,4 +1,4 @@
-"""Which partition a key is in: `structable`'s own rule, in Python, and the rules of others as SQL."""
+"""Partitioners: `structable`'s own rule, in Python and as SQL, and the rules of other systems as SQL."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Partitioner:
     Parameters
     ----------
     label : str
-        Names the rule, where streams are declared.
+        The rule's name in declarations of streams.
     expression : callable
-        Of the names of the key's columns and the count of partitions: the SQL expression of the partition's number,
-        from 0 to count - 1.
+        Returns the SQL expression of the partition's number, from 0 to count - 1, for the names of the key's columns
+        and the count of partitions.
 
     Raises
     ------
@@ -48,10 +48,10 @@ class Partitioner:
 
 
 def partition_of(values: Sequence[Value], n: int) -> int:
-    """Return the partition of a key among `n`, as `partition_by` has it without another partitioner.
+    """Return the partition of a key among `n` by the default partitioner of `partition_by`.
 
-    It is the CRC-32 of the key's values as text, with a NUL between each two, modulo `n`. Times count as microseconds
-    since 1970, of UTC or without a time zone; bytes as lower-case hexadecimal digits, a null as empty text.
+    The partition is the CRC-32 of the key's values as text, with a NUL between each two, modulo `n`. Times count as
+    microseconds since 1970, of UTC or without a time zone; bytes as lower-case hexadecimal digits; a null as empty.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def partition_sql(columns: Sequence[tuple[str, str]], n: int) -> str:
     Parameters
     ----------
     columns : sequence of (str, str)
-        The names of the key's columns and their types, as `simpleString` has them.
+        The names of the key's columns and their types, as `simpleString` returns them.
     n : int
         The count of partitions.
 

@@ -1,4 +1,4 @@
-"""The plan of a pipeline, and how it is made."""
+"""The plan of a pipeline, and its making."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["Plan", "Settings", "plan_nodes"]
 
 @dataclass(frozen=True, slots=True)
 class Plan(Planned):
-    """A planned pipeline: what `Planned` has, as text and as pictures."""
+    """A planned pipeline, which can be shown as text and as pictures."""
 
     def explain(self) -> str:
         """Return the plan for people: streams, groups with members, stages with numbered steps, notes, problems."""
         return explained(self)
 
     def to_json(self) -> str:
-        """Return the plan as JSON, version 1: the same text for the same pipeline, sorted by name but for steps."""
+        """Return the plan as JSON, version 1: the same text for the same pipeline, sorted by name except for steps."""
         return to_json(self)
 
     def to_mermaid(self) -> str:
-        """Return a flowchart in Mermaid's language; virtual edges are dashed, what has problems is red."""
+        """Return a flowchart in Mermaid's language; virtual edges are dashed, nodes with problems are red."""
         return mermaid(self)
 
     def to_dot(self) -> str:

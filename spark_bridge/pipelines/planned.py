@@ -17,7 +17,7 @@ __all__ = ["Group", "Member", "Numbered", "Planned", "Problem", "Stage", "Step"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation of a stage: a DataFrame of a stream made from those of `inputs`, a write, or both.
+    """One operation of a stage: a DataFrame of a stream made from the DataFrames of `inputs`, a write, or both.
 
     Steps run in their order; a runner keeps the DataFrame of each stream by its name. A step that does not write is
     lazy in Spark. A send also makes a stream: its input, whose readers come after the write.
@@ -28,23 +28,24 @@ class Step:
         Unique in the pipeline, and the name of the stream that the step makes. A write's jobs belong to the stream
         `pipeline/query id/name`, with Spark's batch numbers.
     kind : StepKind
-        What it does.
+        Its work.
     inputs : tuple of str
         The streams that it reads: names of earlier steps of the stage, or of its front. A join's left stream is first.
         Empty for a foreign-key join, which reads the feeds of its tables.
     node : Node
-        Its declaration, with functions, columns and options. `kind` tells the class: Source, Changes, StreamJoin, Map,
-        Filter, Merge, PartitionBy, TableJoin, Send (of both sends), SideInput, Intermediate, ForeignKeyTable, Sink.
+        Its declaration, with functions, columns and options. `kind` decides the class: Source, Changes, StreamJoin,
+        Map, Filter, Merge, PartitionBy, TableJoin, Send (of both sends), SideInput, Intermediate, ForeignKeyTable or
+        Sink.
     table : str or None
-        The name of the table that it reads or writes, as declared; `Planned.table` has its node. Of `intermediate` and
-        `changes` the name that the table has in its store.
+        The declared name of the table that it reads or writes; `Planned.table` has its node. For `intermediate` and
+        `changes`, the table's name in its store.
     order : tuple of str or None
-        Of `send_to`, `send_update_to` and `side_input`: the columns that order the rows of a key. None with
-        `unordered`: any order; None without: the position in the micro-batch, which nothing has shuffled.
+        For `send_to`, `send_update_to` and `side_input`: the columns that order the rows of a key. None with
+        `unordered` means any order; None without it, the position in the micro-batch, which nothing has shuffled.
     partitions : int or None
-        Of `partition_by`: the count. Of a stream-stream join: the count of its state's partitions.
+        For `partition_by`, its count; for a stream-stream join, the count of its state's partitions.
     partitioner : str or None
-        Of `partition_by`: the label; `structable`, or that of a registered `Partitioner` (`Planned.partitioners`).
+        For `partition_by`, the label: `structable`, or a registered `Partitioner`'s (`Planned.partitioners`).
     persist : bool
         Whether the rows must be kept for the rest of the micro-batch: several writes depend on them, and they come from
         a table, whose later state a second reading would see.
@@ -82,18 +83,18 @@ _WRITES = {
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """What makes the writes of a micro-batch, or of a batch run, the same ones when they are repeated.
+    """The identity of a micro-batch or batch run, by which a repetition makes the same writes.
 
     Parameters
     ----------
     pipeline : str
         The pipeline.
     number : int
-        The micro-batch; 0 of a batch run.
+        The micro-batch's number; 0 for a batch run.
     query : str or None
-        The query's id; None of a batch run.
+        The query's id; None for a batch run.
     run : str
-        The run of the query; of a batch run its id.
+        The run of the query; for a batch run, its id.
     again : bool
         Whether the caller may submit it again: a batch run with an id of its own.
     """
@@ -105,7 +106,7 @@ class Numbered:
     again: bool = False
 
     def job(self, step: Step, table: str, mode: WriteMode, on_missing: Literal["fail", "skip"]) -> WriteJob:
-        """Return the job of a step, as it is requested."""
+        """Return the job to request for a step."""
         if self.query is None:
             return requested_job(table, mode, step.job(self.pipeline, self.run), on_missing=on_missing)
         stream = step.job(self.pipeline, self.query)
@@ -126,7 +127,7 @@ class Stage:
     steps : tuple of Step
         The steps of each micro-batch, in their order.
     front : tuple of Step
-        What is built as streaming DataFrames, in order: the sources, and all that leads to a stream-stream join.
+        The steps built as streaming DataFrames, in order: the sources, and everything before a stream-stream join.
     outputs : tuple of str
         The streams of the front that the steps read. They are unioned, each in a struct column of its own.
     partitions : int or None
@@ -134,8 +135,8 @@ class Stage:
     cached : bool
         Whether the front is read more than once, so that a micro-batch is persisted.
     before : tuple of str
-        The stages that are run to their present end before this one: in `start` those of side inputs, whose tables this
-        stage reads; in `run_available` also those that write the tables whose feeds it reads.
+        The stages that are run to their present end before this one: in `start` the side inputs whose tables this stage
+        reads; in `run_available` also the stages that write the tables whose feeds it reads.
     side_input : bool
         Whether it writes a side input: at every start it is read to its present end before the other stages start.
     """
@@ -161,7 +162,7 @@ class Member(str):
     partitions : int or None
         Its count; None, in the text `unknown`, if it has none.
     reasons : tuple of str
-        What it is, and the tables that it feeds.
+        Its kind, and the tables that it feeds.
     """
 
     __slots__ = ("name", "partitions", "reasons")
@@ -198,7 +199,7 @@ class Problem:
     members : tuple of Member
         Every member of their groups.
     text : str
-        The problem, with all these, and the cure.
+        The problem, with its joins, members and cure.
     nodes : tuple of str
         Other streams, tables and sinks that it concerns.
     """
@@ -221,17 +222,17 @@ class Planned:
     name : str
         The pipeline.
     graph : Graph
-        Its nodes, with those that the plan inserted, and their names.
+        Its nodes, including those that the plan inserted, and their names.
     partitions : mapping of str to int or None
         The count of each input and intermediate stream; None for an input without one.
     groups : tuple of Group
         The groups.
     stages : tuple of Stage
-        The stages, in an order in which each comes after those of its `before`; empty if there are problems.
+        The stages, each after the stages in its `before`; empty if there are problems.
     notes : tuple of str
-        What a user should know, and need not change.
+        Remarks that need no change of the pipeline.
     problems : tuple of Problem
-        Why it cannot run; empty unless it was planned with `strict=False`.
+        The reasons why it cannot run; empty unless it was planned with `strict=False`.
     partitioners : mapping of str to Partitioner
         The registered partitioners by their labels.
     """

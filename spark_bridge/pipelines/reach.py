@@ -1,8 +1,8 @@
 """The one traversal of a pipeline's graph: every analysis is a function that it carries along the streams.
 
-Tables connect what the declaration leaves apart. Each write to a table, and each of its side inputs, has a virtual edge
-to every join with the table, if the table is *constrained*: fed by the pipeline, with `copartition=True`, and not
-broadcast.
+Tables connect streams that the declaration leaves apart. Each write to a table, and each of its side inputs, has a
+virtual edge to every join with the table, if the table is *constrained*: fed by the pipeline, with `copartition=True`,
+and not broadcast.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Reach:
     Attributes
     ----------
     readers : dict of int to list of int
-        The nodes that read each stream, once for each time that they name it.
+        The nodes that read each stream; a node that names it twice is listed twice.
     writers, joins : dict of int to list of int
         The sends and side inputs of each table, and its joins with streams.
     keyed_joins : dict of int to list of int
@@ -57,7 +57,7 @@ class Reach:
         self.constrained = {table for table in self.writers if _constrained(graph.nodes[table])}
 
     def down(self, carry: Carried[Value]) -> dict[int, Value]:
-        """Return a value for each node, made from the node and those of its inputs."""
+        """Return a value for each node, made from the node and the values of its inputs."""
         nodes = self.graph.nodes
         values: dict[int, Value] = {}
         for number, node in nodes.items():
@@ -65,7 +65,7 @@ class Reach:
         return values
 
     def up(self, carry: Carried[Value]) -> dict[int, Value]:
-        """Return a value for each node, made from the node and those of its readers."""
+        """Return a value for each node, made from the node and the values of its readers."""
         nodes = self.graph.nodes
         values: dict[int, Value] = {}
         for number, node in reversed(list(nodes.items())):
@@ -74,7 +74,7 @@ class Reach:
 
 
 def bit_places(bits: int) -> Iterator[int]:
-    """Yield the places of the bits that are set: numbers are the sets that analyses carry along streams."""
+    """Yield the places of the set bits: analyses carry sets along streams as numbers."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1

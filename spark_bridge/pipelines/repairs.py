@@ -20,10 +20,10 @@ class _Repair:
 
 
 def repaired(checked: Checked) -> tuple[Graph, list[str]] | None:
-    """Return the graph with `<input>.auto` behind each input that does not fit, and a note of each; None without any.
+    """Return the graph with `<input>.auto` behind each input that does not fit, and a note for each; None if all fit.
 
-    It has the largest known count of its group, and the columns of the first join that it reaches. What reads the input
-    without reaching a join goes on reading it as it is.
+    `<input>.auto` has the largest known count of its group, and the columns of the first join that it reaches. Readers
+    of the input that reach no join continue to read the input itself.
     """
     repairs = _repairs(checked)
     if not repairs:
@@ -84,7 +84,7 @@ def _repairs(checked: Checked) -> dict[int, _Repair]:
 
 
 def _followed_label(checked: Checked, group: Linked, wrong: set[int]) -> str:
-    """Return the rule that an `.auto` can follow: that of the members which stay, if it is one and can be computed."""
+    """Return the rule that an `.auto` can follow: the one rule of the other members, if it can be computed."""
     members = (checked.reach.graph.nodes[number] for number in group.members if number not in wrong)
     declared = {node.partitioner for node in members if isinstance(node, Source | PartitionBy)} - {None}
     computable = declared & checked.computable

@@ -18,19 +18,19 @@ Facts = Mapping[str, Any]
 
 
 def check_restart(before: str, plan: Planned) -> None:
-    """Check that a plan may go on from a checkpoint.
+    """Check that a plan can continue from a checkpoint.
 
     Parameters
     ----------
     before : str
-        The JSON of the plan that the checkpoint was made with.
+        The JSON of the checkpoint's plan.
     plan : Planned
-        The plan of now.
+        The present plan.
 
     Raises
     ------
     PlanChangedError
-        If it may not, with every difference.
+        If it cannot, with every difference.
     """
     found = list(differences(before, plan))
     if found:
@@ -74,7 +74,7 @@ def _stage_differences(old: Facts, new: Facts) -> Iterator[str]:
 
 
 def _state_places(stage: Facts) -> list[str]:
-    """Return the stream-stream joins in the order in which Spark numbers their state, once for each output above."""
+    """Return the stream-stream joins in the order in which Spark numbers their state, once for each output."""
     joins: dict[str, list[str]] = {}
     for step in stage["front"]:
         own = [step["name"]] if step["kind"] == StepKind.STREAM_JOIN else []
@@ -104,7 +104,7 @@ def _front_differences(stage: str, old: Iterable[Facts], new: Iterable[Facts]) -
 
 
 def _of_kind(front: Iterable[Facts], kind: StepKind) -> dict[str, Facts]:
-    """Return the steps of a kind by their names, in order, each with the sources, intermediates and joins it reads."""
+    """Return the steps of a kind by name, in order, each with the sources, intermediates and joins that it reads."""
     origins: dict[str, list[str]] = {}
     found: dict[str, Facts] = {}
     for step in front:

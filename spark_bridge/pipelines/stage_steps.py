@@ -1,4 +1,4 @@
-"""The front of a stage, its steps, and which of their results a micro-batch must keep."""
+"""The front of a stage, its steps, and the results that a micro-batch must keep."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def build_stage(
     Parameters
     ----------
     checked : Checked
-        What the checks found.
+        The results of the checks.
     states : mapping of int to int or None
         The count of each stream-stream join.
     graph : Graph
@@ -43,7 +43,7 @@ def build_stage(
     numbers : iterable of int
         The nodes, in the order of the graph.
     notes : list of str
-        Gets a note of each join that reads a table before it is written.
+        Receives a note for each join that reads a table before it is written.
     """
     nodes = {number: graph.nodes[number] for number in numbers}
     used = {node.table for node in nodes.values() if isinstance(node, Send | TableJoin | SideInput)}

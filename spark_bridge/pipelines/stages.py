@@ -1,4 +1,4 @@
-"""The stages of a pipeline: each is one streaming query, and its steps are what it does with a micro-batch."""
+"""The stages of a pipeline: each is one streaming query, whose steps handle each micro-batch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["Staged", "find_stages"]
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The stages, in an order in which each comes after those of its `before`; problems and notes of their making."""
+    """The stages, each after the stages in its `before`, with the problems and notes found on the way."""
 
     stages: tuple[Stage, ...]
     problems: tuple[Problem, ...]
@@ -42,7 +42,7 @@ class Staged:
 
 
 def find_stages(checked: Checked, pipeline: str, store: str | None) -> Staged:
-    """Divide a checked graph into stages; `store` is where streams between stages go."""
+    """Divide a checked graph into stages; `store` is the store for streams between stages."""
     reach = checked.reach
     states = _state_partitions(checked)
     main, sides = _divided(reach)
@@ -92,7 +92,7 @@ def _streams(graph: Graph) -> list[int]:
 
 
 def _divided(reach: Reach) -> tuple[Graph, list[Graph]]:
-    """Return the graph without side inputs, and one for each of them, in which sends are left out."""
+    """Return the graph without side inputs, and a graph without sends for each side input."""
     nodes, names = reach.graph.nodes, reach.graph.names
     sides = [number for number, node in nodes.items() if isinstance(node, SideInput)]
     bits = {number: 1 << place for place, number in enumerate(sides)}
@@ -124,7 +124,7 @@ def _joined(tables: Mapping[int, Node], side: Mapping[int, Node]) -> dict[int, N
 
 
 def _named(stages: Sequence[Stage]) -> list[Stage]:
-    """Return the stages with names: of the side input, or of the first source that no other stage is named by."""
+    """Return the stages with names: the side input's, or the first source's that no other stage has."""
     taken: set[str] = set()
     named: list[Stage] = []
     for stage in stages:
@@ -142,7 +142,7 @@ def _between(step: Step) -> bool:
 
 
 def _with_before(stages: Sequence[Stage], graph: Graph) -> tuple[Stage, ...]:
-    """Return the stages in order, each with those that must be read to their end before it."""
+    """Return the stages in order, each with the stages that must be read to their end before it."""
     between: dict[str | None, str] = {}
     filling: dict[str | None, set[str]] = {}
     writing: dict[tuple[str, str], set[str]] = {}
@@ -185,7 +185,7 @@ def _read_tables(step: Step, names: Mapping[int, str]) -> tuple[str | None, ...]
 
 
 def _without_circles(before: Mapping[str, set[str]], more: set[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield further orders of stages but those that lie on a circle: feeds of tables may lead back."""
+    """Yield the further orders of stages, except orders on a circle: feeds of tables may lead back."""
     graph: networkx.DiGraph[str] = networkx.DiGraph()
     graph.add_edges_from((first, then) for then, found in before.items() for first in found)
     graph.add_edges_from(more)

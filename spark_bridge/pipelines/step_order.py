@@ -14,7 +14,7 @@ __all__ = ["ReadFirst", "TableUse", "order_steps"]
 
 @dataclass(frozen=True, slots=True)
 class TableUse:
-    """The steps that join with a table, and those that write to it, each in the order of declaration."""
+    """The steps that join with a table, and the steps that write to it, each in the order of declaration."""
 
     table: int
     joins: Sequence[int]
@@ -39,7 +39,7 @@ def order_steps(inputs: Mapping[int, Iterable[int]], tables: Sequence[TableUse])
     Parameters
     ----------
     inputs : mapping of int to iterable of int
-        The steps, by the numbers of their declaration, and the steps that each depends on for its data.
+        The steps, by their numbers of declaration, with the steps whose data each needs.
     tables : sequence of TableUse
         The tables that steps both write and join.
     """
@@ -74,7 +74,7 @@ def order_steps(inputs: Mapping[int, Iterable[int]], tables: Sequence[TableUse])
                 graph.add_edge(writer, join)
         if refused:
             left_out.append(ReadFirst(join, use.table, tuple(refused)))
-    # A hub is sorted by its table: it decides nothing between steps that no order binds.
+    # A hub is sorted by its table, so that it does not affect steps without a required order.
     ordered = networkx.lexicographical_topological_sort(
         graph, key=lambda node: node[1] if isinstance(node, tuple) else node
     )

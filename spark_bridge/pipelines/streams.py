@@ -59,7 +59,7 @@ class Stream:
     def map(self, fn: Callable[[DataFrame], DataFrame], rekeys: bool = False, *, name: str | None = None) -> Stream:
         """Apply a function from DataFrame to DataFrame, without state and deterministic.
 
-        It must keep the columns of key and order. `rekeys=True`: it changes the key's values, and the key is unknown.
+        It must keep the columns of key and order. With `rekeys=True` it changes the key's values: the key is unknown.
         """
         check_function("fn", fn)
         return self._then(Map(name=name, inputs=(self.number,), function=fn, rekeys=rekeys))
@@ -93,7 +93,7 @@ class Stream:
         partitions : int, optional
             The count of partitions; without it the plan decides.
         partitioner : str or Partitioner, optional
-            The rule; without it that of the streams with which this one is joined.
+            The rule; by default the rule of the streams with which this one is joined.
         name : str, optional
             Its name.
         """
@@ -139,20 +139,21 @@ class Stream:
         prefix: str = "",
         name: str | None = None,
     ) -> Stream:
-        """Join with the rows that a table has when the micro-batch is processed.
+        """Join with the rows of a table at the time when the micro-batch is processed.
 
         Parameters
         ----------
         table : Table
             The table.
         on : str, sequence of str or mapping of str to str
-            The whole primary key: its columns, or columns of this stream to those of the table. A null matches nothing.
+            The whole primary key: its columns, or a mapping from columns of this stream to columns of the table. A null
+            matches nothing.
         columns : str or sequence of str, optional
-            The table's columns in the result; all outside of the key without it.
+            The table's columns in the result; by default all outside of the key.
         how : {"inner", "left"}
             Whether a row without a match is left out, or has nulls.
         prefix : str
-            What the names of the table's columns begin with in the result.
+            The prefix of the table's columns in the result.
         name : str, optional
             Its name.
         """
@@ -216,7 +217,7 @@ class Stream:
     ) -> None:
         """Write the rows elsewhere, at least once: by `write(DataFrame, batch_id)`, or by a DataFrameWriter.
 
-        The latter is a mapping of `format`, `options` and `mode`. `partitions` is the count that the outside has.
+        The latter is a mapping of `format`, `options` and `mode`. `partitions` is the partition count of the target.
         """
         check_count("partitions", partitions)
         self._then(

@@ -86,7 +86,7 @@ class Gateway:
         """Pipeline calls over one connection; the gateway executes them in order.
 
         Returns their results in the same order. All are executed, even after one failed; the error of the first that
-        failed is raised at the end. The errors are those of `call`. With `retry`, all calls are repeated, if all are
+        failed is raised at the end. It raises the errors of `call`. With `retry`, all calls are repeated, if all are
         repeatable.
         """
         if not calls:

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 ROWS_AT_ONCE = 500
-"""Rows of one call: more would gain nothing, and the gateway holds all of them in memory."""
+"""The most rows of one call: more would gain nothing, and the gateway holds all of them in memory."""
 _CALL_BYTES = 1 << 20
 _KEYS_BYTES = 32 << 10
 
@@ -59,7 +59,7 @@ class Call(Generic[Result_co]):
     api: str
     arguments: Mapping[str, object]
     decode: Callable[[Any], Result_co]  # converts the reply's result to the call's
-    repeatable: bool = True  # sent twice has the effect of sent once, so that it is repeated after a lost answer
+    repeatable: bool = True  # sending it twice has the effect of once: it is repeated after a lost answer
     reserve: int = 0  # bytes by which its frame may exceed the limit of the others
 
 
@@ -116,7 +116,7 @@ def put_rows(table: str, rows: Mapping[bytes, Mapping[bytes, bytes]], timestamp:
 
 
 def put_column(table: str, column: bytes, rows: Mapping[bytes, bytes], timestamp: int) -> Iterator[Call[None]]:
-    """Put one cell of each row, all in one column and with one timestamp, in calls as `split_rows` cuts them."""
+    """Put one cell of each row, all in one column and with one timestamp, in calls cut by `split_rows`."""
     each = len(column) + 64
     size = sum(map(len, rows)) + sum(map(len, rows.values())) + each * len(rows)
     parts: Iterable[Mapping[bytes, bytes]] = [rows] if rows else []

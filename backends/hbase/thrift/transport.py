@@ -54,7 +54,7 @@ class Wire:
         return bool(self._early) or bool(self._poll.poll(0))
 
     def send(self, messages: Sequence[bytes]) -> None:
-        """Send messages, and receive replies meanwhile.
+        """Send messages, and receive replies at the same time.
 
         Raises `OSError` if the connection is lost; `TimeoutError`, if the peer accepts nothing for too long.
         """

@@ -1,8 +1,8 @@
 """`BulkCommitter`: the commit of a write job as one transaction of any size.
 
 The rows of a chunk are locked before they are read: each gets an intent that changes nothing. The job waits for other
-writers of the row or aborts them, and from then on no transaction can commit without meeting the intent. The state read
-is therefore the newest and remains so, and needs no final check. The real intents follow at a timestamp one later, so
+writers of the row or aborts them. From then on no transaction can commit without meeting the intent, so the state read
+is the newest, remains the newest, and needs no final check. The real intents follow at a timestamp one later, so
 that a lock which arrives late cannot hide them. A job counts as older than every other transaction: transactions that
 meet it give way.
 
@@ -251,7 +251,7 @@ class _Locked(EngineSnapshot):
             gone: list[bytes] = []
             for key, value in zip(keys, self.get_many(keys), strict=True):
                 if value is None:
-                    gone.append(key)  # since the scan: others may take its place
+                    gone.append(key)  # deleted after the scan: other rows may take its place
                 else:
                     found[key] = value
             left = [(begin, end) for begin, end in left if any(begin <= key < end for key in gone)]

@@ -164,7 +164,7 @@ class Conflicts:
         if all(raw[0] == intent[0] for _, raw in others) and self._fits(
             base.value, steps, [step for _, raw in others for step in steps_of(raw)]
         ):
-            return  # nearly always they fit, whether the others are committed or not
+            return  # nearly always they fit, even if all the others commit
         statuses = self._status_table.statuses({other for other, _ in others})
         before: list[tuple[int, bytes]] = []
         beside: list[Step] = []

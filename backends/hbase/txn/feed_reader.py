@@ -1,4 +1,4 @@
-"""`FeedReader`: the entries of change feeds up to a snapshot, after which no commit can come below it any more."""
+"""`FeedReader`: the entries of change feeds up to a snapshot that no later commit can fall below."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Gated(NamedTuple):
     version: int
     txid: bytes
     value: bytes | None
-    """Its only entry; None if it has rows of its own in the gate."""
+    """The transaction's only entry; None if it has its own rows in the gate."""
 
 
 class FeedReader:
@@ -65,10 +65,10 @@ class FeedReader:
         self._reader = reader
 
     def settle(self, feed: bytes, at: int) -> list[Gated]:
-        """Let no transaction that appends to a feed commit at a timestamp of the clock, or before, from now on.
+        """From now on, keep transactions that append to a feed from committing at or below a timestamp of the clock.
 
-        Returns those in the gate that have, in their order. Pending ones are pushed beyond the timestamp. Raises
-        `TransactionConflictError` if the feed was dropped.
+        Returns the transactions in the gate that have committed there, in their order. Pending ones are pushed beyond
+        it. Raises `TransactionConflictError` if the feed was dropped.
         """
         try:
             return self._settle(self._layout.table(feed), at)
@@ -90,7 +90,7 @@ class FeedReader:
                 self._end_unrecorded(table, found, absent)
             else:
                 break
-        # What is finalised has its entries in the rows of the feed, which are read after this.
+        # A finalised transaction has its entries in the rows of the feed, which are read after this.
         return sorted(
             Gated(status.commit, txid, found[txid])
             for txid, status in statuses.items()
@@ -143,7 +143,7 @@ class FeedReader:
         """Delete the entries of (since, until]; see `Upkeep.drop_entries`. `until` was settled."""
         table, first, last = self._layout.interval(entries_begin(feed, since), entries_begin(feed, until))
         try:
-            # Looked at first: what is in the gate now may get into its row later, and has to be deleted then.
+            # Read the gate first: an entry in it may move to the feed's rows later, and must then be deleted.
             empty = not self._settle(table, until)
             clock = read_clock(self._gateway, self._layout)
             pages = self._gateway.pages(
@@ -193,7 +193,7 @@ class FeedReader:
         yield from self._merged(entry_key(feed, one.version, number), entries_begin(feed, one.version), at, ())
 
     def _merged(self, begin: bytes, end: bytes, at: int, gated: Iterable[Pair]) -> Iterator[FeedEntry]:
-        """Yield the entries with keys in an interval: those in the rows of the feed, and these."""
+        """Yield the entries with keys in an interval: from the rows of the feed, and from `gated`."""
         if begin >= end:
             return
         with closing(self._reader.pages(begin, end, at, first_rows=_FIRST_ROWS)) as pages:

@@ -33,7 +33,7 @@ MARK_DELAY = 0.2
 _PAUSE = 0.5
 _LOOK = 0.002
 _LONGEST_SILENCE = 1.0
-"""Seconds."""
+"""The most seconds between two wake-ups of the thread."""
 
 _log = logging.getLogger("structable.hbase")
 
@@ -52,7 +52,7 @@ class EndedTransaction:
         return self.txid, self.status, {space: dict(one.intents()) for space, one in self.intents.spaces.items()}
 
     def free_lane(self) -> None:
-        """Give its column to the next transaction of its session; its intents are gone."""
+        """Give its column to the next transaction of its session, once its intents are gone."""
         self.session.free_lane(self.txid, max(self.status.commit, self.status.start + 1))
 
 
@@ -210,7 +210,7 @@ class Finaliser:
     def _resolve(self, batch: Sequence[EndedTransaction]) -> None:
         resolving = self._resolution.calls([one.ended for one in batch])
         publishing = [call for one in batch for call in self._gate.publishing(one.status, one.intents.appends)]
-        # When all entries are in their rows: a call is made even if one before it in the same flight has failed.
+        # In a flight of its own, once all entries are in their rows: calls of a flight run even after one has failed.
         emptying = [call for one in batch for call in self._gate.emptying(one.txid, one.status, one.intents.appends)]
         if not failpoints:
             self._gateway.flight([*resolving, *publishing], retry=True)

@@ -45,11 +45,11 @@ Appends: TypeAlias = Mapping[bytes, Mapping[int, bytes]]
 """Space of a feed to the values of the entries that a transaction appends, by their numbers in it."""
 
 _ROWS_AT_ONCE = 4
-"""Rows of a gate read at once: an entry has up to a mebibyte, or one larger row."""
+"""The number of a gate's rows read at once: an entry has up to a mebibyte, or one larger row."""
 
 
 def gate_places(txid: bytes, appends: Appends) -> GatePlaces:
-    """Return where in the gates of its feeds a transaction puts its entries."""
+    """Return the places of a transaction's entries in the gates of its feeds."""
     laned = not txid.endswith(OWN_COLUMN)
     return {feed: GATE_LANES if laned and len(values) == 1 else GATE_ROWS for feed, values in appends.items()}
 
@@ -57,7 +57,7 @@ def gate_places(txid: bytes, appends: Appends) -> GatePlaces:
 class Gate:
     """Puts entries into the gates of feeds, and moves them to the rows of the feeds.
 
-    All but the first may be done by any process, any number of times, once the transaction has ended.
+    Any process may do every step but the first, any number of times, once the transaction has ended.
     """
 
     def __init__(self, context: Context) -> None:
@@ -150,7 +150,7 @@ class Gate:
             self._gateway.flight(calls, retry=True)
 
     def rows(self, txid: bytes, feed: bytes, first: int = 0) -> Generator[dict[int, bytes]]:
-        """Yield the entries in the transaction's own rows, from a number on, by some at once."""
+        """Yield the entries in the transaction's own rows, from a number on, a few at a time."""
         begin, end = gate_row(txid, first), successor(GATE_ROWS + txid)
         for page in self._gateway.pages(
             self._layout.table(feed), begin, end, [GATE_ENTRY], before=None, page_rows=_ROWS_AT_ONCE

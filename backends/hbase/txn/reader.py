@@ -71,7 +71,7 @@ class Reader:
     ) -> list[FirstPairs]:
         """Return the first pairs of intervals of one space at a timestamp, together.
 
-        At most `rows` rows of each interval are read, some of which may be without a value then.
+        At most `rows` rows of each interval are read; some may have no value at the timestamp.
 
         Raises
         ------

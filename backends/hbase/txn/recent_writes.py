@@ -37,9 +37,9 @@ _ALL_BYTES, _LEAST_BYTES, _MOST_BYTES = 64 << 10, 256, 8 << 10
 """Byte budget for ended transactions over the lists of all processes, and the least and most that one process may use.
 Open transactions of a process take at most the first of these; beyond it they list spaces instead of rows."""
 _BYTES_OF_A_ROW = 4 << 10
-"""Bytes of lists that take as long to read as one row takes to be read back."""
+"""The bytes of lists that take as long to read as reading back one row."""
 _READ_BACK_ALL = 8
-"""Transactions that read all rows back without the lists after one for which the lists were useless."""
+"""The number of transactions that read back all rows without the lists, after one for which the lists were useless."""
 _LOW_WATERMARK = struct.Struct(">Q")
 _HEAD = struct.Struct(">QHH")
 
@@ -174,7 +174,7 @@ class RecentWrites:
         """
         with self._lock:
             self._reading_back -= self._reading_back > 0
-            # The size seen last ages, so that the lists are read again now and then.
+            # Let the last known size decay, so that the lists are read again from time to time.
             self._size -= self._size // 16
             return bool(self._reading_back) or rows <= max(few, self._size // _BYTES_OF_A_ROW)
 

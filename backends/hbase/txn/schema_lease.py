@@ -1,4 +1,4 @@
-"""`SchemaLeases`: for a moment after its marker was read, a table's schema is known to be unchanged.
+"""`SchemaLeases`: a table's schema is guaranteed unchanged for a short time after its marker was read.
 
 A read of a single row would have to read the marker of its table in the same call, which costs a third of the call.
 Instead, a marker without an intent gives a lease on the schema of `LEASE_SECONDS`. A change of a schema puts its intent

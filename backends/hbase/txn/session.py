@@ -2,7 +2,7 @@
 
 The numbers of sessions come from a counter that older software cannot use once the format is raised. Such software
 reads the format when it connects, and later begins a new session, without reading it again, in place of one that was
-declared dead. It counts sessions in another cell, which is no counter any more from then on.
+declared dead. It counts sessions in another cell, which a raised format makes unusable as a counter.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Session:
             pause()
 
     def heartbeat(self) -> None:
-        """Renew the session, with the low watermark as it is now; after an error the next heartbeat may succeed."""
+        """Renew the session with the present low watermark; after an error the next heartbeat may succeed."""
         with self._lock:
             if self._over:
                 return
@@ -186,11 +186,11 @@ class Session:
         self.publish_recent_writes()
 
     def publish_recent_writes(self) -> None:
-        """Put the list of recent writes if a transaction has ended since; else the next transaction does."""
+        """Put the list of recent writes if a transaction has ended since the last put."""
         self._put(self.recent.news())
 
     def _put(self, news: Call[None] | None) -> None:
-        """Put the list, if given; without it, others only read more rows back."""
+        """Put the list, if given; if that fails, other processes only read more rows back."""
         if news is not None:
             try:
                 self._gateway.call(news)

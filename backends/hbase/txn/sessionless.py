@@ -38,7 +38,7 @@ def publish_removed(gateway: Gateway, layout: Layout, upto: int) -> None:
     while (previous := removed_point(gateway, layout)) < upto:
         expected = b"%d" % previous if previous else None
         call = compare_and_put(layout.transactions, GC, REMOVED, expected, b"%d" % upto)
-        gateway.call(call, retry=False)  # another process may have published less meanwhile
+        gateway.call(call, retry=False)  # another process may have published less in between
 
 
 class NoSession(Session):

@@ -88,7 +88,7 @@ class HBaseSnapshot(EngineSnapshot):
         return self.timestamp
 
     def entries(self, feed: bytes, since: int, until: int, chunk: int = 0) -> Generator[FeedEntry]:
-        # No session is asked: entries have one version each, and go only where the floor of their feed is raised.
+        # No check of the session: entries have one version each, and are removed only when their feed's floor rises.
         at = self.settled_version(feed)
         yield from self._feeds.entries(feed, since, until, chunk, at, self._gated[feed])
 

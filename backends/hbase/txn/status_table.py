@@ -164,10 +164,10 @@ class StatusTable:
         return [put_rows(self._table, part) for part in split_rows(rows, limit_bytes=_MARKED_BYTES)]
 
     def abort_if_absent(self, txid: bytes) -> Status:
-        """Return the status of a transaction that had no record, which is created as aborted unless it exists by now.
+        """Return the status of a transaction that had no record; an aborted one is created unless it has one by now.
 
-        The transaction may also have committed long ago, and its record been removed: the status therefore makes
-        readers read the row again, as for a finalised transaction.
+        The transaction may also have committed long ago, and its record may have been removed. The status therefore
+        makes readers read the row again, as for a finalised transaction.
         """
         status = self.status(txid)
         while status is None:

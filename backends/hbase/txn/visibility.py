@@ -127,7 +127,7 @@ class Visibility:
                     if status is None:
                         absent.setdefault(row, set()).add(txid)
                     elif status.finalised:
-                        # Its version is in the row, perhaps since the row was read: this intent arrived late.
+                        # Its version is in the row, perhaps written after the row was read: this intent arrived late.
                         if status.state != COMMITTED or at is None or status.commit <= at:
                             again.add((row, txid))
                     elif status.state == COMMITTED:

@@ -19,13 +19,13 @@ from .janitor import Janitor
 __all__ = ["Background"]
 
 _HEARTBEATS = 6
-"""Heartbeats in the time after which a session may be declared dead."""
+"""The number of heartbeats in the time after which a session may be declared dead."""
 
 _log = logging.getLogger("structable.hbase")
 
 
 _chance = random.Random()
-"""A generator for these threads alone: a program that seeds the common one gets the same numbers every time."""
+"""A generator for these threads alone, so that a program that seeds the common one gets reproducible numbers."""
 
 
 class Background:
@@ -73,7 +73,7 @@ class Background:
 
 @contextmanager
 def _surviving(work: str) -> Iterator[None]:
-    """Log an error and go on: the next round may succeed, and snapshots notice a session without heartbeat."""
+    """Log an error and continue: the next round may succeed, and snapshots notice a session without heartbeat."""
     try:
         yield
     except StructableError as error:

@@ -22,7 +22,7 @@ from .rounds import Report
 __all__ = ["Diagnosis"]
 
 _LONG_LAG = 100_000
-"""Commits by which the safe point may be behind the clock without being reported."""
+"""The number of commits by which the safe point may be behind the clock without a finding."""
 _SLACK = 5.0
 
 
@@ -150,7 +150,7 @@ class Diagnosis:
         """Report HBase tables whose numbers block new tables."""
         following = spaces().following
         written = [space for space in self._tables.spaces() if space >= following and self._is_written(space)]
-        # The catalog is read once more after the rows: a table created meanwhile is in it by now.
+        # The catalog is read once more after the rows: it then has a table created in between.
         following = spaces().following if written else following
         for space in written:
             if space >= following:

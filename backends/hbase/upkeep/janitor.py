@@ -1,7 +1,7 @@
-"""`Janitor`: finishes the transactions of dead processes, and removes versions that no snapshot can read any more.
+"""`Janitor`: finishes the transactions of dead processes, and removes versions that no snapshot can read.
 
 Its work list is the records of transactions; tables of rows are searched only after write jobs. Every step may be
-repeated, and taken by two processes at once.
+repeated, and two processes may take it at once.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _log = logging.getLogger("structable.hbase")
 
 
 class Janitor:
-    """Cleans up a prefix."""
+    """Cleans up the store of one prefix; rounds run one at a time."""
 
     def __init__(self, context: Context) -> None:
         self._gateway = context.gateway
@@ -78,9 +78,9 @@ class Janitor:
         self._lock = threading.Lock()
 
     def run(self, session: Session, *, alone: bool = False) -> Report | None:
-        """Do one round, or nothing if another process has the janitor's lease, unless `alone`; one thread at a time.
+        """Do one round and return its report; None if another process has the lease, unless `alone` ignores it.
 
-        After an error the next round continues.
+        After an error the next round continues the work.
         """
         with self._lock:
             return self._run(session, alone=alone)
@@ -89,8 +89,8 @@ class Janitor:
         if not alone and not self._take_lease(session):
             return None
         report = Report()
-        # In this order: a snapshot that begins after the clock was read is at or above it; and a process sends its
-        # first heartbeat before it writes its list and records, so every list found here has one.
+        # The clock first: a snapshot that begins later is at or above it. The lists before the sessions: a process
+        # sends its first heartbeat before it writes its list and records, so every list found here has a session.
         report.clock = read_clock(self._gateway, self._layout)
         lists = self._gateway.call(read_lists(self._layout))
         gates = self._gateway.call(get_row(self._layout.transactions, GATES, [GATE_FAMILY]))
@@ -122,9 +122,9 @@ class Janitor:
         return report
 
     def remove_lists(self, left: Iterable[tuple[bytes, int]]) -> None:
-        """Remove the lists of ended processes without records: no snapshot is as old as they are.
+        """Remove the lists of ended processes without records: every snapshot is newer than their commits.
 
-        If such a process is alive after all, it puts a later list, which remains.
+        If such a process is alive after all, its next list is newer and remains.
         """
         table = self._layout.transactions
         calls = [put_then_delete(table, {}, {RECENT: [column]}, at) for column, at in left]
@@ -132,7 +132,7 @@ class Janitor:
             self._gateway.flight(calls[begin : begin + _CALLS_AT_ONCE], retry=True)
 
     def _remove_gate(self, column: bytes, at: int, clock: int) -> None:
-        """Remove what an ended process without records has in the gate of a feed, by a column of the row `GATES`."""
+        """Remove the gate entries of an ended process without records; `column` of the row `GATES` names both."""
         session, feed = gate_of_column(column)
         with suppress(TableMissingError):  # the feed is gone
             lanes = delete_columns(self._layout.table(feed), [gate_lanes(session)], [GATE_FAMILY], clock)
@@ -142,8 +142,8 @@ class Janitor:
     def _look(self, session: Session, least: int, report: Report, gone: set[bytes]) -> Work:
         """Read all records, perhaps a hundred thousand, and collect the work.
 
-        The transactions that this process has under way are alive, however long they take. Sessions that have records
-        are removed from `gone`.
+        Transactions in progress in this process count as alive, however long they take. Sessions that have records are
+        removed from `gone`.
         """
         work = Work(least)
         removable = max(self._settings.lease, self._settings.late_writes)
@@ -213,7 +213,7 @@ class Janitor:
                     self._gateway.call(compare_and_put(table, row, STATE, raw, DEAD), retry=False)
                     report.dead_sessions += 1
                     _log.warning("declared session %d dead: no heartbeat for %.0f s", int.from_bytes(row[1:]), silent)
-                    # If it came back just now, the next round sees that.
+                    # If it has just come back, the next round sees its heartbeat.
                 report.sessions += 1
                 alive.add(row[1:].hex())
                 watermarks.append(int(raw.partition(b"|")[0]))
@@ -244,14 +244,14 @@ class Janitor:
             else:
                 _log.warning("aborted transaction %s of another process: its lease expired", txid.hex())
         for txid, status in work.unfinalised:
-            # Read once more: resolving intents long after the finalisation could bring back removed rows.
+            # Read the status again: resolving intents long after the finalisation could bring back removed rows.
             current = self._status_table.status(txid)
             if current is None or current.finalised:
                 continue
             try:
                 self._finish(txid, status)
             except (TableDisabledError, DataCorruptionError, InvalidFieldError) as error:
-                # It stays unfinalised, and so do later commits; their values are read from the intents.
+                # It keeps its record, as do all later commits; readers take their values from the intents.
                 _log.warning("finalising transaction %s of another process failed: %s", txid.hex(), error)
                 reach("repair_failed")
                 continue
@@ -259,7 +259,7 @@ class Janitor:
             report.repaired += 1
 
     def _finish(self, txid: bytes, status: Status) -> None:
-        """Finalise a committed transaction of another process from its intents; rows without one are finalised."""
+        """Finalise a committed transaction of another process from its intents; rows without an intent are done."""
         writes = self._status_table.writes_of(txid, status)
         self._gate.finish(txid, status, writes.gates)
         if status.unlisted:
@@ -310,7 +310,7 @@ class Janitor:
             report.removed += len(part)
 
     def _removals(self, txid: bytes, status: Status) -> Iterator[Call[None]]:
-        """Yield the calls that remove the versions that a commit replaced; all versions of a row that it deleted."""
+        """Yield the calls that remove the versions that a commit replaced, and all versions of rows that it deleted."""
         if status.unlisted:
             for space, found in bulk_versions(self._gateway, self._layout, status):
                 yield from self._removals_in(space, found, status.commit)
@@ -363,7 +363,7 @@ def _count(report: Report, status: StatusHead) -> None:
 
 
 def _planner(raw: bytes) -> str | None:
-    """Return the session of a plan's record; None if the record is unreadable: such a plan has no session."""
+    """Return the session of a plan's record; None, as for a plan without a session, if the record is unreadable."""
     try:
         return str(json.loads(raw)["session"])
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -13,16 +13,16 @@ __all__ = ["LastSeen", "Report", "Work"]
 
 
 class LastSeen:
-    """The content of cells of other processes, as last seen, and since when, by this process's clock alone."""
+    """The last known content of other processes' cells, and how long it has been unchanged by this process's clock."""
 
     def __init__(self) -> None:
         self._cells: dict[bytes, tuple[bytes, float]] = {}
         self._before: dict[bytes, tuple[bytes, float]] = {}
 
     def unchanged_for(self, name: bytes, content: bytes) -> float:
-        """Return for how many seconds a cell has had this content."""
+        """Return how many seconds a cell has had this content."""
         now = time.monotonic()
-        # A round moves cells from one mapping to the other: they are many, and must not be in memory twice.
+        # A round moves cells from one mapping to the other, so that the many cells are not in memory twice.
         seen = self._before.pop(name, None) or self._cells.get(name)
         if seen is None or seen[0] != content:
             seen = content, now

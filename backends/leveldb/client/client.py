@@ -55,7 +55,7 @@ def connect_to_owner(
 
 
 class Client(Route):
-    """Sends every operation to the owner. Each thread uses a connection of its own.
+    """Sends every operation to the owner. Each thread uses its own connection.
 
     Raises `PeerLostError` or `TimedOutError` if no owner answers there, and `StorageUnavailableError` if the owner, or
     this process, cannot open a connection.

@@ -54,7 +54,7 @@ class Connection:
 
 
 class SnapshotRef(ref[EngineSnapshot]):
-    """The number of a snapshot that the owner holds; it outlives the snapshot if an interruption loses that."""
+    """The number of a snapshot that the owner holds. It outlives the snapshot if an interruption loses the snapshot."""
 
     __slots__ = ("number",)
     number: int

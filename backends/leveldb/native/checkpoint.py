@@ -35,7 +35,7 @@ def copy_checkpoint(database: Path, target: Path) -> None:
         except FileNotFoundError as error:
             if not target.is_dir():
                 raise StorageUnavailableError(f"a checkpoint cannot be made in {target}: {error}") from error
-            # otherwise compaction has deleted a file meanwhile
+            # otherwise compaction has deleted a file during the copy
         except (OSError, DataCorruptionError) as error:
             shutil.rmtree(target, ignore_errors=True)
             if isinstance(error, DataCorruptionError):
@@ -62,8 +62,8 @@ def link_copy(source: Path, target: Path) -> bool:
     Only tables in the manifest are linked. A compaction may be writing another one, whose number the copy would use for
     a table of its own, and so write into the shared file.
 
-    Returns false if the database has changed meanwhile, which makes the copy useless. Raises `OSError` if a file cannot
-    be linked or copied, or has been deleted meanwhile, and `DataCorruptionError` if the manifest cannot be read.
+    Returns false if the database has changed during the copy, which makes the copy useless. Raises `OSError` if a file
+    cannot be linked or copied, or was deleted, and `DataCorruptionError` if the manifest cannot be read.
     """
     current = (source / "CURRENT").read_bytes()
     manifest = current.decode().strip()

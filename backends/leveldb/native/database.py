@@ -53,7 +53,7 @@ into memory. Larger files gain nothing more, and their compactions take longer.
 """
 
 COMPRESSION = "compression"
-"""The file that records how a database writes its table files; each block of a file says itself how it is written."""
+"""The file that records how a database writes its table files; each block of a file records its own compression."""
 DEFAULT_COMPRESSION = "none"
 """The compression of new databases."""
 _COMPRESSION_BEFORE = "snappy"
@@ -99,7 +99,7 @@ class RawIterator(Protocol):
 
 
 class Readers:
-    """The readers of a database: whether they must leave, and what they leave behind."""
+    """The readers of a database: whether they must leave, and the findings that they leave for the writer."""
 
     __slots__ = ("parked", "shut", "slow_heads")
 
@@ -122,7 +122,7 @@ class DatabaseOptions:
 
 
 def recorded_compression(folder: Path) -> str:
-    """Return a database's own choice: Snappy if it has none, as it was made before there was one."""
+    """Return a database's recorded choice; Snappy if it has none, since databases of before the choice use Snappy."""
     try:
         is_default = (folder / COMPRESSION).read_bytes() == DEFAULT_COMPRESSION.encode()
         return DEFAULT_COMPRESSION if is_default else _COMPRESSION_BEFORE
@@ -166,7 +166,7 @@ class Database:
                 raise _open_error(path, error) from error
             raise
         self.gaps: Gaps | None = None
-        """Intervals without rows in the newest state, if any; a write takes away the intervals that it fills."""
+        """Intervals without rows in the newest state, if any; a write removes the intervals that it fills."""
         self._gap_sought = 0.0
         self.read: Callable[[bytes], bytes | None] = self._database.get
         self.take: Callable[[], RawSnapshot] = self._database.snapshot
@@ -211,7 +211,7 @@ class Database:
 
     @native_call
     def find_gap(self) -> None:
-        """Look again for the first row of an interval where that took long; only the thread that may write calls this.
+        """Look again for the first row of an interval where that took long; only for the thread that may write.
 
         Reads must go to the newest state.
         """
@@ -284,7 +284,7 @@ class Database:
         return True
 
     def abandon(self) -> None:
-        """Leave the database as it is, in a forked process: closing it could wait for threads that do not exist."""
+        """Leave the database unchanged in a forked process: closing it could wait for threads that do not exist."""
         self.readers.shut = True
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database))
 

@@ -65,7 +65,7 @@ def can_compact() -> bool:
 
 
 def _probe() -> bool:
-    """Let a process forked from this one compact a database: it has what this one has, and may be killed."""
+    """Let a process forked from this one compact a database: it has the same state, and may be killed."""
     try:
         with tempfile.TemporaryDirectory(prefix="structable-probe-") as folder:
             reading, writing = os.pipe()
@@ -78,7 +78,7 @@ def _probe() -> bool:
 
 
 def _fork_to_compact(folder: str, writing: int) -> int:
-    # A signal's handler that raised in the new process would let it go on as this one.
+    # If a signal handler raised in the new process, it would continue as a copy of this program.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         process = os.fork()

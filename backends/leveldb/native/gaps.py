@@ -1,12 +1,12 @@
-"""`Gaps`: intervals of keys that hold no rows, so that a scan need not step over the rows that were deleted there.
+"""`Gaps`: intervals of keys without rows, so that a scan need not step over the rows that were deleted there.
 
-LevelDB keeps a mark for each deleted row until a compaction drops it, and a scan steps over all marks on its way: the
-head of a queue costs more with each row that was taken from the queue. (Compacting the interval does not help. LevelDB
-first moves the marks down a level, where stepping over them takes ten times as long, and drops them much later.)
+LevelDB keeps a tombstone for each deleted row until a compaction drops it, and a scan steps over all of them: finding
+the head of a queue costs more with each row taken from the queue. (Compacting the interval does not help. LevelDB first
+moves the tombstones down a level, where stepping over them takes ten times as long, and drops them much later.)
 
-A scan that took long to find its first row is noted, and the next commit looks for that row again. What lies before it
-is a gap from then on, until a row is put into it. A gap is valid in the state in which it was found and all later ones,
-so a snapshot uses the gaps that were known when it was taken.
+A scan that took long to find its first row is recorded, and the next commit looks for that row again. The interval
+before the row is then a gap, until a row is put into it. A gap is valid in the state in which it was found and in later
+states, so a snapshot uses the gaps that were known when it was taken.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Gaps:
         return max(key, self._ends[position]) if position >= 0 else key
 
     def adding(self, begin: bytes, end: bytes) -> Gaps:
-        """Return the gaps with another, which may touch or overlap them; of too many only the new one is kept."""
+        """Return the gaps with another one, which may touch or overlap them; of too many, only the new one is kept."""
         if len(self._begins) >= _MOST:
             return Gaps((begin,), (end,))
         first, last = bisect_left(self._ends, begin), bisect_right(self._begins, end)
@@ -53,7 +53,7 @@ class Gaps:
         )
 
     def without(self, parts: Iterable[Mapping[bytes, bytes | None]]) -> Gaps:
-        """Return the gaps that remain when changes are written, cut short before each row that is put into one."""
+        """Return the gaps that remain after a write, each cut short before the first row that is put into it."""
         begins, ends = self._begins, self._ends
         cut: dict[int, bytes] = {}
         for part in parts:

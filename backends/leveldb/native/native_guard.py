@@ -8,7 +8,7 @@ even with a plain list as the counter (18 % of the engine's part), and an except
 counting and `try` would leave it wrong.
 
 A thread that has called `uninterrupted` is not inside: it waits, perhaps for the thread that closes the database, and
-checks the flag again when it goes on.
+checks the flag again when it continues.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A record that was never acknowledged may have reached the disk in part: cut off, or with holes in it. It is a torn tail,
 and is cut off the log, or the manifest. A later record proves that a record was acknowledged, since a log is synced
-before the next record is written to it. For commits without a sync, `note_unsynced` keeps a file `unsynced` beside the
+before the next record is written to it. For commits without a sync, `note_unsynced` keeps a file `unsynced` next to the
 logs: after the offset in it a crash of the machine may leave gaps, and the log is cut at the first of them.
 """
 
@@ -24,7 +24,7 @@ UNSYNCED = "unsynced"
 
 
 def note_unsynced(folder: Path) -> None:
-    """Record, durably, that records from here on are not synced one by one."""
+    """Record durably that records from here on are not synced one by one."""
     newest = log_files(folder)[-1]
     replace_durably(folder / UNSYNCED, json.dumps([int(newest.stem), newest.stat().st_size]).encode())
 

@@ -1,8 +1,8 @@
 """`CommitVersions`: the versions of commits to change feeds, and their entries.
 
-The version of the newest such commit is stored under a key of its own, in the batch of the commit itself: each state of
-the database has its version, for readers in any process. A bulk commit reserves its version with its decision, so
-that all its chunks have one version, also chunks that are written after a crash; its completion makes it the newest.
+The version of the newest such commit is stored under a separate key, in the batch of the commit itself: each state of
+the database includes its version, for readers in any process. A bulk commit reserves its version with its decision, so
+that all its chunks have one version, even those written after a crash. Its completion makes the version the newest.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _RESERVED_END = FIRST_KEY + b"\x06"
 
 
 class CommitVersions:
-    """The versions of a database; for the thread that commits.
+    """The versions of a database; used only by the thread that commits.
 
-    A version is taken before its commit is written, and never again: a commit that fails, or that is interrupted,
-    leaves a gap.
+    A version is taken before its commit is written, and never reused: a failed or interrupted commit leaves a gap in
+    the numbers.
     """
 
     __slots__ = ("_newest", "_time")
@@ -33,16 +33,16 @@ class CommitVersions:
         self._newest = self._time = 0
 
     def begin(self, database: Database) -> None:
-        """Take over the versions of a database that was opened."""
+        """Load the versions of a database that was just opened."""
         self._newest, self._time = unpack_stamp(database.get(VERSION_KEY))
         for _, stamp in database.scan(_RESERVED, _RESERVED_END):
             version, at = unpack_stamp(stamp)
             self._newest, self._time = max(version, self._newest), max(at, self._time)
 
     def settle(self, database: Database) -> None:
-        """Make the versions the newest that are reserved by bulk commits which recovery could not complete.
+        """Advance the newest version past the versions of bulk commits that recovery could not complete.
 
-        Their tables have the rows of some of their chunks.
+        Their tables have the rows of only some chunks.
         """
         if unpack_stamp(database.get(VERSION_KEY))[0] < self._newest:
             database.write((self.newest_stamp(),), True)

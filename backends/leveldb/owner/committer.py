@@ -1,7 +1,7 @@
 """The order of commits: one thread at a time validates and writes, for itself and for the threads that wait behind it.
 
 A thread that finds the database free commits at once. Other threads queue up, and the first in the queue is woken to
-commit the whole queue as one batch with one sync of the log. So a lone thread pays for a lock alone, and many threads
+commit the whole queue as one batch with one sync of the log. So a lone thread pays only for a lock, and many threads
 share the syncs.
 
 An exception from a signal's handler can leave a call at any point, but only in the main thread. So the main thread
@@ -80,7 +80,7 @@ class Committer:
         try:
             _wake(self.queue[0], right=False)
         except IndexError:
-            return  # the queue was served meanwhile
+            return  # the queue has been served
 
     def commit(self, pending: Pending) -> None:
         """Commit in a group, when the right was taken; never in the main thread."""
@@ -182,7 +182,7 @@ class Committer:
 
     @contextmanager
     def held_for_long(self) -> Iterator[None]:
-        """Let the thread that holds the right to write make commits meanwhile."""
+        """Let the thread that holds the right to write make commits inside the block."""
         before = self.holder
         self.holder = threading.get_ident()
         try:

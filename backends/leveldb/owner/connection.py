@@ -49,7 +49,7 @@ class ServedConnection:
         self._marker_key = b""
         self._scan: Iterator[Pair] | None = None
         self._unsent = -1
-        """The pairs of the scan that are yet to be sent; negative for all that there are."""
+        """The number of pairs of the scan that are yet to be sent; negative for all."""
         self._sending = threading.Lock()
         self._closing = threading.Lock()
         self._working = False
@@ -78,7 +78,7 @@ class ServedConnection:
 
     def stop(self) -> None:
         """End the thread after its current request; requests that have arrived are turned away."""
-        # Under the lock: a descriptor closed meanwhile could belong to another connection by now.
+        # Under the lock: after a close, the descriptor could belong to another connection.
         with self._closing, contextlib.suppress(OSError):
             self._channel.stop_receiving()
 
@@ -206,7 +206,7 @@ class ServedConnection:
             snapshot.close()
 
     def _work(self, request: Callable[[bytes], tuple[int, bytes]], frame: bytes) -> None:
-        """Run a request that may take long, and answer it; `pulse` keeps the client waiting meanwhile.
+        """Run a request that may take long, and answer it; until then `pulse` keeps the client waiting.
 
         A commit needs no lock: its answer is too short to be interleaved with a frame of `pulse`.
         """

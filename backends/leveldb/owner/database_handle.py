@@ -1,7 +1,7 @@
-"""`DatabaseHandle`: opens a database, reopens it after failed writes, whose outcome it makes certain, and closes it.
+"""`DatabaseHandle`: opens a database, reopens it after a failed write and settles the write's outcome, and closes it.
 
 A database is in one of these conditions. *Sound*: reads and writes go to LevelDB. *Frozen*: a bulk commit is being
-applied, and reads go to the snapshot taken before it. *Ailing*: a write has failed; reads go on as before, and each
+applied, and reads go to the snapshot taken before it. *Ailing*: a write has failed; reads work as before, and each
 write tries to reopen the database first. *Down*: reopening failed half-way, and each operation tries it again. While a
 database is being opened and recovered, every other thread waits.
 """
@@ -232,7 +232,7 @@ class DatabaseHandle:
                     self.database = None
                 self.open(create=False)
                 _log.info("reopened the database in %s", self.path)
-            except OSError as error:  # StorageUnavailableError is one, too
+            except OSError as error:  # StorageUnavailableError is also one
                 self._heal_after = time.monotonic() + _HEAL_PAUSE
                 _log.warning("cannot reopen the database in %s: %s", self.path, error)
                 raise StorageUnavailableError(
@@ -240,9 +240,9 @@ class DatabaseHandle:
                 ) from error
 
     def _write_tables(self, compression: str) -> bool:
-        """Record a compression, and write table files with it from now on. The calling thread holds the right to write.
+        """Record a compression, and use it for new table files. The calling thread holds the right to write.
 
-        Returns whether they were written otherwise; the database was reopened then, which ends its snapshots.
+        Returns whether the compression has changed; the database was then reopened, which ends its snapshots.
         """
         database = self.healthy_database()
         try:
@@ -260,8 +260,8 @@ class DatabaseHandle:
     def compact(self, compression: str | None, keys: Sequence[bytes]) -> bool:
         """Rewrite table files, as `Route.compact` does; never in the main thread.
 
-        LevelDB leaves the files of the deepest level alone that nothing above overlaps. So each key is written again,
-        with the value that it has: on its way down it is merged with every file that it lies in.
+        LevelDB leaves files of the deepest level alone if no file above overlaps them. So each key is written again
+        with its present value: on its way down it is merged with every file whose interval holds it.
         """
         with self._committer.exclusive():
             changed = compression is not None and self._write_tables(compression)

@@ -32,12 +32,12 @@ class History:
         """The numbers of the newest commits, if there are clients."""
 
     def begin(self, epoch: int) -> None:
-        """Take over the epoch of a database that was opened."""
+        """Load the epoch of a database that was just opened."""
         self.epoch = epoch
         self._shared[0] = epoch
 
     def append(self, first: CommitNode | None, last: CommitNode, epoch: int | None) -> None:
-        """Add commits that were written, the last of which leaves an epoch; for the thread that commits."""
+        """Add written commits and set the epoch after the last one; for the thread that commits."""
         # The epoch before the numbers: a client that notes the number of the commit also sees its epoch.
         if epoch is not None and epoch != self.epoch:
             self._shared[0] = epoch
@@ -50,9 +50,9 @@ class History:
             node = node.next
 
     def settle(self) -> None:
-        """Add the commits that may have been written although they failed, or were interrupted.
+        """Add commits that failed or were interrupted and may still have been written.
 
-        Never while reads go to a state before those commits: a transaction that began in it would miss a conflict.
+        Not while reads go to a state before those commits: a transaction that began in it would miss a conflict.
         """
         first = self.unsettled
         if first is None:

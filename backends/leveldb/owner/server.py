@@ -183,7 +183,7 @@ class Server:
                 listener.remove()
 
     def abandon(self) -> None:
-        """Close the copies of the sockets in a forked process, where greenlets of its parent go on."""
+        """Close the copies of the sockets in a forked process, where greenlets of its parent continue to run."""
         self.service.stopping = True
         if self._listener is not None:
             self._listener.close()

@@ -62,7 +62,7 @@ class LocalStore:
         self._handle = DatabaseHandle(path, options, self.committer, self._recover_from)
         self._reads = self._handle.reads
         self.turns = Turns()
-        """For the transactions of this process that are not a client's."""
+        """The pauses of this process's own transactions, which let clients catch up."""
         self.get = self._reads.get
         """Returns the newest value of a key. The function stays the same for the life of the store."""
 
@@ -86,7 +86,7 @@ class LocalStore:
             return self._handle.close()
 
     def abandon(self) -> None:
-        """Leave everything as it is, in a forked process."""
+        """Leave everything unchanged in a forked process."""
         self.committer = Committer(self._write_group)
         self._handle.abandon(self.committer)
 
@@ -97,7 +97,7 @@ class LocalStore:
             copy_checkpoint(self.path, target)
 
     def compact(self, compression: str | None, keys: Sequence[bytes]) -> bool:
-        """Rewrite table files, as `Route.compact` does; reads and commits go on."""
+        """Rewrite table files, as `Route.compact` does, while reads and commits continue."""
         return uninterrupted(partial(self._handle.compact, compression, keys))
 
     @property
@@ -126,8 +126,8 @@ class LocalStore:
     def begin(self, read_only: bool) -> LocalSnapshot:
         history = self._history
         epoch = history.epoch
-        # A snapshot is taken after the tail was read, and a commit becomes the tail after its write: a commit between
-        # the two is seen twice rather than never.
+        # The tail is read before the snapshot is taken, and a commit becomes the tail after its write: a commit in
+        # between is counted twice, never missed.
         node = history.tail
         database = self._handle.database
         gaps = None if database is None else database.gaps
@@ -138,7 +138,7 @@ class LocalStore:
         if epoch is None or history.epoch is not epoch or database is None or self._handle.database is not database:
             del raw
             return uninterrupted(partial(self._begin_alone, read_only))
-        # A row in the snapshot that fills a gap has taken it away before it was written.
+        # A write removes the gaps that it fills before it is visible: unchanged gaps are valid in this snapshot.
         known = gaps if database.gaps is gaps else None
         return LocalSnapshot(raw, database.readers, None if read_only else node, epoch, known)
 
@@ -153,13 +153,13 @@ class LocalStore:
         self._history.count_commits()
 
     def begin_unread(self, number: int) -> LocalSnapshot:
-        """Return a snapshot at the commit of a number, for a commit: it cannot be read, and costs nothing."""
+        """Return a snapshot at the commit with this number, only to commit: it cannot be read, and costs nothing."""
         return LocalSnapshot.unread(self._history.find(number), self.epoch)
 
     def begin_pinned(self, number: int) -> PinnedSnapshot:
-        """Return a snapshot pinned to the commit of a number; it may wait for a commit."""
+        """Return a snapshot pinned to the commit with this number; may wait for a commit."""
         base = self._history.find(number)
-        # No commit is being written now: every commit that the snapshot shows is in the history.
+        # While no commit is being written, every commit that the snapshot shows is in the history.
         with self.committer.exclusive():
             if not self._handle.is_ailing():
                 self._history.settle()
@@ -224,7 +224,7 @@ class LocalStore:
         tail, writes, derived = history.tail, changes.writes, changes.derived
         if node is not None and node is not tail:
             check_conflicts(node.next, changes)
-        # Before the write, which an interruption may follow: the next synced commit has to sync this one, too.
+        # Before the write, because an interruption may follow it: the next synced commit must then also sync this one.
         if not sync:
             handle.unsynced = True
         elif handle.unsynced:
@@ -239,7 +239,7 @@ class LocalStore:
         if appends:
             parts = (*parts, self._versions.stamped(appends))
         step = node_of(changes) if derived or changes.increments else CommitNode(frozenset(writes))
-        # Before the write, too: if an interruption follows it, the next commit settles this one.
+        # Also before the write: if an interruption follows it, the next commit settles this one.
         history.unsettled = step
         try:
             if len(parts) == 1 and len(writes) < 2:
@@ -252,7 +252,7 @@ class LocalStore:
                 database.write(parts, sync)
         except WriteFailedError as failure:
             raise self._write_failed(failure, parts) from failure
-        # In this order: the list is linked before its tail moves, and `settle` leaves out a step that is the tail.
+        # In this order: the list is linked before its tail moves, and `settle` skips a step that is the tail.
         tail.next = history.tail = step
         if history.numbers is not None:
             history.numbers.append(step)
@@ -349,7 +349,7 @@ class LocalStore:
     def _merged(
         self, database: Database, values: dict[bytes, bytes | None], changes: WriteSet
     ) -> tuple[dict[bytes, bytes | None], dict[bytes, list[bytes]]]:
-        """Return the merged rows of a commit, and all that it appends to feeds."""
+        """Return the merged rows of a commit, and all entries that it appends to feeds."""
         merged: dict[bytes, bytes | None] = {}
         images: dict[bytes, list[bytes]] = {}
         upcalls = self._upcalls()

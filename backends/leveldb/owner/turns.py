@@ -1,8 +1,8 @@
 """`Turns`: the owner's own transactions wait for busy clients, so that every process gets its turn.
 
 A transaction of the owner needs no messages, and rarely releases the interpreter's lock, which the threads that serve
-the clients need as well. So after each of its own commits the owner lets the clients catch up: it makes
-fewer than two for each one of a busy client, where a large transaction of a client counts as several. The busiest of
+the clients also need. So after each of its own commits the owner lets the clients catch up: it makes fewer than two
+commits for each one of a busy client, where a large transaction of a client counts as several. The busiest of
 four processes then makes 1.7 times as many transactions as the least busy, and 4.7 to 6.2 times as many without turns
 (`shares` in docs/performance.md).
 """
@@ -16,19 +16,19 @@ from time import perf_counter
 __all__ = ["ClientPace", "Turns"]
 
 _SHARE = 0.55
-"""How far a client falls behind with each transaction of the owner, in transactions of its own."""
+"""The number of its own transactions by which a client falls behind with each transaction of the owner."""
 _LARGEST = 16
-"""Requests."""
+"""The largest lead of the owner over a client, in requests."""
 _IDLE = 0.5e-3  # seconds
 _IDLE_INSIDE = 5e-3  # seconds
 _PAUSE = 50e-6
-"""In seconds, for each request."""
+"""The pause for each request of the lead, in seconds."""
 _MOST_PERIODS = 8.0
 _LONGEST = 10e-3  # seconds
 
 
 class ClientPace:
-    """How far a client is behind the owner, in requests. Lost updates of several threads do no harm.
+    """The number of requests by which a client is behind the owner. Lost updates between threads do no harm.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class ClientPace:
     def must_catch_up(self, now: float) -> bool:
         """Return whether the client is far behind, and busy.
 
-        One that has sent nothing for half a millisecond is not, or for five inside a transaction.
+        A client is not busy if it has sent nothing for half a millisecond, or for five inside a transaction.
         """
         return self.behind > self.size and now - self._asked < (_IDLE_INSIDE if self._snapshots else _IDLE)
 

@@ -206,7 +206,7 @@ class Channel:
 
 
 def _limited(call: Callable[..., Result], connection: socket.socket, seconds: float) -> Callable[..., Result]:
-    """Return a call that waits for so long."""
+    """Return a call with a limit on its wait."""
     limit = seconds if 0 < seconds < _LONGEST_SECONDS else None
 
     def limited(*args: object) -> Result:

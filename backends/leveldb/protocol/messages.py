@@ -46,7 +46,7 @@ BEGIN, READ_ONLY, SYNC, UNCHECKED, REVERSE, PINNED = 1, 2, 4, 8, 16, 32
 
 REFERENCE = struct.Struct("<IBQQ")
 LIMITS = struct.Struct("<qq")
-"""The limits of a scan, after the reference: pairs of all intervals together, and of each; negative for all pairs. The
+"""The limits of a scan, after the reference: pairs of all intervals together, and of each; negative for no limit. The
 bounds of the intervals follow."""
 COMMIT_HEAD = struct.Struct("<IBQQQ")
 HELLO_BODY = struct.Struct("<H16sI")
@@ -151,7 +151,7 @@ def pack_changes(changes: WriteSet) -> bytes:
         or changes.appends
         or changes.signals
     ):
-        # The most common write set has a form of its own, which is read in a third of the time.
+        # The most common write set has a special form, which is decoded in a third of the time.
         [space], writes = changes.spaces, changes.writes
         if len(writes) == 1:
             [(key, value)] = writes.items()
@@ -186,7 +186,7 @@ def pack_changes(changes: WriteSet) -> bytes:
         parts.append(pack_texts(list(changes.changed_spaces)))
     if changes.appends:
         flags |= _APPENDS
-        # An entry is never empty: that stands for an empty list.
+        # An entry is never empty: an empty entry stands for an empty list.
         pairs = ((space, one) for space, some in changes.appends.items() for one in some or (b"",))
         parts.append(pack_texts(list(chain.from_iterable(pairs))))
     if changes.signals:

@@ -1,4 +1,4 @@
-"""Evaluation of bound filters on Arrow record batches, a column at a time, and the rows that a filter leaves."""
+"""Evaluation of bound filters on Arrow record batches, a column at a time, and the rows that meet a filter."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BatchPredicate: TypeAlias = "Callable[[pa.RecordBatch], pa.BooleanArray]"
 _Condition: TypeAlias = Callable[[Array], Array]
 
 _compute: Any = compute
-"""Without its type stubs, which do not tell arrays from scalars."""
+"""The module without its type stubs, which do not distinguish arrays from scalars."""
 
 _is_nan: _Condition = _compute.is_nan
 _is_valid: _Condition = _compute.is_valid
@@ -50,7 +50,7 @@ _COMPARISONS: dict[Operator, Callable[[Array, Any], Array]] = {
 
 
 def compile_batch_filter(spec: TableSpecification, where: Filter) -> BatchPredicate:
-    """Return a function that returns for which rows of a batch a bound filter is true, as `compile_filter` would.
+    """Return a function that evaluates a bound filter on the rows of a batch, with the results of `compile_filter`.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def compile_batch_filter(spec: TableSpecification, where: Filter) -> BatchPredic
         Takes a batch of rows of the table, with all columns of the filter in the types of `arrow_schema`, and returns
         one boolean for each row, never null.
     """
-    # Negations stand at the leaves only. So null may stand for false until the end: it makes nothing true.
+    # Negations occur only at the leaves. So null may stand for false until the end: it makes nothing true.
     evaluate = _compiled(spec, where)
     return lambda batch: _compute.fill_null(evaluate(batch), False)
 
@@ -144,7 +144,7 @@ def _found(field: Field, values: Sequence[Value]) -> _Condition:
     numbers = pa.array([value for value in values if not is_nan(value)], arrow_type(field))
     if not field.type.floating:
         return partial(_compute.is_in, value_set=numbers)
-    # Arrow's sets tell -0.0 from 0.0; adding 0.0 makes them one.
+    # Arrow's sets distinguish -0.0 from 0.0; adding 0.0 makes them equal.
     zero = pa.scalar(0.0, numbers.type)
     numbers = _compute.add(numbers, zero)
 
@@ -174,7 +174,7 @@ def matching_batches(
 
 
 def _joined(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Join small batches; the first are yielded early, for readers that need a few rows only."""
+    """Join small batches; the first are yielded early, for readers that need only a few rows."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     wanted = 1

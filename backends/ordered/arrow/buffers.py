@@ -66,13 +66,13 @@ def parts_of(array: Array) -> tuple[npt.NDArray[np.int32], pa.Buffer]:
 
 
 def has_zero_bytes(array: Array) -> bool:
-    """Return whether any element of a string or binary array holds a zero byte; bytes under a null count, too."""
+    """Return whether any element of a string or binary array holds a zero byte; bytes under a null also count."""
     edges, data = parts_of(array)
     return not np.frombuffer(cast(Any, data), np.uint8)[edges[0] : edges[-1]].all()
 
 
 def zero_bytes(array: Array) -> npt.NDArray[np.bool_]:
-    """Tell of each element of a binary array without nulls whether it holds a zero byte."""
+    """Return, for each element of a binary array without nulls, whether it holds a zero byte."""
     found = cast(Any, pc.match_substring)(array, "\0")
     return cast("npt.NDArray[np.bool_]", found.to_numpy(zero_copy_only=False))
 

@@ -1,4 +1,4 @@
-"""`ByteColumn`: many byte strings in one buffer, from which a field of all of them is cut in one step."""
+"""`ByteColumn`: many byte strings in one buffer; a field of all of them is cut out in one step."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ByteColumn:
         ).to_pybytes()
 
     def take(self, positions: Integers | slice) -> ByteColumn:
-        """Return those at ascending positions."""
+        """Return the byte strings at ascending positions."""
         return ByteColumn(self.begins[positions], self.ends[positions], self._buffer)
 
     def require(self, good: npt.NDArray[np.bool_]) -> None:

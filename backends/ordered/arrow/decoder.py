@@ -25,9 +25,9 @@ from .byte_columns import BadElementError, ByteColumn, TooLargeError
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "ArrowDecoder"]
 
 BATCH_ROWS = 8192
-"""Rows of a batch: with fewer, calls into Arrow dominate; with more, the rows no longer fit the processor's caches."""
+"""The rows of a batch. With fewer, calls into Arrow dominate; with more, rows no longer fit the processor's caches."""
 BATCH_BYTES = 16 * 1024 * 1024
-"""Approximate bytes of raw rows in a batch; large rows make smaller batches."""
+"""The approximate bytes of raw rows in a batch; large rows make smaller batches."""
 _FIRST_ROWS = 64
 _SAMPLED = 16
 

@@ -40,8 +40,8 @@ _PORTION_BYTES = 256 << 20
 class ArrowEncoder:
     """Encodes record batches to raw rows of one table; safe to share between threads.
 
-    `columns` are those of the batches, in their order: all key fields, and any of the others, which are null if absent.
-    The keys of a table without one are new at each call; rows of a log have the beginning of all keys.
+    `columns` are the batches' columns, in order: all key fields, and any other fields; absent fields are null.
+    A keyless table gets new keys at each call; rows of a log have the common prefix of all keys.
     """
 
     def __init__(self, schema: TableSchema, columns: tuple[str, ...]) -> None:
@@ -66,7 +66,7 @@ class ArrowEncoder:
     def encode(self, batch: pa.RecordBatch) -> list[Pair]:
         """Return raw row key and raw value of each row, in order, of a batch that `conform_batch` returned.
 
-        Rejects values as the contract does: those out of a type's range, and keys, indexed values and rows over a
+        Rejects values as the contract does: values out of a type's range, and keys, indexed values and rows over a
         limit.
         """
         pairs: list[Pair] = []

@@ -1,7 +1,7 @@
 """The records of a feed, and their packing into entries.
 
 A record is one change: its kind, and the raw key, without its space, and the raw row of one image. Rows name their
-layout, so that they can be read whatever the table became since. An entry is
+layout, so that they can be read after any change of the table. An entry is
 
     number of records               4 bytes
     their kinds                     1 byte each
@@ -10,9 +10,9 @@ layout, so that they can be read whatever the table became since. An entry is
     key and row of each record
     the number of its first record  8 bytes
 
-Only entries of a feed of the producer `input` have the last part, where the highest bit of the first is set: not the
-first entry of a commit, whose records begin at 0, nor what older software wrote. All numbers are little-endian. Sizes
-that stand together let Arrow decoding find many records at once.
+Only entries of a feed of the producer `input` have the last part; the highest bit of the first part is then set. The
+first entry of a commit, whose records begin at 0, and entries of older software lack it. All numbers are little-endian.
+Adjacent sizes let Arrow decoding find many records at once.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _HEAD_OF_TWO = struct.Struct("<IBBIIII")
 _RECORD_BYTES = 9
 """Bytes of a record before its keys and rows."""
 PACKED_BYTES = 1 << 20
-"""The size of an entry with several records, about."""
+"""The approximate size of an entry with several records."""
 _NUMBERED_BYTES = 32 << 10
-"""Likewise of a feed of the producer `input`: a reader of some of its records reads the whole entry."""
+"""The same for a feed of the producer `input`: a reader of some records of an entry reads the whole entry."""
 
 
 Record: TypeAlias = tuple[RowKind, bytes, bytes]
@@ -83,7 +83,7 @@ def pack_records(records: Sequence[Record]) -> bytes:
 
 @lru_cache(maxsize=64)
 def _head(count: int) -> struct.Struct:
-    """Return what stands before the keys and rows of that many records."""
+    """Return the format of an entry's head, before the keys and rows of `count` records."""
     return struct.Struct(f"<I{count}B{2 * count}I")
 
 
@@ -120,8 +120,8 @@ def pack_whole(records: Sequence[Record], most: int = PACKED_BYTES) -> list[byte
 def pack_numbered(records: Sequence[Record], first: int | None = 0) -> list[bytes]:
     """Return records of a feed of the producer `input` as entries.
 
-    `first` is the number of the first of them in its commit; None if it is not known, as the commit was begun by older
-    software.
+    `first` is the number of the first record in its commit; None if it is unknown because older software began the
+    commit.
     """
     packed = pack_whole(records, _NUMBERED_BYTES)
     if first is None or (first == 0 and len(packed) == 1):

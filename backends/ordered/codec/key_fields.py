@@ -7,7 +7,7 @@
     STRING                 UTF-8 and 0x00, which no string contains
     BYTES                  every 0x00 as 0x00 0xFF, and 0x00 0x00 at the end
 
-Each form delimits itself, and compares bytewise as the values do; so do concatenations of forms.
+Each form delimits itself, and its bytes compare as the values do; so do concatenations of forms.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def shortest_form(kind: FieldType) -> int:
 
 
 def key_bias(kind: FieldType) -> int:
-    """Return what is added to the number of a type to make it unsigned, so that it flips the sign bit."""
+    """Return the number to add to a value of a type to make it unsigned, which flips the sign bit."""
     return 0 if kind is FieldType.BOOLEAN else 1 << (8 * key_width(kind) - 1)
 
 

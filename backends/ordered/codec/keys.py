@@ -30,7 +30,7 @@ EntryEncoder: TypeAlias = Callable[[bytes, bytes], bytes]
 ROW_KEY_START = SPACE_BYTES + 1
 """Offset of the key fields in a raw row key."""
 LONGEST_KEY = 3 * MAX_KEY_SIZE
-"""Raw row keys of existing rows are shorter: a form takes at most two bytes for each that the limit counts, and two."""
+"""An upper bound on raw row keys: a form takes at most two bytes for each byte that the limit counts, and two more."""
 _VALUE_START = SPACE_BYTES + 3
 """Offset of the indexed value in a raw index entry."""
 ROW_MARK = b"\x01"
@@ -43,9 +43,9 @@ class KeyCodec:
     """Encodes and decodes the keys of one table; immutable, safe to share between threads."""
 
     encode_tuple: Callable[[object], bytes | None]
-    """The raw key of a tuple, None for any that `check_key` would reject or change, and perhaps for others."""
+    """The raw key of a tuple; None for tuples that `check_key` would reject or change, and perhaps for others."""
     encode_named: Callable[[Mapping[str, Value]], bytes | None]
-    """Likewise of a dict with all key fields."""
+    """The same for a dict with all key fields."""
     encode_checked: Callable[[tuple[Value, ...]], bytes]
     """The raw key of a tuple that `check_key` returned."""
     decode: Callable[[bytes], tuple[Value, ...]]
@@ -71,7 +71,7 @@ class KeyCodec:
         return self._prefixes[len(values)](values)
 
     def equal_rows(self, raw_key: bytes) -> tuple[bytes, bytes]:
-        """Return the interval of the raw keys of all rows that are equal to one of a table that is a bag of rows."""
+        """Return the interval of the raw keys of all rows in a bag that are equal to a row."""
         [hidden] = self.decode(raw_key)
         assert isinstance(hidden, bytes)
         prefix = self.encode_prefix((hidden[:DIGEST_BYTES],))[: -shortest_form(FieldType.BYTES)]
@@ -186,7 +186,7 @@ def _widest(field: Field) -> Field:
 
 
 def generate_entry_encoder(head: bytes, field: Field, layout: RowLayout, otherwise: EntryEncoder) -> EntryEncoder:
-    """Return the generated encoder of one index's entries, all of which begin with `head`, from stored rows.
+    """Return the generated encoder of one index's entries, which all begin with `head`, from stored rows.
 
     It cuts the indexed value from the row, without decoding and encoding it again.
 

@@ -1,4 +1,4 @@
-"""`OperandCodec`: merges into rows of a blind table as raw values, which need no row to be encoded."""
+"""`OperandCodec`: merges into rows of a blind table as raw values, encoded without reading a row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OperandCodec:
     """
 
     encode_added: Encoder
-    """Raw key and operand of an upsert of a usual row, None for any other."""
+    """Returns raw key and operand of an upsert of a usual row, None for any other row."""
 
     def __init__(self, schema: TableSchema, merger: Merger, rows: RowCodec, rows_begin: bytes) -> None:
         self._schema = schema
@@ -56,12 +56,12 @@ class OperandCodec:
         ]
 
     def encode(self, kind: RowKind, row: Mapping[str, Value]) -> bytes | None:
-        """Return the operand of a change with a checked row; None if the row of its key must be read.
+        """Return the operand of a change with a checked row; None if the stored row must be read.
 
         Raises
         ------
         UnsupportedOperationError
-            If the table refuses the change.
+            If the table does not accept the change.
         """
         values = self._merger.operand(kind, row)
         return None if values is None else self._rows.encode_values(values)
@@ -81,9 +81,9 @@ class OperandCodec:
         return raw
 
     def fits(self, old: bytes | None, operands: Sequence[bytes], others: Sequence[bytes]) -> bool:
-        """Return whether operands fit a row with any of the others, whatever their order; False if that is not certain.
+        """Return whether operands fit a row with any of the others, in any order; False if that is not certain.
 
-        Only sums and counts can overflow. They fit if all that raise them fit together, and all that lower them.
+        Only sums and counts can overflow. They fit if all increases fit together, and all decreases.
         """
         try:
             raw = old
@@ -130,7 +130,7 @@ def _sum_fits(field: Field, before: Any, values: Sequence[Any]) -> bool:  # noqa
     if not values:
         return True
     if field.type.floating:
-        # Infinities and NaN are no overflow. A sum is rounded at each addition, in an order that is not known.
+        # Infinities and NaN are no overflow. A sum is rounded at each addition, in an unknown order.
         finite = [abs(value) for value in (before or 0.0, *values) if math.isfinite(value)]
         largest = (2 - 2**-23) * 2.0**127 if field.type is FieldType.FLOAT else sys.float_info.max
         return bool(sum(finite) <= largest * (1 - len(finite) * 2**-20))

@@ -1,4 +1,4 @@
-"""Rows to bytes: source for generated encoders of row values, with and without the checks of the contract."""
+"""Row encoding: source for generated encoders of row values, with and without the checks of the contract."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """`RowLayout`: the position of each field in a row's value.
 
     layout version          2 bytes
-    null bits               one per field, from the lowest; filled up so that this and the version take 4 bytes for up
-                            to 16 fields, else 8 for each 64 bits
+    null bits               one per field, from the lowest; padded so that this and the version take 4 bytes for up
+    to 16 fields, else 8 for each 64 bits
     fixed-width fields      at constant offsets; 0 where null
-    ends of the others      4 bytes each, counted from the beginning of the value
-    STRING, BYTES fields    UTF-8, or as they are
+    ends of other fields    4 bytes each, counted from the beginning of the value
+    STRING, BYTES fields    UTF-8, or the bytes themselves
 
-All numbers are little-endian. Constant offsets let Arrow decoding cut a field from many values at once.
+All numbers are little-endian. With constant offsets, Arrow decoding cuts a field out of many values at once.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _VERSION_BITS = 16
 
 
 class RowLayout:
-    """The field positions of one layout version, 0 to 65535; `fields` are those outside the key, in stored order."""
+    """The field positions of one layout version, 0 to 65535; `fields` are all outside the key, in stored order."""
 
     def __init__(self, version: int, fields: tuple[Field, ...]) -> None:
         self.version = version
         self.fields = fields
         bits = _VERSION_BITS + len(fields)
         self.word_format = "I" if bits <= 32 else "Q"  # of the first word; all others are "Q"
-        self.words = -(-bits // 64)  # with version and null bits
+        self.words = -(-bits // 64)  # words of version and null bits
         self.fixed = [position for position, field in enumerate(fields) if FIELD_TYPES[field.type].number]
         self.variable = [position for position, field in enumerate(fields) if not FIELD_TYPES[field.type].number]
-        # By position: the offset of a fixed-width field, or that of the end of a variable-length one.
+        # By position: the offset of a fixed-width field, or of the end of a variable-length field.
         self.offsets: dict[int, int] = {}
         self.size = struct.calcsize(f"<{self.word_format}") + 8 * (self.words - 1)  # before variable-length fields
         for position in self.fixed:
@@ -56,7 +56,7 @@ class RowLayout:
         return self.offsets[position] + FIELD_TYPES[self.fields[position].type].width
 
     def exact_parts(self) -> list[slice]:
-        """Return the parts of a raw value that hold all but floats: bytes there differ if and only if values do."""
+        """Return the parts of a raw value without floats: their bytes differ if and only if values differ."""
         floats = [position for position in self.fixed if self.fields[position].type.floating]
         ends = [0, *map(self.end_of, floats)]
         begins = [*(self.offsets[position] for position in floats), None]
@@ -78,7 +78,7 @@ class RowLayout:
         return [("I", f"e{position}" if position in wanted else None) for position in self.variable]
 
     def edges(self, wanted: Container[int]) -> tuple[dict[int, str], set[int]]:
-        """Return the source of the begin of each requested variable-length field, and the fields whose ends it needs.
+        """Return the source of the start of each requested variable-length field, and the fields whose ends it needs.
 
         The last end is always included, because it must equal the end of the value.
         """

@@ -23,16 +23,16 @@ __all__ = ["RowPatch", "RowPatches"]
 
 
 class RowPatch(NamedTuple):
-    """How mappings that name certain fields change a row.
+    """The change of a row by mappings that name certain fields.
 
     Both functions return None for any unusual mapping; `check_row` and the row codec then decide. They never accept a
     mapping that `check_row` would reject or change.
     """
 
     key: Callable[[Mapping[str, Value]], bytes | None]
-    """The raw key of a mapping."""
+    """Returns the raw key of a mapping."""
     change: Callable[[Mapping[str, Value], bytes, bytes], bytes | None]
-    """The new raw value, from a mapping, its raw key and the old raw value."""
+    """Returns the new raw value from a mapping, its raw key and the old raw value."""
 
 
 class RowPatches:
@@ -63,7 +63,7 @@ class RowPatches:
         names = [f"v{position}" for position in range(len(layout.fields))]
         named = [position for position, field in enumerate(layout.fields) if field.name in changed]
         sized = [p for p in layout.variable if p in named or layout.fields[p].name in schema.maintained]
-        # Where no size may change, the old value stays as it is from `tail` on: behind the last named field.
+        # If no size changes, the old value stays unchanged from `tail`, behind the last named field.
         tail = 0 if sized or not layout.variable else max(map(layout.end_of, named))
         rebuilt = [] if tail else layout.variable
         source.add(0, "def change(row, key, old):")
@@ -87,7 +87,7 @@ class RowPatches:
         for position in rebuilt:
             source.add(2, f"e{position} = {end} + len(v{position})")
             end = f"e{position}"
-        # The bounds are those of whole rows: the slow path decides near a limit.
+        # The bounds of whole rows apply: the slow path decides near a limit.
         for position in rebuilt:
             if layout.fields[position].name in schema.maintained:
                 source.add(2, f"if len(key) + len(v{position}) > {MAX_KEY_SIZE}: return None")
@@ -104,7 +104,8 @@ class RowPatches:
 def _slots(layout: RowLayout, named: Container[int], tail: int, *, decoded: bool) -> list[Slot]:
     """Return the slots of a value: unnamed fields keep their bytes, in runs; named ones are skipped or `decoded`.
 
-    Of the bytes from `tail` on, unless it is 0, only the end of the value, and only if named fields are skipped.
+    Unless `tail` is 0, the bytes from there on have only the slot of the value's end, and only if named fields are
+    skipped.
     """
     fixed: list[Slot] = []
     run = 0

@@ -24,26 +24,26 @@ from .source import NewerLayoutError, Source, corrupt
 __all__ = ["Encoder", "Projection", "RowCodec", "RowDecoder", "RowEncoders"]
 
 Encoder: TypeAlias = Callable[[Mapping[str, Value]], tuple[bytes, bytes] | None]
-"""A row to its raw key and raw value; None for rows that the encoder leaves to others."""
+"""Converts a row to its raw key and raw value; None for rows that the encoder leaves to others."""
 
 Projection: TypeAlias = Callable[[bytes, bytes], tuple[Value, ...]]
-"""Raw row key and raw value to the values of some columns."""
+"""Converts raw row key and raw value to the values of some columns."""
 RowDecoder: TypeAlias = Callable[[bytes, bytes], Row]
-"""Raw row key and raw value to a row of some columns."""
+"""Converts raw row key and raw value to a row of some columns."""
 
 
 class RowEncoders:
     """Encoders of users' rows, generated for each order of the fields that a row names; the others are null.
 
-    They check what they encode, and return None for any unusual row, on which `check_row` then decides. Unusual: it is
-    not a dict of the key and other fields of the table, a value is not in its stored form, or a size may be over a
-    limit. They never accept a row that `check_row` rejects. The key of a table without one is new at each call;
-    rows of a log have the beginning of all keys.
+    They check the rows that they encode, and return None for an unusual row, on which `check_row` then decides. A row
+    is unusual if it is not a dict of the key and other fields of the table, if a value is not in its stored form, or if
+    a size may be over a limit. They never accept a row that `check_row` rejects. A keyless table gets a new key at each
+    call; rows of a log have the common prefix of all keys.
 
     Parameters
     ----------
     schema, rows_begin : TableSchema, bytes
-        The table, and the beginning of its raw keys.
+        The table, and the prefix of its raw keys.
     then : mapping of int to sequence of str, optional
         Lines that follow the encoding of the field at a position, see `add_row_encoder`.
     """
@@ -115,13 +115,13 @@ class RowCodec:
     """Encodes and decodes the rows of one table; immutable, safe to share between threads."""
 
     encode_full: Encoder
-    """Raw key and raw value of a whole row, None for any other, see `RowEncoders`."""
+    """Returns raw key and raw value of a whole row, None for any other row; see `RowEncoders`."""
     encode_given: Encoder
-    """Likewise of any row, whose unnamed fields are null."""
+    """The same for any row; fields that it does not name are null."""
     encode_values: Callable[[tuple[Value, ...]], bytes]
-    """The raw value, never empty, of checked values in the order of `schema.value_fields`; None is null."""
+    """Returns the raw value, never empty, of checked values in the order of `schema.value_fields`; None is null."""
     decode_values: Callable[[bytes], tuple[Value, ...]]
-    """The same tuple from a raw value; fields that the row's layout lacks are None. Raises as `projection` does."""
+    """Returns the same tuple from a raw value; fields that the row's layout lacks are None. Raises as `projection`."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema

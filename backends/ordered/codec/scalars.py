@@ -1,4 +1,4 @@
-"""Single values as the integers that the ordered stores keep, as expressions for generated code."""
+"""Conversion of single values to stored integers and back, as expressions for generated code."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ DECODE_FAILURES = (struct.error, ValueError, ArithmeticError, LookupError)
 
 
 class NewerLayoutError(DataCorruptionError):
-    """The schema does not know the row's layout: outside a snapshot, the schema may merely be out of date."""
+    """The schema does not know the row's layout. Outside a snapshot, the schema may merely be out of date."""
 
 
 def corrupt(table: str, what: str, raw: bytes, reason: object) -> DataCorruptionError:
@@ -88,7 +88,7 @@ class Source:
             self.add(indent, f"{', '.join(targets)}, = {unpack}({raw})")
 
     def packed(self, order: str, slots: Sequence[Slot]) -> str:
-        """Return the source that packs slots, all of which have variables, to bytes."""
+        """Return the source that packs slots, which must all have variables, to bytes."""
         pack = self.constant("pack", struct.Struct(order + "".join(code for code, _ in slots)).pack)
         return f"{pack}({', '.join(str(name) for _, name in slots)})"
 

@@ -36,8 +36,8 @@ class Upcalls:
         returns the new value; the engine passes them on without interpreting them. Raises `InvalidFieldError` on
         overflow.
     fits : callable
-        Returns whether the steps of one key fit its value, with any of other steps of the same kind before, between or
-        after them: so that an engine that merges in readers commits nothing that a reader must refuse.
+        Returns whether the steps of one key fit its value, with any other steps of the same kind before, between or
+        after them, so that an engine that merges in readers never commits steps that a reader must reject.
     describe : callable
         Takes a key, its value before and after a merge, and the steps; returns the space of the change feed that holds
         images of the row, and the value to append to it for this change, or None if there is nothing to append.
@@ -57,7 +57,7 @@ class Engine(Upkeep, SplitSource, RunStore):
     upcalls: Upcalls
     """The argument of `start`."""
     local_signals: LocalSignals | None = None
-    """The listeners of this process, of an engine that does not carry signals; None if the URL names the store."""
+    """The listeners of this process, for an engine that does not carry signals; None if the URL names the store."""
 
     def start(self, upcalls: Upcalls) -> None:
         """Begin service; called once, before any other method.
@@ -70,12 +70,12 @@ class Engine(Upkeep, SplitSource, RunStore):
     def delegate(self, procedure: str, argument: bytes) -> bytes:
         """Run a procedure in the process best suited to it.
 
-        By default in this one. An engine whose database belongs to one process runs it there, beside the data.
+        By default this process runs it. An engine whose database belongs to one process runs it there.
         """
         return self.upcalls.procedures[procedure](argument)
 
     def traffic(self) -> Traffic | None:
-        """Return what `Storage.traffic` does; None, the default, if the engine counts nothing."""
+        """Return the result of `Storage.traffic`; None, the default, if the engine counts nothing."""
         return None
 
     def listen(self, channels: Sequence[str]) -> Listener:

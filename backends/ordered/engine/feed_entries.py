@@ -1,4 +1,4 @@
-"""The entries of change feeds as pairs: how an engine that gives versions at its commits stores them.
+"""The entries of change feeds as pairs, for an engine that gives its commits versions.
 
 An entry has the key `space 01 version chunk`; its value is its time, followed by the appended value.
 """
@@ -17,17 +17,17 @@ _FIRST_CHUNK = bytes(_CHUNK)
 
 
 class FeedEntry(NamedTuple):
-    """One entry of a feed: the `chunk`th of those appended by the commit of a version, from 0."""
+    """One entry of a feed: number `chunk`, from 0, of the entries that the commit of a version appended."""
 
     version: int
     chunk: int
     time: int
-    """Microseconds since 1970."""
+    """The time of the commit, in microseconds since 1970."""
     payload: bytes
 
 
 def entries_begin(space: bytes, after: int) -> bytes:
-    """Return what no key of an entry up to a version reaches, and every later one is above."""
+    """Return the bound above the keys of all entries up to a version, and below the keys of all later ones."""
     return space + _MARK + (after + 1).to_bytes(_NUMBER)
 
 
@@ -44,10 +44,10 @@ def stamped(time: int, payload: bytes) -> bytes:
 def entry_pairs(
     space: bytes, version: int, time: int, payloads: Sequence[bytes], first: int = 0
 ) -> dict[bytes, bytes | None]:
-    """Return the pairs of what one commit appends; `first` is the number of its first chunk."""
+    """Return the pairs of the entries that one commit appends; `first` is the number of the first chunk."""
     head, stamp = space + _MARK + version.to_bytes(_NUMBER), time.to_bytes(_NUMBER)
     if len(payloads) == 1 and first == 0:
-        return {head + _FIRST_CHUNK: stamp + payloads[0]}  # the most common
+        return {head + _FIRST_CHUNK: stamp + payloads[0]}  # the most common case
     return {head + chunk.to_bytes(_CHUNK): stamp + payload for chunk, payload in enumerate(payloads, first)}
 
 

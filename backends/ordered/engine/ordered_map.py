@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 _AMOUNT_BYTES = 20
 SPACE_BYTES = 4
-"""Bytes at the head of every key that name its space."""
+"""The number of bytes at the head of every key that name its space."""
 
 Pair = tuple[bytes, bytes]
 """A key and its value."""
@@ -88,7 +88,7 @@ class Operand(NamedTuple):
 
 
 Step: TypeAlias = Increment | Operand
-"""A change of a row that is not read to be made."""
+"""A change of a row that is made without reading the row."""
 
 
 @dataclass(slots=True)
@@ -109,8 +109,8 @@ class WriteSet:
         Rows: key to new value, None deletes. Conflicts with any write of the key after the snapshot.
     increments : dict
         Rows that are only incremented, or only merged into, by key (never also in `writes`): one kind for each key. Two
-        transactions that increment one key do not conflict, nor do two that merge operands into one; an increment and
-        an operand do, and either of them and a write. The engine reads the newest value and stores
+        transactions that increment one key do not conflict, nor do two that merge operands into it. An increment
+        conflicts with an operand, and both conflict with a write. The engine reads the newest value and stores
         `Upcalls.merge(value, steps)`.
     derived : dict
         Index entries and all other changes that follow from `writes`: they conflict only with the `reads` of a
@@ -123,9 +123,9 @@ class WriteSet:
     changed_spaces : set of bytes
         The spaces whose schema this write set changes; if not empty, the commit advances `OrderedMap.epoch`.
     appends : dict
-        By space of a change feed, what the commit appends to it, each value one entry, never empty; in conflict with
-        nothing. All of one commit have its version and time. Only given to an engine that `keeps_versions`. An empty
-        list is there for the entries of `increments`, which are described only in a write set with appends.
+        By space of a change feed, the values that the commit appends to it, each one entry, never empty; they conflict
+        with nothing. All entries of a commit have its version and time. Only for an engine that `keeps_versions`. An
+        empty list is given for the entries of `increments`, which are described only in a write set with appends.
     signals : frozenset of str
         The channels that an engine which carries signals wakes once the commit is visible.
     """
@@ -175,22 +175,22 @@ class EngineSnapshot(ABC):
     ) -> Iterator[Pair]:
         """Yield the pairs of several intervals, one interval after the other in the given order.
 
-        An engine in another process overrides this, to send what is wanted at once.
+        An engine in another process overrides this, to request all intervals together.
 
         Parameters
         ----------
         intervals : sequence of tuple
-            Half-open intervals, as of `scan`.
+            Half-open intervals, as for `scan`.
         reverse : bool
             Whether the pairs of each interval come in reverse.
         limit : int or None
-            The number of pairs that the caller takes at most; the engine may yield more.
+            The most pairs that the caller takes; the engine may yield more.
         limit_each : int or None
-            The number of pairs to yield of each interval at most.
+            The most pairs to yield of each interval.
         """
         if len(intervals) == 1 and limit_each is None:
             return self.scan(*intervals[0], reverse=reverse)
-        # The first scan at once: a snapshot in another process begins with its first request.
+        # Begin the first scan now: a snapshot in another process begins with its first request.
         scans = [self.scan(*interval, reverse=reverse) for interval in intervals[:1]]
         others = (self.scan(*interval, reverse=reverse) for interval in intervals[1:])
         return chain.from_iterable(islice(scan, limit_each) for scan in chain(scans, others))
@@ -198,8 +198,8 @@ class EngineSnapshot(ABC):
     def settled_version(self, feed: bytes) -> int:
         """Return the commit version of this state, of an engine that `keeps_versions`.
 
-        The state has every commit up to it that appended to the space of a feed, and no later one. Every commit that
-        appends to the space from now on has a higher version.
+        The state has every commit up to this version that appended to the space of a feed, and no later one. Every
+        commit that appends to the space from now on has a higher version.
         """
         raise NotImplementedError(f"{type(self).__name__} keeps no versions")
 
@@ -211,7 +211,7 @@ class EngineSnapshot(ABC):
         feed : bytes
             The space.
         since, until : int
-            Those of the commits in (since, until], where `until` is at most `settled_version`.
+            The commits in (since, until]; `until` is at most `settled_version`.
         chunk : int
             The number of the first entry to yield of the commit of version `since` + 1.
         """
@@ -225,17 +225,17 @@ class EngineSnapshot(ABC):
     def entry_sizes(self, feed: bytes, since: int, until: int) -> Generator[tuple[int, int, int]]:
         """Yield version, chunk and size of each entry in (since, until]; a generator, to be closed early.
 
-        An engine that can tell sizes without moving what was appended overrides this.
+        An engine that knows sizes without reading the values overrides this.
         """
         with closing(self.entries(feed, since, until)) as entries:
             for version, chunk, _, payload in entries:
                 yield version, chunk, len(payload)
 
     def pin(self) -> None:
-        """Fix the state; the transaction calls this at its first write: a later read must not see a younger state.
+        """Fix the state. The transaction calls this at its first write: a later read must not see a newer state.
 
-        Does nothing by default, for a snapshot is a fixed state from the start. A snapshot that is taken at the first
-        read overrides this. A commit without `pin` promises that no read followed the first write.
+        Does nothing by default, because a snapshot is a fixed state from the start. A snapshot that is taken at the
+        first read overrides this. A commit without `pin` promises that no read followed the first write.
         """
         return None
 
@@ -254,11 +254,11 @@ class BulkChunk(NamedTuple):
     appends: Sequence[bytes] = ()
     """Values to append to the space `BulkCommit.feed`, each an entry with the version of the whole commit."""
     first: int = 0
-    """The number of the first of them among the entries of the commit."""
+    """The number of the first one among the entries of the commit."""
 
 
 class BulkCommit(ABC):
-    """A commit too large for memory, applied in chunks; `EngineTraits.bulk_application` says how.
+    """A commit too large for memory, applied in chunks, as `EngineTraits.bulk_application` specifies.
 
     An engine that can apply all chunks in one atomic step calls `check`, and writes the chunks and `completion`. Any
     other engine first writes `decision` durably, then the chunks, then `completion`, and keeps every state in between
@@ -273,15 +273,15 @@ class BulkCommit(ABC):
     feed: bytes | None = None
     """The space of their table's change feed."""
     signals: frozenset[str] = frozenset()
-    """As of `WriteSet`."""
+    """The channels to signal, as in `WriteSet`."""
 
     @abstractmethod
     def check(self, latest: EngineSnapshot) -> None:
-        """Raise if the newest state does not admit this commit; called before the first write, with writers blocked."""
+        """Raise if the newest state rules out this commit; called before the first write, with writers blocked."""
 
     @abstractmethod
     def chunks(self, latest: EngineSnapshot) -> Iterator[BulkChunk]:
-        """Yield the changes, each chunk applied atomically; after a crash, those that may be missing."""
+        """Yield the changes, each chunk applied atomically; after a crash, only chunks that may be missing."""
 
 
 class OrderedMap(ABC):
@@ -292,7 +292,7 @@ class OrderedMap(ABC):
     @property
     @abstractmethod
     def epoch(self) -> int:
-        """Number of the newest schema change known to this process, cheap to read.
+        """The number of the newest schema change known to this process; cheap to read.
 
         A snapshot has the epoch of its own state, never an older one.
         """
@@ -312,7 +312,7 @@ class OrderedMap(ABC):
         """Return the newest committed state; `read_only` promises that no commit will follow."""
 
     def look(self, body: Callable[[EngineSnapshot], Result]) -> Result:
-        """Return what a function makes of the newest committed state; see `renewed`."""
+        """Return the result of a function of the newest committed state; see `renewed`."""
 
         def looked() -> Result:
             snapshot = self.begin(True)
@@ -358,7 +358,7 @@ class SchemaChangedError(Exception):
 
 
 class SpaceMissingError(TransactionConflictError):
-    """The store has not got the space of a table or a feed any more, where it has a `place` of its own."""
+    """The space of a table or a feed is gone from a store that keeps each space in its own `place`."""
 
     def __init__(self, space: bytes, place: str) -> None:
         super().__init__(space, place)
@@ -370,19 +370,19 @@ class SpaceMissingError(TransactionConflictError):
 
 
 def renewed(body: Callable[[], Result]) -> Result:
-    """Return what a function makes of a snapshot that it takes; called again if that can no longer be read.
+    """Return the result of a function of a new snapshot; the function is called again if the snapshot is lost.
 
     Raises
     ------
     DataCorruptionError
-        If a space is missing that a snapshot taken afterwards names again.
+        If a space is missing that a later snapshot still names.
     """
     missing = b""
     while True:
         try:
             return body()
         except SpaceMissingError as error:
-            # What is dropped has left the catalog before it goes.
+            # A dropped space leaves the catalog before it is removed.
             if error.space == missing:
                 raise DataCorruptionError(
                     f"{error.place} is missing, although the catalog names it: was it dropped by hand?"

@@ -34,14 +34,14 @@ class RunStore(ABC):
     def write_run(self, owner: str, pairs: Iterator[Pair]) -> bytes:
         """Store pairs durably, and return the state that `read_run` needs to find them.
 
-        Runs of the same owner may be dropped at the same time: that neither fails this call nor loses its run.
+        Runs of the same owner may be dropped at the same time. This call must not fail then, nor lose its run.
 
         Parameters
         ----------
         owner : str
-            What `runs_owner` returns: 32 hexadecimal digits, unique to the job for all time.
+            The result of `runs_owner`: 32 hexadecimal digits, unique to the job for all time.
         pairs : iterator of Pair
-            In the order in which `read_run` yields them; nearly always that of the keys.
+            In the order in which `read_run` yields them; nearly always the key order.
         """
 
     @abstractmethod
@@ -62,7 +62,7 @@ class RunStore(ABC):
 
     @abstractmethod
     def find_runs(self, owner: str = "") -> list[StagedRun]:
-        """Return the runs of a job, or of all jobs, with those that are not whole."""
+        """Return the runs of a job, or of all jobs, including runs that are not whole."""
 
     @abstractmethod
     def drop_runs(self, runs: Iterable[StagedRun]) -> None:

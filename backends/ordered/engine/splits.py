@@ -25,7 +25,7 @@ class SplitPlan:
     epoch : int
         The engine's schema epoch in the snapshot.
     version : int or None
-        The commit version of the snapshot, as `EngineSnapshot.settled_version` of the feed that was given.
+        The commit version of the snapshot, as from `EngineSnapshot.settled_version` for the given feed.
     """
 
     states: list[bytes]
@@ -35,7 +35,7 @@ class SplitPlan:
 
 
 class SharedSplits(ABC):
-    """A snapshot that several plans divide, one after the other; its splits are read as all others.
+    """A snapshot that several plans divide, one after the other; its splits are read like all others.
 
     Attributes
     ----------
@@ -76,9 +76,9 @@ class SplitSource(ABC):
 
     @abstractmethod
     def estimate(self, begin: bytes, end: bytes) -> tuple[int, int]:
-        """Return about how many pairs there are in begin <= key < end, and their bytes.
+        """Return the approximate number of pairs in begin <= key < end, and of their bytes.
 
-        At a cost that does not grow with them; there are some thousand at least.
+        The cost must not grow with the pairs. Called only if there are at least some thousand.
         """
 
     @abstractmethod
@@ -90,7 +90,7 @@ class SplitSource(ABC):
         state : bytes
             One of `SplitPlan.states`.
         intervals : sequence of tuple of bytes, optional
-            Only pairs within one of these; half-open, sorted and disjoint.
+            The intervals of the pairs to yield; half-open, sorted and disjoint.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""`EngineTraits`: what an engine promises beyond the signatures of its methods."""
+"""`EngineTraits`: the promises of an engine beyond the signatures of its methods."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EngineTraits:
     keeps_versions : bool
         Each commit that appends to change feeds has a version, see `EngineSnapshot.settled_version`.
     keeps_entries : bool
-        A snapshot keeps all entries of feeds, also those that are dropped after it was taken.
+        A snapshot keeps all entries of feeds, including entries that are dropped after it was taken.
     times_ascend : bool
         The times of entries of feeds never go back from version to version, so that they can be bisected.
     describes_merges : bool

@@ -67,7 +67,7 @@ class Upkeep(OrderedMap):
         return None
 
     def exclude_older_software(self, *, feeds: bool = False) -> None:
-        """Make older software refuse the store from now on: it knows nothing of table types, or of change feeds.
+        """Make older software, which does not know table types or change feeds, refuse the store from now on.
 
         Called before the catalog records the first table that older software could damage, and before each further one;
         idempotent. By default there is no older software.
@@ -85,7 +85,7 @@ class Upkeep(OrderedMap):
         Parameters
         ----------
         beginning : bytes
-            At least a space.
+            The prefix of the keys; at least a space.
         stopped : callable
             Called between steps; True ends the call early.
 
@@ -100,7 +100,7 @@ class Upkeep(OrderedMap):
     def drop_entries(self, feed: bytes, since: int, until: int, stopped: Callable[[], bool]) -> bool:
         """Delete the entries in the space of a feed of the commits in (since, until]; see `discard`.
 
-        What is read from now on is after `until`.
+        All later reads are after `until`.
         """
         return self._delete(entries_begin(feed, since), entries_begin(feed, until), stopped)
 

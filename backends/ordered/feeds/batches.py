@@ -1,4 +1,4 @@
-"""Changes as Arrow batches: the columns of their images, and those of a change feed beside them."""
+"""Changes as Arrow batches: the columns of their images, followed by the columns of a change feed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COUNT = 4
 def change_batches(
     source: FeedSource, binding: TableBinding, columns: tuple[str, ...], parts: Sequence[Part]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the changes of parts as batches of these columns and those of a feed."""
+    """Yield the changes of parts as batches of these columns and the feed's own columns."""
     decoder = ArrowDecoder(binding.schema, columns)
     schema = feed_schema(binding.spec, columns)
     for part in parts:
@@ -75,7 +75,7 @@ def _batch(
 
 
 def _page_batches(decoder: ArrowDecoder, schema: pa.Schema, page: list[FeedEntry]) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a page, which are cut from its bytes without a loop over them."""
+    """Yield the records of a page, cut from its bytes without a loop over the records."""
     payloads = [entry.payload for entry in page]
     whole = pa.py_buffer(b"".join(payloads))
     ends = np.cumsum(np.fromiter(map(len, payloads), np.int64, len(page)))
@@ -92,10 +92,10 @@ def _page_batches(decoder: ArrowDecoder, schema: pa.Schema, page: list[FeedEntry
 
 
 def _located(whole: pa.Buffer, ends: Integers) -> tuple[Integers, Integers, Integers]:
-    """Find the records in entries that stand one after the other, as `codec.change_records` packs them.
+    """Find the records in adjacent entries, as `codec.change_records` packs them.
 
-    Returns the number of records of each entry, and of each record its kind, and in three rows the offsets of its key,
-    of its row, and of the end of that.
+    Returns the number of records of each entry, the kind of each record, and in three rows the offsets of its key, of
+    its row, and of the row's end.
     """
     begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
     counts = _numbers(whole, "<u4", begins, 1)[:, 0]

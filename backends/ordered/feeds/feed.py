@@ -38,9 +38,9 @@ class OrderedFeed(RecordedFeed):
     table : str
         The table.
     read_only : bool
-        As of `RecordedFeed`.
+        As for `RecordedFeed`.
     used : callable
-        Called with the table's name when the feed was read.
+        Called with the table's name after the feed was read.
     stopped : callable
         Called between steps of an expiry; True ends it.
     ended : callable
@@ -106,7 +106,7 @@ class _SnapshotView(FeedView):
             raise
 
     def _look(self) -> None:
-        """Read what the snapshot has of the feed."""
+        """Read the feed's state from the snapshot."""
         binding = self._binding = self._catalog.table(self._snapshot, self._table)
         feed = binding.schema.feed or bound_feed(binding)
         self._space = feed.space
@@ -169,7 +169,7 @@ class _SnapshotView(FeedView):
         binding = self._binding
         now = dt.datetime.now(dt.UTC)
         set_mark(self._engine, binding, last, Mark(self.newest, max(now, last.time)))
-        # The newest mark may be one that another process set, after this state.
+        # Another process may have set the newest mark, after this state.
         self._snapshot.close()
         self._snapshot = self._engine.begin(True)
         self._look()
@@ -178,7 +178,7 @@ class _SnapshotView(FeedView):
         return self.marks()[-1]
 
     def raise_floor(self, version: int) -> int:
-        self._snapshot.close()  # it would keep what is deleted
+        self._snapshot.close()  # it would keep the deleted entries readable
         return raise_floor(self._engine, self._binding, version, self.floor, self._stopped)
 
     def restart(self) -> None:

@@ -3,7 +3,7 @@
     space 00            floor version, time, swept version, 8 bytes each; none until something expires
     space 02 version    time: a mark
 
-Entries up to the swept version are gone. Those between it and the floor may be there, and are read no more.
+Entries up to the swept version are gone. Entries between it and the floor may exist, and are no longer read.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def microseconds(moment: dt.datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The version after which a feed is whole; under full-compaction that of a mark, and `time` is the mark's."""
+    """The version after which a feed is whole; under full-compaction the version of a mark, with the mark's `time`."""
 
     version: int
     time: int
@@ -116,7 +116,7 @@ def mark_interval(space: bytes) -> tuple[bytes, bytes]:
 
 
 def marks_after(snapshot: EngineSnapshot, space: bytes, floor: Floor) -> Iterator[Mark]:
-    """Yield the marks of a feed from that of its floor on."""
+    """Yield the marks of a feed, beginning with the floor's."""
     yield Mark(floor.version, moment(floor.time))
     for key, value in snapshot.scan(mark_key(space, floor.version + 1), mark_interval(space)[1]):
         yield Mark(mark_version(key), moment(int.from_bytes(value)))
@@ -128,5 +128,5 @@ def mark_version(key: bytes) -> int:
 
 
 def mark_value(mark: Mark) -> bytes:
-    """Return what is stored of a mark under its key."""
+    """Return the stored value of a mark."""
     return _NUMBER.pack(microseconds(mark.time))

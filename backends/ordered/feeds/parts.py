@@ -1,6 +1,6 @@
-"""`Part`: a part of a request, and its records: as they were written, or net.
+"""`Part`: a part of a request with its records, either as written or net.
 
-Net changes compare, by key, the row at the beginning of a range with the row at its end.
+Net changes compare the row of each key at the beginning of a range with the row at its end.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Part:
     netted : bool
         Whether the changes are netted.
     stamps : tuple of Mark
-        The marks whose version and time netted changes get; empty if they get none.
+        The marks that give netted changes their version and time; empty if they have neither.
     share, shares : int
-        A netted part has only the keys whose hash falls into this share of so many.
+        A netted part has only the keys whose hash falls into share number `share` of `shares`.
     """
 
     begin: Bound
@@ -89,7 +89,7 @@ def changes_of(source: FeedSource, binding: TableBinding, request: FeedRequest) 
 def _numbered(
     source: FeedSource, space: bytes, decode: Callable[[bytes, bytes], Row], part: Part, after: int | None
 ) -> Iterator[Change]:
-    """Yield the changes of a part with their numbers, in its first version only the changes after number `after`."""
+    """Yield the changes of a part with their numbers; in its first version, only changes after number `after`."""
     begin, end, number = part.begin, part.end, 0
     version = begin.version
     bound = begin if after is None else source.bound_of(version, after)
@@ -107,7 +107,7 @@ def _numbered(
 
 
 class Stamped(NamedTuple):
-    """A record with version and time, in microseconds since 1970."""
+    """A record with its commit's version and time, in microseconds since 1970."""
 
     record: Record
     version: int
@@ -121,9 +121,9 @@ def _net_records(
     part: int = 0,
     parts: int = 1,
 ) -> Iterator[Stamped]:
-    """Yield the net changes that entries make together, by key; a generator, to be closed early.
+    """Yield the net changes of entries, in key order; a generator, to be closed early.
 
-    Yields only keys whose hash falls into number `part` of `parts`. Keeps some 32 MiB in memory, the rest in temporary
+    Yields only keys whose hash falls into number `part` of `parts`. Keeps about 32 MiB in memory, the rest in temporary
     files.
     """
     ordered = sort_records(_sortable(binding.schema.space, entries, part, parts))
@@ -144,7 +144,7 @@ def _net_records(
 
 
 def count_net_records(binding: TableBinding, entries: Iterable[FeedEntry]) -> int:
-    """Return the number of net changes that entries make together."""
+    """Return the number of net changes of entries."""
     return sum(1 for _ in _net_records(binding, entries, ()))
 
 

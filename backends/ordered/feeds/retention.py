@@ -1,4 +1,4 @@
-"""Commits to a feed that are no changes of rows: a mark, a higher floor, after which the entries go, and its end."""
+"""Commits to a feed that change no rows: set a mark, raise the floor and delete entries up to it, restart the feed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["raise_floor", "restart_feed", "set_mark"]
 
 
 def set_mark(engine: Upkeep, binding: TableBinding, last: Mark, newest: Mark) -> None:
-    """Set a mark, unless there is one after the `last`, or the floor is.
+    """Set a mark, unless a mark or the floor is already after `last`.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def set_mark(engine: Upkeep, binding: TableBinding, last: Mark, newest: Mark) ->
 
 
 def raise_floor(engine: Upkeep, binding: TableBinding, version: int, begin: int, stopped: Callable[[], bool]) -> int:
-    """Raise the floor of a feed to a version, durably, then delete what is not above it; return the floor.
+    """Raise the floor of a feed to a version, durably, then delete the entries up to it; return the floor.
 
     Parameters
     ----------
@@ -48,11 +48,11 @@ def raise_floor(engine: Upkeep, binding: TableBinding, version: int, begin: int,
     binding : TableBinding
         The table.
     version : int
-        The new floor; a lower one than that of now leaves it, and continues an interrupted deletion.
+        The new floor. A version below the present floor changes nothing, but continues an interrupted deletion.
     begin : int
-        The version of a floor that is not recorded yet.
+        The version of the floor if none is recorded yet.
     stopped : callable
-        Called between steps of the deletion; True ends it, and the next call continues.
+        Called between steps of the deletion; True stops it, and the next call continues.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def raise_floor(engine: Upkeep, binding: TableBinding, version: int, begin: int,
 
 
 def _raised(engine: Upkeep, binding: TableBinding, space: bytes, version: int, begin: int) -> Floor | None:
-    """Return the floor of now on; None if none is recorded."""
+    """Return the new floor; None if none is recorded."""
     with _changing(engine, binding) as (snapshot, changes):
         floor = recorded_floor(snapshot, space)
         if version <= (begin if floor is None else floor.version):
@@ -87,7 +87,7 @@ def _raised(engine: Upkeep, binding: TableBinding, space: bytes, version: int, b
 
 
 def restart_feed(engine: Upkeep, binding: TableBinding) -> None:
-    """End the feed of a table and begin another one; what the old one has is garbage.
+    """End the feed of a table and begin another one; the entries of the old one become garbage.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def restart_feed(engine: Upkeep, binding: TableBinding) -> None:
 
 @contextmanager
 def _changing(engine: Upkeep, binding: TableBinding) -> Iterator[tuple[EngineSnapshot, WriteSet]]:
-    """Commit the changes that the block adds; they conflict with changes of the table's schema since a binding."""
+    """Commit the changes that the block adds; they conflict with changes of the table's schema after the binding."""
     with closing(engine.begin(False)) as snapshot:
         if snapshot.get(schema_key(binding.spec.name)) != binding.raw_schema:
             raise TransactionConflictError(f"table {binding.spec.name!r} was changed meanwhile")

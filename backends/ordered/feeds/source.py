@@ -24,7 +24,7 @@ _MOST_ENTRIES = 8_192
 _PAGE_BYTES = 4 << 20
 _FIRST_BYTES = 16 << 10
 _MOST_CHUNKS = 1 << 32
-"""More entries than a commit can have."""
+"""A number above the entries of any commit."""
 
 
 class Bound(NamedTuple):
@@ -35,7 +35,7 @@ class Bound(NamedTuple):
 
 
 _Page: TypeAlias = tuple[list[FeedEntry], Bound | None]
-"""Some entries, and where the others begin, if there may be any."""
+"""Some entries, and the beginning of the remaining ones, if there may be any."""
 
 
 def bound_feed(binding: TableBinding) -> FeedSchema:
@@ -46,7 +46,7 @@ def bound_feed(binding: TableBinding) -> FeedSchema:
 
 
 class FeedSource:
-    """The entries of one feed of a table, as long as the table has it and keeps them."""
+    """The entries of one feed of a table, while the table has this feed and keeps them."""
 
     def __init__(self, engine: OrderedMap, catalog: Catalog, table: str, feed: FeedSchema) -> None:
         self._engine = engine
@@ -62,7 +62,7 @@ class FeedSource:
         Raises
         ------
         ChangesLostError
-            If entries that were still to come have expired, or are of a feed that is gone.
+            If entries not read yet have expired, or their feed is gone.
         TableNotFoundError, UnsupportedOperationError
             If the table, or every feed of it, is gone.
         """
@@ -70,7 +70,7 @@ class FeedSource:
         held: list[FeedEntry] = []
         rest: Bound | None = begin
         while rest is not None:
-            # A look at a newer state approves the page before: the floor is raised before entries are deleted.
+            # Reading a newer state proves the previous page complete: the floor is raised before entries are deleted.
             following, after = self._engine.look(partial(self._next, since, rest, end, most, _PAGE_BYTES))
             if held:
                 yield held
@@ -81,9 +81,9 @@ class FeedSource:
             yield held
 
     def pages_on_demand(self, begin: Bound, end: Bound) -> Iterator[list[FeedEntry]]:
-        """Yield the entries between two bounds as `pages` does, for a reader who may take a few changes only.
+        """Yield the entries between two bounds as `pages` does, for a reader that may take only a few changes.
 
-        The first pages are small, and none is read before it is asked for.
+        The first pages are small, and each is read only when it is needed.
         """
         rest: Bound | None = begin
         most, size = _FIRST_ENTRIES, _FIRST_BYTES
@@ -114,7 +114,7 @@ class FeedSource:
         self._require_kept(since, snapshot)
         page: list[FeedEntry] = []
         size = 0
-        # Up to the end of the last version, of which all chunks from that of `end` on are left out.
+        # Up to the end of the last version; its chunks from `end` on are left out.
         last = end.version if end.chunk else end.version - 1
         entries = snapshot.entries(self._feed.space, begin.version - 1, last, begin.chunk)
         try:
@@ -146,9 +146,9 @@ class FeedSource:
 
 
 def entry_with(number: int, entry_of: Callable[[int], bytes | None]) -> int:
-    """Return which entry of a commit has the change of a number, or else its last one.
+    """Return the number of the entry of a commit that has the change with a number, or else of the last entry.
 
-    0, if older software wrote the entries, which do not have the number of their first change.
+    Return 0 for entries of older software, which lack the number of their first change.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def entry_with(number: int, entry_of: Callable[[int], bytes | None]) -> int:
     while number >= behind and high - low > 1:
         step += 1
         if entry is None or step % 3 == 0:
-            guess = (low + high) // 2  # so that the steps are few whatever the sizes of the entries
+            guess = (low + high) // 2  # few steps, whatever the sizes of the entries
         elif ceiling:
             guess = low + (number - first) * (high - low) // (ceiling - first)
         else:

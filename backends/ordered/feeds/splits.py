@@ -31,7 +31,7 @@ _MARK = b"changes:"
 _ENTRY_BYTES = 100
 """The cost of an entry besides its payload."""
 _CANDIDATES = 64
-"""Bounds kept for each split, to choose the best."""
+"""The number of candidate bounds kept for each split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class _Divided:
 def divide_changes(
     snapshot: EngineSnapshot, binding: TableBinding, request: FeedRequest, splits: int, process: int | None
 ) -> list[bytes]:
-    """Return the states of about that many splits of a request, which together are its order.
+    """Return the states of about that many splits of a request; their sequence is the order of its changes.
 
-    `process` is the only one that can read them, if any.
+    `process` is the only process that can read them, or None.
     """
     parts = parts_of(request)
     if request.net or any(part.netted for part in parts):
@@ -66,7 +66,7 @@ def divide_changes(
 
 
 def _count_changes(snapshot: EngineSnapshot, binding: TableBinding, parts: list[Part], most: int) -> int:
-    """Return the number of changes in parts, or `most` if there are no fewer."""
+    """Return the number of changes in parts, but at most `most`."""
     feed = bound_feed(binding).space
     count = 0
     for part in parts:
@@ -79,7 +79,7 @@ def _count_changes(snapshot: EngineSnapshot, binding: TableBinding, parts: list[
 
 
 def _divided(snapshot: EngineSnapshot, binding: TableBinding, part: Part, splits: int) -> list[Part]:
-    """Divide a part into some of about equal size, so that no two images of a change are apart."""
+    """Divide a part into parts of about equal size that keep the two images of a change together."""
     if splits == 1:
         return [part]
     feed = bound_feed(binding).space
@@ -115,7 +115,7 @@ def _between_pairs(snapshot: EngineSnapshot, binding: TableBinding, feed: bytes,
 
 
 def reads_changes(split: ScanSplit) -> bool:
-    """Return whether a split is one of changes, which need a store that is connected."""
+    """Return whether a split is one of changes, which need a connected store."""
     return split.state.startswith(_MARK)
 
 

@@ -42,18 +42,18 @@ def job_rows(
 class JobCommit(BulkCommit):
     """A job's commit in place, applied by an engine; `decision` and `completion` are its record during and after it.
 
-    The record of a batch's stream is in the commit that makes the rows visible: in the decision, if there is one. What
-    only the rows tell is in the decision once they are checked, else in the completion once all chunks are computed.
+    The record of a batch's stream is in the commit that makes the rows visible: in the decision, if there is one. Row
+    counts are in the decision if the rows were checked before it, else in the completion, after all chunks.
 
     Where a chunk must not be applied twice, each chunk writes the progress of the job, and completion deletes that.
 
     Parameters
     ----------
     recheck : callable or None
-        Raises if the job ended or the table changed before the engine blocked writers; None when a crash is repaired,
-        after which the job is `decided` in the engine already.
+        Raises if the job ended or the table changed before the engine blocked writers; None in the repair of a crash,
+        when the engine has `decided` the job already.
     progress : JobProgress
-        That of the chunks that were applied before a crash.
+        The progress of the chunks that were applied before a crash.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class JobCommit(BulkCommit):
 
     @property
     def missing(self) -> int:
-        """The number of keys that had to have a row and had none, once the commit is over."""
+        """The number of keys without the row that they had to have, once the commit is over."""
         return self._decided.missing
 
     def _conclude(self) -> None:
-        """Set what is written before the first chunk, and after the last."""
+        """Set the changes to write before the first chunk, and after the last."""
         outcome = self._decided.outcome()
         self.decision: dict[bytes, bytes | None] = {}
         self.completion: dict[bytes, bytes | None] = {self._key: self._decided.once_whole()}
@@ -110,7 +110,7 @@ class JobCommit(BulkCommit):
             self._rows.check(latest, decides_first=self._decides_first)
             self._count_missing()
         else:
-            for _ in self._rows.chunks(latest, self._done):  # an unreadable row is found before the next is written
+            for _ in self._rows.chunks(latest, self._done):  # finds an unreadable row before the next chunk is written
                 continue
 
     def chunks(self, latest: EngineSnapshot) -> Iterator[BulkChunk]:

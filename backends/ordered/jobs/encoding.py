@@ -1,8 +1,8 @@
-"""The rows that are staged, as pairs of runs.
+"""The staged rows of a job, as the pairs of runs.
 
-In mode changes a byte that tells the kind of a row precedes its value. In mode patch what the row does: a byte with the
-number of its arm and, in its third bit, whether it is required, and a bit for each column of its batch that it names,
-the lowest of the first byte for the first column.
+In mode `changes` a byte with the kind of a row precedes its value. In mode `patch` the effect of the row precedes it: a
+byte with the number of its arm and, in its third bit, whether it is required, and a bit for each column of its batch
+that it names, the lowest of the first byte for the first column.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def kind_of(raw: bytes) -> RowKind:
 
 
 def mark_bytes(columns: int) -> int:
-    """Return the size of what precedes the value of a row that was staged in mode patch, with that many columns."""
+    """Return the size of the prefix of a row staged in mode `patch`, with that many columns."""
     return 1 + -(-columns // 8)
 
 

@@ -127,7 +127,7 @@ class WriteJobs:
         return begun
 
     def _require_possible(self, schema: TableSchema, mode: WriteMode) -> None:
-        """Raise UnsupportedOperationError for a job that the table does not take as it is now."""
+        """Raise UnsupportedOperationError for a job that the present table does not accept."""
         if mode is WriteMode.OVERWRITE and schema.feed is not None:
             raise overwritten_feed(schema.spec.name)
         if self._engine.traits.bulk_application is BulkApplication.UNORDERED and not is_repeatable(schema, mode):
@@ -161,7 +161,7 @@ class WriteJobs:
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode(), digest)
 
     def _newest(self, job: WriteJob) -> bytes:
-        """Return the schema of a job's table as it is now; as the job began, if the table is gone."""
+        """Return the present schema of a job's table; if the table is gone, the schema at the job's beginning."""
         raw = self._engine.look(lambda snapshot: snapshot.get(schema_key(job.table)))
         begun = TableSchema.decode(job.state)
         if raw is None or (now := TableSchema.decode(raw)).identity != begun.identity or now.spec.name != job.table:
@@ -169,7 +169,7 @@ class WriteJobs:
         return raw
 
     def _write_run(self, owner: str, pairs: list[Pair], order: Callable[[Pair], bytes]) -> bytes:
-        pairs.sort(key=order)  # stable: of two rows with one key the later one stays last
+        pairs.sort(key=order)  # stable: the later of two rows with one key stays last
         return self._engine.write_run(owner, iter(pairs))
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
@@ -185,7 +185,7 @@ class WriteJobs:
 
     def _abort_job(self, argument: bytes) -> bytes:
         order = JobOrder.decode(argument)
-        # Before the abort: those that are staged once a batch has begun again are not its own.
+        # Found before the abort: runs staged after a batch has begun again are not the aborted job's.
         runs = self._engine.find_runs(runs_owner(order.job_id, order.identity))
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> bool:
@@ -221,7 +221,7 @@ class WriteJobs:
             if not ended.whole:
                 return _encoded(result)
         except (TransactionConflictError, StorageUnavailableError) as error:
-            # Another caller may have ended the job meanwhile, and dropped the runs that this call was reading.
+            # Another caller may have ended the job and dropped the runs that this call was reading.
             found = self._ended(order)
             if found is None:
                 if isinstance(error, RunLostError):
@@ -285,9 +285,9 @@ class WriteJobs:
         return json.dumps(self.recovery.recover()).encode()
 
     def _overwrite(self, order: JobOrder) -> None:
-        """Load the rows into a space of their own, then let the table point to it.
+        """Load the rows into a new space, then let the table point to it.
 
-        Of several callers each loads one: nobody can tell whether the others still live.
+        Each of several callers loads a space: none can know whether the others are alive.
         """
         table, key = order.table, job_key(order.job_id)
 
@@ -320,7 +320,7 @@ class WriteJobs:
                 self._engine.commit(None, WriteSet(derived=chunk.changes))
             self._change(publish)
         except CommitOutcomeUnknownError:
-            raise  # the table may be there
+            raise  # the table may exist
         except (StructableError, JobEndedError):
             with suppress(StructableError, SchemaChangedError):  # the next attempt, or the sweep, finds the record
                 self._discard_space(order, loaded.space)
@@ -328,7 +328,7 @@ class WriteJobs:
         self._garbage.notify()
 
     def _discard_space(self, order: JobOrder, space: bytes) -> None:
-        """Schedule the collection of a space loaded for nothing, even if discarded meanwhile."""
+        """Schedule the collection of an unused loaded space, even if it was already discarded."""
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             schema, record = read_schema(snapshot, order.table), read_job(snapshot, order.job_id)

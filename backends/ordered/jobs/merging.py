@@ -1,4 +1,4 @@
-"""The rows of a job that are merged: by the table's engine, since they lack fields, or as equal rows of a bag."""
+"""The rows of a job that are merged: by the table's engine, because they lack fields, or as equal rows of a bag."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class MergedRows(Fold[_Keyed]):
             writes[raw_key] = None if row is None else binding.encoded(raw_key, row)
 
     def _records(self, rows: list[StagedRow]) -> Iterator[tuple[Record, tuple[str, ...] | None]]:
-        """Yield what was staged, and the columns that it names."""
+        """Yield the staged records, and the columns that each names."""
         if self.mode is WriteMode.CHANGES:
             return (((kind_of(raw), raw_key, raw[1:]), columns) for raw_key, raw, columns in rows)
         return (((RowKind.UPDATE_AFTER, raw_key, raw), columns) for raw_key, raw, columns in rows)
 
 
 class BagRows(MergedRows):
-    """Equal rows together: a retract takes away one that the job itself has put before, or else one of the table."""
+    """Equal rows together: a retract removes a row that the job itself has put before, or else one of the table's."""
 
     def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
         super().__init__(binding, runs, mode)
@@ -92,7 +92,7 @@ class BagRows(MergedRows):
 
 
 def folded(records: list[Record]) -> tuple[list[Record], int]:
-    """Return those of equal rows that are put and not taken away again, and how many the table then loses at most."""
+    """Return the equal rows that are put and not retracted again, and the most rows that the table then loses."""
     left: list[Record] = []
     retracts = 0
     for record in records:

@@ -44,7 +44,7 @@ class JobEndedError(Exception):
 class JobOrder:
     """One call, in the form sent to the process that executes it; `call` is its random name.
 
-    `job_id` is what `job_name` returns.
+    `job_id` is the result of `job_name`.
     """
 
     job_id: str
@@ -72,7 +72,7 @@ class JobOrder:
         )
 
     def opened(self) -> JobRecord:
-        """Return the record of the job as `begin_write` writes it."""
+        """Return the record of the job as written by `begin_write`."""
         return JobRecord(
             "open", self.table, self.identity, self.mode, time.time(), stream=self.stream, batch=self.batch
         )
@@ -91,7 +91,7 @@ class JobOrder:
         return cls(**{**facts, **changed})
 
     def result(self, ended: JobEndedError) -> CommitResult:
-        """Return the result of a call for a job that is committed: true if it was this very call that did so."""
+        """Return the result of a call for a committed job: true if this very call committed it."""
         return CommitResult(True, ended.missing) if ended.decider == self.call else CommitResult(False)
 
 

@@ -1,4 +1,4 @@
-"""`PatchedRows`: the rows of a job of mode patch: what each does is judged on the row of its key before the job."""
+"""`PatchedRows`: the rows of a job of mode `patch`; the row of the key before the job decides the effect of each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PatchedRows(Fold[_Keyed]):
         return sum(len(patch.raw) for patch in group[1])
 
     def _different(self, patches: Iterable[_Patch]) -> list[_Patch]:
-        """Return the rows of a key without repeated ones of arms that may be; at most one more than fit together."""
+        """Return the rows of a key without repeated ones of repeatable arms; at most one more than fit together."""
         found: dict[_Patch, None] = {}
         others: list[_Patch] = []
         for patch in patches:
@@ -120,7 +120,7 @@ class PatchedRows(Fold[_Keyed]):
             records.append((kind, raw_key, raw))
 
     def _is_as(self, old: bytes | None, expected: _Patch) -> bool:
-        """Return whether there is a row that has the values of the named fields."""
+        """Return whether there is a row with the values of the named fields."""
         if old is None or old == expected.raw:
             return old is not None
         decode = self._binding.rows.decode_values

@@ -1,4 +1,4 @@
-"""`JobRecovery`: completes jobs that were decided before a crash, and sets aside those that it cannot complete."""
+"""`JobRecovery`: completes jobs that were decided before a crash, and sets aside the ones that it cannot complete."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class JobRecovery:
         self._drop_runs = drop_runs
 
     def recover(self) -> list[str]:
-        """Complete decided jobs; return descriptions of those set aside, whose rows are lost or damaged.
+        """Complete decided jobs; return descriptions of jobs set aside because their rows are lost or damaged.
 
         Such a job makes its own table unreadable, and no other. Raises `StorageUnavailableError` if a job cannot be
         completed now, but perhaps later.
@@ -143,7 +143,7 @@ def _make_whole(snapshot: EngineSnapshot, changes: WriteSet, record: JobRecord) 
 
 
 def _examined_streams(snapshot: EngineSnapshot) -> Iterator[Finding]:
-    """Yield what is known of the streams that write to existing tables."""
+    """Yield the findings about the streams that write to existing tables."""
     counts: Counter[str] = Counter()
     for _, stream, raw in list_streams(snapshot):
         try:

@@ -1,4 +1,4 @@
-"""`Fold`: what a job's staged rows make of the table's rows, chunk by chunk."""
+"""`Fold`: turns a job's staged rows into changes of the table's rows, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Keyed = TypeVar("Keyed", bound=tuple[Any, ...])
 
 
 class Chunk(NamedTuple):
-    """A part of what a job does."""
+    """A part of a job's changes."""
 
     changes: dict[bytes, bytes | None]
     """Changes of rows and index entries."""
     end: bytes
-    """Where they end in the order of the rows: the argument `after` that yields those which follow."""
+    """The end of the changes in the order of the rows: as the argument `after` it yields the next ones."""
     appends: list[bytes]
     """Values to append to the change feed of the table, one entry each."""
     number: int | None
-    """The number of the change that comes next, in a feed of the producer `input`, if it is known."""
+    """The number of the next change in a feed of the producer `input`, if it is known."""
 
 
 class Written(NamedTuple):
@@ -41,7 +41,7 @@ class Written(NamedTuple):
 
     writes: dict[bytes, bytes | None]
     olds: dict[bytes, bytes | None]
-    """The rows before, of each key in `writes`."""
+    """The former row of each key in `writes`."""
     records: list[Record]
     """The records that a feed with the producer `input` keeps."""
     end: bytes
@@ -50,14 +50,14 @@ class Written(NamedTuple):
 _CHUNK_ROWS = 2_000
 _PLACE_BYTES = 8
 _FIRST_ROWS = 32
-"""Of what the table has, before its size is known."""
+"""The number of the table's rows to read first, before their size is known."""
 
 _NOTHING = JobProgress()
 _KINDS = {WriteMode.INSERT: RowKind.INSERT, WriteMode.DELETE: RowKind.DELETE}
 
 
 def is_repeatable(schema: TableSchema, mode: WriteMode) -> bool:
-    """Return whether chunks of a job may be applied again after a crash: they do not depend on the rows before them."""
+    """Return whether chunks of a job may be applied again after a crash because they do not depend on former rows."""
     spec = schema.spec
     merges = mode in (WriteMode.UPSERT, WriteMode.CHANGES) and spec.table_options.merges
     bags = spec.keyless and mode is WriteMode.CHANGES
@@ -65,21 +65,21 @@ def is_repeatable(schema: TableSchema, mode: WriteMode) -> bool:
 
 
 def staged_size(group: StagedRow) -> int:
-    """Return the size of what was staged for a row, without its key."""
+    """Return the size of a staged row, without its key."""
     return len(group[1])
 
 
 class Fold(ABC, Generic[Keyed]):
-    """The rows of a job in order, as raw pairs of the table's current layout: how those of one key become its row.
+    """The rows of a job in order, as raw pairs of the table's current layout, and how the rows of a key become its row.
 
     Attributes
     ----------
     reads : bool
-        Whether the rows before are needed.
+        Whether the former rows are needed.
     refuses : bool
-        Whether a row may be refused.
+        Whether a row may be rejected.
     missing : int
-        The number of keys that had to have a row and had none, once `chunks` was exhausted.
+        The number of keys without the row that they had to have, once `chunks` was exhausted.
     """
 
     reads = True
@@ -94,13 +94,13 @@ class Fold(ABC, Generic[Keyed]):
         self.repeatable = is_repeatable(binding.schema, mode)
 
     def decide(self) -> None:
-        """Check no more which rows exist: they were checked, and some may be in place already."""
+        """Stop checking which rows exist: they were checked, and some may be in place already."""
         return None
 
     def check(self, latest: EngineSnapshot, *, decides_first: bool) -> None:
         """Raise if a run is lost or damaged.
 
-        With `decides_first` also if the current table rejects a row: `chunks` cannot fail then.
+        With `decides_first`, also raise if the current table rejects a row: `chunks` cannot fail then.
         """
         self._runs.check()
         if decides_first and self.refuses:
@@ -117,7 +117,7 @@ class Fold(ABC, Generic[Keyed]):
         latest : EngineSnapshot or None
             The newest state, in which all chunks that are `done` are applied; None for no rows.
         done : JobProgress
-            What the applied chunks have done.
+            The effect of the applied chunks.
         """
         binding = self._binding
         number = done.number if binding.feeds_input else None
@@ -153,16 +153,16 @@ class Fold(ABC, Generic[Keyed]):
 
     @abstractmethod
     def groups(self, after: bytes) -> Iterator[Keyed]:
-        """Yield each key after another with what was staged for it."""
+        """Yield each key after another one, with its staged rows."""
 
     @staticmethod
     @abstractmethod
     def size_of(group: Keyed) -> int:
-        """Return the size of what was staged for a key."""
+        """Return the size of the staged rows of a key."""
 
     @abstractmethod
     def write(self, group: Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]) -> None:
-        """Add what the staged rows of one key write."""
+        """Add the writes of the staged rows of one key."""
 
     def _row(self, raw_key: bytes, raw: bytes) -> bytes:
         """Return a staged row in the current layout; rejects one too large for an index added since it was staged."""
@@ -179,7 +179,7 @@ class LastRows(Fold[StagedRow]):
         self._new = mode is WriteMode.INSERT and not binding.keyless
         self._existing = mode is WriteMode.UPDATE
         self.refuses = self._new or self._existing or self._partial or not self._fit
-        # Rows that are inserted are known to be absent, once they were checked.
+        # Inserted rows are known to be absent once they were checked.
         self._follows = self._partial or (binding.derives and mode is not WriteMode.INSERT)
         self.reads = self._new or self._existing or self._follows
 
@@ -226,7 +226,7 @@ class LastRows(Fold[StagedRow]):
 
 
 class LogRows(Fold[StagedRow]):
-    """Each row once, in the order of the partitions, then as it was staged: its place is its key."""
+    """Each row once, in the order of the partitions, then of staging: its place is its key."""
 
     reads = refuses = False
 

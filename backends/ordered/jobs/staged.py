@@ -20,13 +20,13 @@ from structable.spi.field_rules import rules_digest
 __all__ = ["StagedRow", "StagedRows", "StagedRuns", "run_order"]
 
 StagedRow: TypeAlias = tuple[bytes, bytes, tuple[str, ...] | None]
-"""Raw key, raw value, and the columns that the row names; None for all. `encoding` says what precedes the value."""
+"""Raw key, raw value, and the columns that the row names; None for all. `encoding` defines the value's prefix."""
 
 
 def run_order(binding: TableBinding, mode: WriteMode) -> Callable[[tuple[Any, ...]], bytes]:
-    """Return what the rows of a run are sorted by: the key, or what equal rows of a bag have in common of it.
+    """Return the sort key of the rows of a run: the key, or the part of it that equal rows of a bag share.
 
-    Rows of a log stay as they were staged.
+    Rows of a log keep the order of staging.
     """
     if binding.log:
         return lambda row: b""
@@ -41,9 +41,9 @@ class StagedRows:
     """The staged rows of one attempt."""
 
     schema: TableSchema  # as of the encoding of the rows
-    columns: tuple[str, ...]  # those that the rows name; all others are null in the staged values
+    columns: tuple[str, ...]  # the columns that the rows name; all others are null in the staged values
     runs: tuple[bytes, ...]  # the arguments of `RunStore.read_run`
-    mode: WriteMode | None = None  # what the rows are for; None if staged by older software
+    mode: WriteMode | None = None  # the mode of the job; None if staged by older software
 
     def encode(self) -> bytes:
         document = {
@@ -114,7 +114,7 @@ class StagedRuns:
         return all(indexed <= set(one.schema.maintained) for one in self._staged)
 
     def rows(self) -> Iterator[StagedRow]:
-        """Yield the rows in the order of runs; those that are one in it by partition, then as they were staged."""
+        """Yield the rows in the order of runs; rows that are equal in it by partition, then in the order of staging."""
         runs = [
             self._run(one.schema.space, state, self._named(one.columns)) for one in self._staged for state in one.runs
         ]
@@ -123,7 +123,7 @@ class StagedRuns:
         return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=self._order)
 
     def by_key(self, after: bytes) -> Iterator[tuple[bytes, Iterator[StagedRow]]]:
-        """Yield the places in the order of runs after another, each with its rows, to be read before the next one."""
+        """Yield the places after another one, in the order of runs; each one's rows must be read before the next."""
         return (group for group in groupby(self.rows(), self._order) if group[0] > after)
 
     def _named(self, columns: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -132,5 +132,5 @@ class StagedRuns:
     def _run(self, space: bytes, state: bytes, columns: tuple[str, ...] | None) -> Iterator[StagedRow]:
         now = self._binding.schema.space
         for raw_key, raw in self._engine.read_run(state):
-            # The table may have moved to another space since: this job, or an earlier one, overwrites it.
+            # The table may have moved to another space: this job, or an earlier one, overwrites it.
             yield raw_key if space == now else now + raw_key[SPACE_BYTES:], raw, columns

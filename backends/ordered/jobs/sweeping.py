@@ -1,4 +1,4 @@
-"""`JobSweep`: removes what ended and dead write jobs left: their records, their staged rows, spaces they loaded."""
+"""`JobSweep`: removes the remains of ended and dead write jobs: records, staged rows, loaded spaces."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _PAUSE_SECONDS = 60.0
 class JobSweep:
     """Sweeps of one storage.
 
-    The record of an ended job goes after 7 days, and so does that of an open one, unless rows were staged since. The
-    record of a stream goes only if its table is gone: it may have been dropped by software that knows no streams.
+    The record of an ended job is removed after 7 days, and so is the record of an open one if no rows were staged in
+    that time. The record of a stream is removed only if its table is gone: older software may have dropped the table.
     """
 
     def __init__(self, engine: Engine, change: CatalogChanges) -> None:

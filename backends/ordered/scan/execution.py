@@ -232,7 +232,7 @@ class _PathReader:
 
     @property
     def _limit(self) -> int | None:
-        """The number of rows to read at most, if the path yields those of the result."""
+        """The most rows to read, if the path yields exactly the rows of the result."""
         path = self._path
         in_order = path.residual is None and path.within is None and self._sort_by is None
         return path.request.limit if in_order else None
@@ -308,7 +308,7 @@ class _PathReader:
         return map(row_key, heapq.merge(others, mine, reverse=self._reverse))
 
     def _fetched(self, index: IndexBinding, raw_keys: Iterator[bytes]) -> Iterator[Pair]:
-        # Entries of rows that were only incremented are those of the snapshot.
+        # Entries of rows that were only incremented are unchanged from the snapshot.
         table, own, increments, size = self._table, self._own, self._increments, _FIRST_FETCH
         while chunk := list(islice(raw_keys, size)):
             # Under SERIALIZABLE the rows are recorded one by one: an interval may hold their entries, which do not

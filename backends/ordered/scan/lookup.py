@@ -12,15 +12,15 @@ __all__ = ["lookup_parts", "values_of"]
 
 _FEWEST, _MOST = 16, 1_000
 _FIRST_STEPS = 16
-"""Fewer than the least `EngineSnapshot.scan_from`."""
+"""The first steps of a scan: fewer than the least `EngineSnapshot.scan_from`."""
 
 
 def values_of(snapshot: EngineSnapshot, raw_keys: list[bytes]) -> list[bytes | None]:
     """Return the raw values of sorted raw keys."""
     if snapshot.scan_from is None or len(raw_keys) < snapshot.scan_from:
         return snapshot.get_many(raw_keys)
-    # A step of a scan costs a fraction of a lookup. As many steps as there are keys reveal whether unrequested rows lie
-    # between them, unless the first few do.
+    # A step of a scan costs a fraction of a lookup. As many steps as there are keys, or just the first few, show
+    # whether unrequested rows lie between the keys.
     pairs = snapshot.scan(raw_keys[0], raw_keys[-1] + b"\0")
     found = dict(islice(pairs, _FIRST_STEPS))
     if sum(map(found.__contains__, raw_keys[:_FIRST_STEPS])) >= len(found) // 2:
@@ -38,7 +38,7 @@ def values_of(snapshot: EngineSnapshot, raw_keys: list[bytes]) -> list[bytes | N
 def lookup_parts(raw_keys: list[bytes], limit: int | None, *, reverse: bool) -> Iterator[list[bytes]]:
     """Yield the parts of sorted raw keys to look up one after the other, from the last if `reverse`.
 
-    `limit` is the number of rows that the caller takes at most: the first parts are small if it is.
+    `limit` is the most rows that the caller takes: if it is small, so are the first parts.
     """
     size = _MOST if limit is None else min(max(limit, _FEWEST), _MOST)
     while raw_keys:

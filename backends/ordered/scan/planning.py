@@ -36,9 +36,9 @@ class ScanPath:
 class _Admitted(NamedTuple):
     """The keys that the conjuncts on leading key fields admit."""
 
-    intervals: list[Interval]  # of raw keys, sorted; those of whole keys are not united
+    intervals: list[Interval]  # of raw keys, sorted; intervals of whole keys are not united
     used: tuple[Filter, ...]  # the conjuncts that the intervals answer
-    fixed: int  # the number of leading key fields of which the conjuncts enumerate the values
+    fixed: int  # the number of leading key fields whose values the conjuncts enumerate
 
 
 class _KeyPart(NamedTuple):

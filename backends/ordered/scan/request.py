@@ -50,15 +50,15 @@ class KeyedRequest(ScanRequest):
 
 
 def _distinct(spec: TableSpecification, ranges: list[Any]) -> list[Range]:
-    """Check ranges of a table without a key, each of all rows or none, and leave out those that come twice."""
+    """Check ranges of a keyless table, each of all rows or none, and leave out repeated ones."""
     checked = [check_range(spec, one) for one in ranges]
     return list(dict.fromkeys([Range() if one.begin is one.end is None else one for one in checked]))
 
 
 def _plain_keys(binding: TableBinding, ranges: list[Any]) -> list[bytes] | None:
-    """Return the raw keys of ranges of one row each, or None if a range may be another one.
+    """Return the raw keys of ranges of one row each; None if a range may be of another kind.
 
-    `check_range` would neither change nor refuse these ranges; after None it must decide.
+    `check_range` would neither change nor reject these ranges; after None it must decide.
     """
     encode = binding.encode_tuple
     raw_keys = [

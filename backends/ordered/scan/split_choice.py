@@ -1,6 +1,6 @@
-"""What a look at some rows of a table tells: its statistics, and the path that the splits of a plan read.
+"""Decisions from a sample of a table's rows: its statistics, and the path that the splits of a plan read.
 
-`plan` ranks paths, but the content of the table decides about an index.
+`plan` only ranks paths; whether an index pays depends on the table's content.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEAST_SPOTS, _MOST_SPOTS = 4, 256
 _SPOTS = 16
 _SAMPLE = 1_024
 _ROWS_PER_FETCH = 8
-"""Approximate number of rows read sequentially in the time in which an index finds and fetches one."""
+"""The approximate number of rows read sequentially in the time in which an index finds and fetches one."""
 
 
 def divide_scan(
@@ -44,9 +44,9 @@ def divide_scan(
 ) -> tuple[ScanPath, SplitPlan]:
     """Return the path of a divided scan, and a snapshot that `source` divides for it.
 
-    The path is that of a scan, except for an index that finds too many rows. The choice counts its entries up to a few
-    thousand; beyond that it samples rows from all over the table. Planning is therefore cheap for any table, and an
-    index never costs many times as much as reading the rows themselves.
+    The path is the same as for a scan, except for an index that finds too many rows. The choice counts its entries up
+    to a few thousand; beyond that it samples rows from all over the table. Planning is therefore cheap for any table,
+    and an index never costs many times as much as reading the rows themselves.
     """
     feed = None if binding.schema.feed is None else binding.schema.feed.space
     divide = partial(source.plan_splits, feed=feed) if feed else source.plan_splits
@@ -107,7 +107,7 @@ def _share(engine: SplitSource, binding: TableBinding, divided: SplitPlan, rows:
 def table_statistics(
     engine: SplitSource, binding: TableBinding, snapshot: EngineSnapshot, range_: Range
 ) -> TableStatistics:
-    """Count the rows of a range in a snapshot if there are few, and estimate their number else.
+    """Count the rows of a range in a snapshot if there are few; otherwise estimate their number.
 
     See `Storage.statistics`.
     """

@@ -42,9 +42,9 @@ class _Divided:
     residual: Filter | None
     intervals: list[Interval]  # of raw row keys, or of raw entries of the index
     index: str | None  # the field whose index finds the rows
-    within: list[Interval] | None  # the raw row keys that count among those that the index finds
-    aggregation: Aggregation | None  # what the split gives in place of its rows
-    computed: ComputedScan | None  # what becomes of its batches
+    within: list[Interval] | None  # of the raw row keys that the index finds, the ones that count
+    aggregation: Aggregation | None  # the aggregates that the split yields instead of rows
+    computed: ComputedScan | None  # the computation of its batches from stored rows
 
 
 def plan_table_scan(
@@ -58,8 +58,8 @@ def plan_table_scan(
 ) -> tuple[ScanPlan, int]:
     """Take a snapshot of a table and divide its scan, see `Storage.plan_scan`; return the snapshot's epoch as well.
 
-    The path is chosen by `snapshot`, an earlier one, or that of `shared`, which is divided instead. `hold` makes the
-    plan's hold.
+    The path is chosen by `snapshot`, an earlier one, or by the snapshot of `shared`, which is then divided. `hold`
+    makes the plan's hold.
     """
     splits = check_splits(arguments.splits)
     names = planned_columns(binding.spec, arguments).names
@@ -145,7 +145,7 @@ def _fetched(
 
 
 def _while_held(split: ScanSplit, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield batches while the plan's snapshot is held; the reference to the split holds it, too."""
+    """Yield batches while the plan's snapshot is held; the reference to the split also holds it."""
     for batch in batches:
         split.require_open()
         yield batch

@@ -71,9 +71,9 @@ class _IndexGoneError(Exception):
 class OrderedAdmin(TableAdmin):
     """Administration of the tables in an engine's catalog.
 
-    A new index is first published as under construction: from then on every write maintains it. The rows that existed
-    before are then added in small transactions. Last, the index is opened for scans, together with all other changes of
-    the call; until then no reader sees any of them. An index of a new field follows separately, since its values cannot
+    A new index is first published as under construction: from then on every write maintains it. Existing rows are then
+    added in small transactions. Last, the index is opened for scans, together with all other changes of the call; until
+    then no reader sees any of them. An index of a new field follows separately, since its values cannot
     make it fail. Repeating an interrupted call completes it.
     """
 
@@ -132,7 +132,7 @@ class OrderedAdmin(TableAdmin):
                 begun.update((name, (schema.space, schema.building[name])) for name in unbuilt)
                 for name in unbuilt:
                     if not self._build_index(schema, name, progress):
-                        break  # another call changed the table meanwhile: read it again
+                        break  # another call has changed the table: read it again
                     built[name] = begun[name]
         except StructableError:
             if begun:
@@ -142,7 +142,7 @@ class OrderedAdmin(TableAdmin):
     def _with_feed(
         self, snapshot: EngineSnapshot, changes: WriteSet, existing: TableSchema, changed: TableSchema
     ) -> TableSchema:
-        """Return the changed table with the feed that it is to have: of another producer a new one."""
+        """Return the changed table with its feed, which is a new one if the producer has changed."""
         if changed.spec.table_options.changelog_producer is existing.spec.table_options.changelog_producer:
             return changed
         if not existing.spec.has_type and changed.spec.has_type:
@@ -222,7 +222,7 @@ class OrderedAdmin(TableAdmin):
         return changed
 
     def _build_index(self, schema: TableSchema, name: str, progress: Progress | None) -> bool:
-        """Add the rows that existed before the index to it; False if another call dropped the index meanwhile."""
+        """Add the rows that existed before the index to it; False if another call has dropped the index."""
         try:
             position: bytes | None = self._catalog.bind(schema.encode()).keys.rows_begin
             limit, done = _BACKFILL_ROWS, 0
@@ -268,7 +268,7 @@ class OrderedAdmin(TableAdmin):
         return self._change(body)
 
     def _give_up_indexes(self, table: str, begun: Mapping[str, tuple[bytes, int]]) -> None:
-        """Remove those indexes which are still under construction."""
+        """Remove the indexes that are still under construction."""
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             current = named_schema(snapshot, table)
@@ -326,7 +326,7 @@ def _add_table(engine: Upkeep, snapshot: EngineSnapshot, changes: WriteSet, spec
 
 
 def _unbuilt(schema: TableSchema, names: Iterable[str], built: Mapping[str, tuple[bytes, int]]) -> builtins.list[str]:
-    """Return the indexes among `names` that scans may not use yet, other than those that this call has filled."""
+    """Return the indexes among `names` that scans may not use yet, without those that this call has filled."""
     missing = (name for name in names if name not in schema.indexes)
     return [name for name in missing if built.get(name) != (schema.space, schema.building.get(name))]
 
@@ -347,7 +347,7 @@ def _with_building(schema: TableSchema, names: Iterable[str]) -> TableSchema:
 
 
 def _changed(schema: TableSchema, change: SchemaChange) -> TableSchema:
-    """Return the table with its new fields and types, its new indexes open, those of new fields under construction."""
+    """Return the table with its new fields and types; its new indexes are open, except indexes of new fields."""
     version, layouts = schema.version, schema.layouts
     if change.added_fields or change.widened_fields:
         widened = {field.name: field for field in change.widened_fields}

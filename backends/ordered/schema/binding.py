@@ -75,7 +75,7 @@ class TableBinding:
         """Whether rows are in the feed alone."""
         self.rules = RowRules.of(self.spec)
         computes = self.rules is not None and self.rules.answer_reads
-        # Short ways to a stored row, which may lack what is computed, begin with an encoded tuple.
+        # Short paths to a stored row, which may lack computed fields, begin with an encoded tuple.
         self.encode_tuple = _no_key if self.keyless or computes else self.keys.encode_tuple
         self.value_names = tuple(field.name for field in schema.value_fields)
         self.value_positions = {name: position for position, name in enumerate(self.value_names)}
@@ -83,25 +83,25 @@ class TableBinding:
         self.whole: RowDecoder = self.rows.row_projection(self.shape)
         """Decodes a row to all columns, in the order of `shape`."""
         self.row_of = self.rows.row_completion(self.shape)
-        """Likewise, from a raw value and a key that `encode_tuple` accepted."""
+        """The same from a raw value and a key that `encode_tuple` accepted."""
         options = self.spec.table_options
         producer = options.changelog_producer
         self.feed_channel = feed_channel(self.spec.name)
         self.feeds_images = schema.feed is not None and producer is not ChangelogProducer.INPUT
         """Whether commits add images of the rows that they change to a feed."""
         self.feeds_input = schema.feed is not None and producer is ChangelogProducer.INPUT
-        """Whether commits add what the verbs were given to a feed."""
+        """Whether commits add the rows given to verbs to a feed."""
         self.merges = options.merges
         self.replaces_whole = options.merge_engine is MergeEngine.DEDUPLICATE and not options.sequence
-        """Whether a merge of all fields needs no row before it."""
+        """Whether a merge of all fields needs no former row."""
         self.has_type = self.keyless or self.merges or self.feeds_input
-        """Whether the table is another one than a plain `OrderedTable`."""
+        """Whether the table needs a `TypedOrderedTable`."""
         self.merges_alone = self.merges and not self.feeds_input
         """Whether an upsert is one merge and records nothing else."""
         self.bare = not schema.maintained and schema.feed is None
         """Whether a commit adds nothing to the rows that are written."""
         self.feed_beginning: tuple[int, int] | None = None
-        """Version and time of the entry that began the feed, once it was read."""
+        """Version and time of the feed's first entry, once it was read."""
         self.nulls: tuple[Value, ...] = (None,) * len(self.value_names)
         self.maintained = tuple(
             IndexBinding(number, self.spec.field(name), schema, self.keys, self.rows)
@@ -109,10 +109,10 @@ class TableBinding:
         )
         self.indexes = {one.field.name: one for one in self.maintained if one.field.name in schema.indexes}
         self.puts_merged = self.feeds_images and not describes_merges
-        """Whether rows are read and put that were only incremented or merged into: the engine describes no merges."""
+        """Whether incremented or merged rows are read and put, because the engine describes no merges."""
         self.settles_merges = bool(self.maintained) or self.puts_merged
         self.derives = bool(self.maintained) or self.feeds_images
-        """Whether a commit adds more than the rows, which follows from the rows before and after."""
+        """Whether a commit adds entries that follow from the rows before and after it."""
         self._exact_parts = RowLayout(schema.version, schema.value_fields).exact_parts()
         self._decoders: Bounded[tuple[str, ...], RowDecoder] = Bounded()
         self._decoders[self.shape.columns] = self.whole
@@ -126,12 +126,12 @@ class TableBinding:
 
     @cached_property
     def raw_nulls(self) -> bytes:
-        """The raw value of a row that has nothing but its key."""
+        """The raw value of a row with only a key."""
         return self.rows.encode_values(self.nulls)
 
     @cached_property
     def operands(self) -> OperandCodec | None:
-        """The codec of merges that read no row; None unless those of the table commute."""
+        """The codec of merges that read no row; None unless the table's merges commute."""
         if self.spec.keyless or self.maintained or not self.merger.blind:
             return None
         return OperandCodec(self.schema, self.merger, self.rows, self.keys.rows_begin)
@@ -142,7 +142,7 @@ class TableBinding:
         return self.keys.encode_checked(check_key(self.spec, key)) if raw is None else raw
 
     def checked_raw_key(self, row: Mapping[str, Value]) -> bytes:
-        """Return the encoded key of a checked row: in a table without a key a new one, in a log none."""
+        """Return the encoded key of a checked row: a new one in a keyless table, and only the prefix in a log."""
         if self.log:
             return self.keys.rows_begin
         if self.keyless:
@@ -170,7 +170,7 @@ class TableBinding:
         return found
 
     def row_columns(self, columns: Iterable[str] | None) -> tuple[str, ...]:
-        """Check the columns of a read and return those of its rows: the key, then the other requested columns."""
+        """Check the columns of a read and return the columns of its rows: the key, then the other requested columns."""
         if columns is None:
             return self.shape.columns
         if columns.__class__ is not list and columns.__class__ is not tuple:
@@ -191,7 +191,7 @@ class TableBinding:
         return self.checked_raw_key(check_row(self.write_spec, row)) if raw is None else raw
 
     def patched(self, patch: RowPatch | None, raw_key: bytes, row: Mapping[str, Value], old: bytes | None) -> bytes:
-        """Return what `changed` does, by the patch for the row's names where there is one."""
+        """Return the result of `changed`, by the patch for the row's names if there is one."""
         raw = None if patch is None or old is None else patch.change(row, raw_key, old)
         return self.changed(row, old) if raw is None else raw
 
@@ -205,7 +205,7 @@ class TableBinding:
         return self.merged(self.checked_raw_key(checked), old, checked)
 
     def named(self, raw: bytes, columns: tuple[str, ...] | None) -> dict[str, Value]:
-        """Return the fields outside the key of a row, or those among some columns."""
+        """Return the fields outside the key of a row, all or only those among some columns."""
         fields = dict(zip(self.value_names, self.rows.decode_values(raw), strict=True))
         return fields if columns is None else {name: fields[name] for name in columns if name in fields}
 
@@ -248,7 +248,7 @@ class TableBinding:
         return merged
 
     def images(self, writes: Mapping[bytes, bytes | None], originals: Mapping[bytes, bytes | None]) -> list[Record]:
-        """Return the images that a feed has of writes: none of rows that stay equal, or of a bag that come and go.
+        """Return a feed's images of writes, without rows that stay equal, or come and go again in a bag.
 
         `originals` has the raw value before of each key in `writes`.
         """
@@ -267,7 +267,7 @@ class TableBinding:
     def packed_images(
         self, writes: Mapping[bytes, bytes | None], originals: Mapping[bytes, bytes | None]
     ) -> list[bytes]:
-        """Return what `images` does, packed."""
+        """Return the result of `images`, packed."""
         if len(writes) == 1:
             [(raw_key, after)] = writes.items()
             before = originals[raw_key]
@@ -278,7 +278,7 @@ class TableBinding:
         return pack_whole(self.images(writes, originals))
 
     def _net_by_value(self, records: list[Record]) -> list[Record]:
-        """Return the records of a table without a key, but for equal rows that are inserted and deleted."""
+        """Return the records of a keyless table, without equal rows that are both inserted and deleted."""
         equal_rows = self.keys.equal_rows
         gone = [equal_rows(raw_key)[0] for kind, raw_key, _ in records if kind is _DELETE]
         if not gone:
@@ -308,7 +308,7 @@ class TableBinding:
         )
 
     def described(self, raw_key: bytes, before: bytes | None, after: bytes) -> tuple[bytes, bytes] | None:
-        """Return what `Upcalls.describe` does of a merge."""
+        """Return the result of `Upcalls.describe` for a merge."""
         if self.schema.feed is None or not self.feeds_images:
             return None
         if before == after or (before is not None and not self._differ(before, after)):
@@ -318,7 +318,7 @@ class TableBinding:
     def fits(self, raw: bytes | None, steps: Sequence[Step], others: Sequence[Step]) -> bool:
         """Return whether steps fit a row with any of the others, all of one kind; False if that is not certain."""
         if any(step.schema != self.raw_schema for step in others):
-            return False  # from before and after a schema change: one of them will not be committed
+            return False  # from before and after a schema change: one of the commits will fail
         if isinstance(steps[0], Operand):
             assert self.operands is not None, "the operands of a table have its schema"
             return self.operands.fits(raw, _operands(steps), _operands(others))

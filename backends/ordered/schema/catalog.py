@@ -111,7 +111,7 @@ class Catalog:
         return found
 
     def find(self, snapshot: EngineSnapshot, name: object) -> TableBinding | None:
-        """Return what a snapshot has of a table, past what is known of its epoch; rejects a stuck write job."""
+        """Read a table from a snapshot, past the cache of its epoch; rejects a stuck write job."""
         if not isinstance(name, str):
             return None
         raw, stuck = snapshot.get_many([schema_key(name), stuck_key(name)])
@@ -122,7 +122,7 @@ class Catalog:
         return binding
 
     def may_have_feed(self, table: str) -> bool:
-        """Return whether a table may have a change feed, by what is known of it without a read."""
+        """Return whether a table may have a change feed, by the cache alone."""
         binding = self._current[1].get(table)
         return binding is None or binding.schema.feed is not None
 
@@ -152,7 +152,7 @@ class CatalogChanges:
 
 
 def catalog_change(engine: OrderedMap, body: Callable[[EngineSnapshot, WriteSet], Result]) -> Result:
-    """Return what a function makes of the newest state, and commit the changes that it adds to a write set, if any."""
+    """Return the result of a function of the newest state; commit any changes that it adds to a write set."""
     with closing(engine.begin(False)) as snapshot:
         changes = WriteSet()
         result = body(snapshot, changes)

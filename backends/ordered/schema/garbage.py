@@ -1,4 +1,4 @@
-"""Removal of dropped tables and indexes in the background, in small steps, even those that a crash left behind."""
+"""Removal of dropped tables and indexes in the background, in small steps, also after a crash."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class GarbageCollector:
             self.notify()
 
     def notify(self) -> None:
-        """Announce that there may be something to delete."""
+        """Announce that there may be garbage to delete."""
         self._background.notify()
 
     def stop(self) -> None:

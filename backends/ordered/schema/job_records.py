@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 JobState: TypeAlias = Literal["open", "applying", "committed", "aborted"]
-"""A job is `applying` from its decision until all of its rows are in place."""
+"""The states of a job. It is `applying` from its decision until all of its rows are in place."""
 _STATES = ("open", "applying", "committed", "aborted")
 _JOBS = CATALOG_SPACE + b"\x13"
 _PROGRESS = CATALOG_SPACE + b"\x15"
 _NUMBER_BYTES, _RECORDS_BYTES = 4, 8
 _HAS_NUMBER = 1 << 31
-"""The bit of the number of entries in the progress of a job that has the number of records, too."""
+"""The bit of the number of entries in a job's progress that also has the number of records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class JobRecord:
     staged: tuple[str, ...] = ()  # while it is applied: the staged rows to commit
     schema: bytes = b""  # while it is applied: the table as of the decision, encoded
     loading: tuple[bytes, ...] = ()  # while it overwrites: the spaces that its callers load
-    stream: str | None = None  # whose batch it is
+    stream: str | None = None  # the stream of a batch
     batch: int = 0
-    missing: int = 0  # once it is decided: the number of keys that had to have a row and had none
+    missing: int = 0  # once it is decided: the number of keys without the row that they had to have
 
     @property
     def committed(self) -> bool:
@@ -77,7 +77,7 @@ class JobRecord:
         return replace(self, loading=tuple(one for one in self.loading if one != space))
 
     def outcome(self) -> dict[bytes, bytes | None]:
-        """Return what the commit of a decided job writes about its stream, if it is a batch."""
+        """Return the record of its stream that the commit of a decided job writes; None if it is no batch."""
         if self.stream is None:
             return {}
         record = StreamRecord(self.table, self.identity, self.batch, self.decider, self.missing)
@@ -136,11 +136,11 @@ class JobProgress:
     """The effect of a job's applied chunks."""
 
     end: bytes = b""
-    """Where the last of them ended in the order of the rows."""
+    """The end of the last chunk in the order of the rows."""
     entries: int = 0
-    """The number of entries that they appended to the change feed of the table."""
+    """The number of entries that the chunks appended to the change feed of the table."""
     number: int | None = 0
-    """The number of records in them, of a feed of the producer `input`; None if it is not known."""
+    """The number of records in these entries, for a feed of the producer `input`; None if it is unknown."""
 
     def encode(self, schema: TableSchema) -> bytes:
         if schema.feed is None:
@@ -158,7 +158,7 @@ class JobProgress:
         if schema.feed is None or not raw:
             return cls(raw)
         entries, rest = int.from_bytes(raw[:_NUMBER_BYTES]), raw[_NUMBER_BYTES:]
-        if not entries & _HAS_NUMBER:  # of a feed of images, or of older software
+        if not entries & _HAS_NUMBER:  # a feed of images, or an entry of older software
             return cls(rest, entries, None)
         return cls(rest[_RECORDS_BYTES:], entries & ~_HAS_NUMBER, int.from_bytes(rest[:_RECORDS_BYTES]))
 

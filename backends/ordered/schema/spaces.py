@@ -68,7 +68,7 @@ def read_spaces(snapshot: EngineSnapshot) -> Spaces:
 
 
 def admit_types(engine: Upkeep) -> None:
-    """Let a store have tables whose options mean something; raises UnsupportedOperationError if it has none."""
+    """Prepare a store for tables whose options have effects; raises UnsupportedOperationError if it cannot have any."""
     if not engine.traits.table_types:
         raise UnsupportedOperationError(
             "this store has no table types: its tables have a primary key, no merge engine, and no write-mode"
@@ -79,7 +79,7 @@ def admit_types(engine: Upkeep) -> None:
 def begin_feed(
     engine: Upkeep, snapshot: EngineSnapshot, changes: WriteSet, spec: TableSpecification
 ) -> FeedSchema | None:
-    """Return the feed that a table is to have from this commit on: an entry without records is its first."""
+    """Return the new feed of a table from this commit on; its first entry has no records."""
     if spec.table_options.changelog_producer is ChangelogProducer.NONE:
         return None
     engine.exclude_older_software(feeds=True)
@@ -89,7 +89,7 @@ def begin_feed(
 
 
 def renew_feed(engine: Upkeep, snapshot: EngineSnapshot, changes: WriteSet, schema: TableSchema) -> TableSchema:
-    """Return a table with another feed than it has, or with none, as its specification says; the old one is garbage.
+    """Return a table with a new feed, or with none, as its specification says; the old feed becomes garbage.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Records of streams in the catalog: of each stream of a table, the last batch that was committed.
+"""Records of streams in the catalog: the last committed batch of each stream of a table.
 
-A record is written by the commit that makes the batch visible, and removed when the table is dropped, never by age. It
-alone says whether a batch is committed: the job of a batch has no record any more once all of its rows are in place.
+A record is written by the commit that makes the batch visible, and removed when the table is dropped, never by age.
+Only this record shows whether a batch is committed: a batch's job has no record once all of its rows are in place.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class StreamRecord:
 
     table: str
     identity: bytes  # `TableSchema.identity`
-    batch: int  # it and all lower ones are committed
+    batch: int  # this batch and all lower ones are committed
     decider: str  # the random name of the `commit_write` call that decided this batch
-    missing: int = 0  # what that call returns
+    missing: int = 0  # the result of that call
 
     def belongs_to(self, schema: TableSchema | None) -> bool:
         """Return whether this is a stream of this very table, not of a dropped one with the same name."""

@@ -42,14 +42,14 @@ _ORDERLY_SETTINGS = {
 ORDERLY = "select " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _ORDERLY_SETTINGS.items())
 """The query that makes a transaction read rows in their physical order, so that pages return the same order again."""
 _FIRST_PAGES = 64
-"""Pages of the first query, and the most with texts or bytes: compressed, these may hold some tens of MB."""
+"""The pages of the first query, and of every query with texts or bytes: compressed, these may hold some tens of MB."""
 _MOST_PAGES = 1_024
 _MOST_BYTES = 32 << 20
 """The maximum size of a batch's arrays without the bytes of texts, if all rows are as short as possible."""
 _MOST_ROWS = 226
-"""Limit per page."""
+"""The most rows of a page."""
 _BATCH_BYTES = 512 << 10
-"""Approximate size of a batch."""
+"""The approximate size of a batch."""
 WARM_UP = "select octet_length(repeat(repeat('x', 1024), 4096))"
 """The query that makes the server allocate and free 4 MiB, more than a batch needs. From then on glibc keeps freed
 memory; otherwise it would return memory to the kernel after every batch, which takes a third of the server's time."""
@@ -133,7 +133,7 @@ class _Query:
 
 
 class Column(ABC):
-    """A column in the server's form and as an Arrow array; a masked one includes which rows have a value."""
+    """A column in the server's form and as an Arrow array; a masked one also has a mask of the rows with a value."""
 
     def __init__(self, name: str, field: Field, *, masked: bool = False) -> None:
         self.name = name
@@ -169,7 +169,7 @@ class Column(ABC):
 
     @abstractmethod
     def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
-        """Return the array of that many rows; `valid` says which rows have a value, without it all have."""
+        """Return the array of that many rows; `valid` is the mask of rows with a value, None if all have one."""
 
 
 class _Numbers(Column):
@@ -247,7 +247,7 @@ def column_of(name: str, field: Field) -> Column:
 
 
 def _width(field: Field) -> int:
-    """Return the bytes that a row takes in an array, whether it has a value or not."""
+    """Return the bytes of a row in an array, with or without a value."""
     if field.type in (FieldType.STRING, FieldType.BYTES):
         return _LENGTH.itemsize
     kind: Any = arrow_type(field)

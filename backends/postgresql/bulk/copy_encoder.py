@@ -1,6 +1,6 @@
 """`CopyEncoder`: Arrow record batches to COPY's binary format, a column at a time instead of a row at a time.
 
-Staged rows have *marks*: columns beside their fields, of the row kind, the hidden key, and the effect of a patch.
+Staged rows also have *marks*: columns with the row kind, the hidden key, and the effect of a patch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PORTION_BYTES = 64 << 20
 
 _KEY_FIELD = Field.bytes(HIDDEN_KEY)
 _PATCH_FIELDS = (Field.short("_arm"), Field.boolean("_required"), Field.bytes("_named"))
-"""The last one has a bit for each column of fields, the lowest first; null is all of them."""
+"""The columns of a patch's effect. The last one has a bit for each column of fields, the lowest first; null is all."""
 _PLACES = {kind: place for place, kind in enumerate(RowKind)}
 
 Array = Any
@@ -51,7 +51,7 @@ class CopyEncoder:
     def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
         """Yield the rows of a batch that `conform_batch` returned, in COPY's binary format, in portions.
 
-        Rejects values as the contract does: those out of a type's range, and keys, indexed values and rows over a
+        Rejects values as the contract does: values out of a type's range, and keys, indexed values and rows over a
         limit.
         """
         for portion in valid_portions(self._spec.name, batch, _PORTION_BYTES):

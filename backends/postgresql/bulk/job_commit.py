@@ -97,7 +97,7 @@ class JobCommit:
         self._records = records
         self._job = job
         self._table_id = table.id
-        # Rows that a bag's retracts take away are chosen first: another job's choice of the same ones is a conflict.
+        # The rows that a bag's retracts remove are chosen first: another job's choice of the same rows is a conflict.
         self._isolation = "repeatable read" if table.spec.keyless else "read committed"
         self._one_by_one = False
         self._staged = staged
@@ -135,7 +135,7 @@ class JobCommit:
             self._each_key_once = True
         elif error.state == UNIQUE_VIOLATION:
             pass  # inserted by another writer while rows of its key were merged
-        elif error.state in (*STALE, FOREIGN_KEY_VIOLATION):  # the latter: of a stream's row, whose table is gone
+        elif error.state in (*STALE, FOREIGN_KEY_VIOLATION):  # the latter: a stream's row whose table is gone
             self._catalog.forget(self._job.table)
         elif error.state == OUT_OF_MEMORY:
             raise StorageUnavailableError(
@@ -164,7 +164,7 @@ class JobCommit:
         if binding.version.id != self._table_id:
             raise table_dropped(table, job_id)
         if self._job.committed:
-            return False  # its record may have been swept since
+            return False  # its record may have been swept
         record = self._locked(ask(self._records.lock(self._job, self._table_id)))
         if record is not None and record.table_id != self._table_id:
             record = None
@@ -214,7 +214,7 @@ class JobCommit:
         connection.pipeline((Call(queue, (f"{self._catalog.schema} {binding.version.id}".encode(),)),))
         self._lock(connection, binding, mode)
         if mode is WriteMode.OVERWRITE and binding.version.feed is not None:
-            raise overwritten_feed(binding.spec.name)  # it began since the job did
+            raise overwritten_feed(binding.spec.name)  # the feed began after the job
         if mode is WriteMode.PATCH:
             self._patch(connection, binding)
             return
@@ -335,7 +335,7 @@ class JobCommit:
                     raise RecordExistsError(table, key)
             except PostgreSQLError as error:
                 if isinstance(error, StatementRefusedError) and error.state in STALE:
-                    return  # another caller may have committed the job meanwhile
+                    return  # another caller may have committed the job
                 raise translated(error, self._what) from error
             finally:
                 connection.roll_back()
@@ -384,7 +384,7 @@ class JobCommit:
         record = self._locked(connection.rows(found))
         if record is None or record.state != "committed":
             return "gone" if record is None else record.state
-        # Another caller may have committed the job since. The number alone does not prove it: after a crash that lost
-        # the transaction, another one has the number.
+        # Another caller may have committed the job. The number alone does not prove it: after a crash that lost the
+        # transaction, another one has the number.
         ((status,),) = connection.ask(Call(_STATUS, (number.encode(),)))
         return _OURS if status == "committed" else record.state

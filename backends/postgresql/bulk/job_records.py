@@ -29,7 +29,7 @@ class JobRecord(NamedTuple):
     table: str
     table_id: int | None  # None if the table is gone, for a job that an older structable began
     mode: str
-    transaction: str  # the one that has locked the record, if the read locked it
+    transaction: str  # the transaction that has locked the record, if the read locked it
 
 
 class JobRecords:

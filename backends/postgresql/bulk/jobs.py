@@ -87,7 +87,7 @@ class WriteJobs:
                 committed = records.upgraded(connection, lambda: records.begin(connection, job, number))
                 now = time.monotonic()
                 if now >= self._next_sweep:
-                    # Not with each job: a week of small ones leaves many records.
+                    # Not with each job: a week of small jobs leaves many records.
                     self._next_sweep = now + _SWEEP_SECONDS
                     self._sweep(connection)
             except PostgreSQLError as error:
@@ -156,7 +156,7 @@ class WriteJobs:
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode(), staged.rules)
 
     def _newest(self, job: WriteJob) -> TableBinding:
-        """Return a job's table as it is now; as the job began, if the table is gone."""
+        """Return a job's present table, or the table at the beginning of the job if it is gone."""
         begun = _bound(self._catalog.schema, job.state)
         with self._pool.connection() as connection:
             try:
@@ -189,7 +189,7 @@ class WriteJobs:
             self._drop(job, names)
 
     def _staged(self, job: WriteJob, table_id: int) -> list[str]:
-        """Return the staging tables of a job before it ends: later ones may belong to the next job of its id."""
+        """Return the staging tables of a job before it ends: later tables may belong to the next job with its id."""
         with self._pool.connection() as connection:
             try:
                 return staging_tables(connection, self._catalog.schema, staging_prefix(job, table_id))
@@ -211,7 +211,7 @@ class WriteJobs:
 def _marked_batches(
     job: WriteJob, spec: TableSpecification, batches: StagedData, found: set[str], named: set[int]
 ) -> Iterator[RecordBatch]:
-    """Yield the batches with their marks; adds the kinds or arms of rows to `found`, what updates name to `named`."""
+    """Yield the batches with their marks; adds the rows' kinds or arms to `found`, the updated columns to `named`."""
     from .copy_encoder import marked, patch_marked
 
     if job.mode is WriteMode.PATCH:

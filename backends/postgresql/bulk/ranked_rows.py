@@ -1,4 +1,4 @@
-"""Staged changes with several of one key: numbered, and merged in rounds or, where there are many, singly."""
+"""Staged changes with several changes of one key: numbered, and merged in rounds or, if there are many, singly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .staging import StagedTable
 __all__ = ["MOST_ROUNDS", "RankedRows"]
 
 MOST_ROUNDS = 8
-"""Rows of one key beyond which they are merged one by one."""
+"""The most rows of one key that are merged in rounds; more are merged one by one."""
 _FETCHED = 10_000
 _PORTION_ROWS = 2_000
 _PORTION_BYTES = 8 << 20
@@ -104,7 +104,7 @@ class RankedRows:
         return tuple([row[names.index(name)] for name in self._binding.spec.primary_key])
 
     def _merged(self, merger: Merger, rows: list[Values]) -> tuple[dict[str, Any], bool, bool, bool]:
-        """Return the row of a key, whether it was there, whether it is, and whether it is written."""
+        """Return the row of a key, whether it existed before, whether it exists now, and whether it is written."""
         names = list(self._given)
         width = len(names)
         there = rows[0][width + 1] is not None
@@ -145,7 +145,7 @@ class _Writer:
         binding = self._binding
         names, key = binding.shape.columns, binding.spec.primary_key
         self._run(WriteShape(Effect.CHANGE, names), self._changed)
-        # Not an upsert: what another writer inserted meanwhile must be merged with.
+        # Not an upsert: a row that another writer has just inserted must be merged with.
         self._run(WriteShape(Effect.PUT, names, When.ABSENT), self._new)
         self._run(WriteShape(Effect.REMOVE, key), self._doomed)
         self._changed, self._new, self._doomed, self._bytes = [], [], [], 0

@@ -2,7 +2,7 @@
 
 In COPY's binary format a row is the number of its columns, then each value after its length. The offsets of values are
 computed for all rows of a batch at once, column by column; Arrow then cuts out texts and bytes. Groups come in the same
-way, their sums as texts, which may have any digits.
+way, with sums as texts of any number of digits.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _BATCH_BYTES = 1 << 20
 """Approximate size of a batch."""
 _MOST_ROWS = 20_000
 _COLUMN_BYTES = 32 << 10
-"""Minimum per column of a very wide batch, so that the fixed cost per batch and column pays off."""
+"""The least bytes of a column in a very wide batch, so that the fixed cost of batch and column pays off."""
 _MOST_BYTES = 16 << 20
 _COUNT_WIDTH = 2
 _LENGTH = np.dtype(">i4")
 _TEXTS = (FieldType.STRING, FieldType.BYTES, FieldType.DECIMAL)
 _WIDEST = 76
-"""Digits of Arrow's widest decimals, more than any sum of a table has."""
+"""The digits of Arrow's widest decimals, more than any sum over a table has."""
 
 Array = Any
 """A pyarrow.Array."""

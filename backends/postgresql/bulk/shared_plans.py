@@ -47,7 +47,7 @@ class SharedPlans(HeldSnapshot):
     aside : callable
         Lends connections that are not in the transaction.
     catalog, gate : Catalog, VersionGate
-        Those of the storage.
+        The catalog and the gate of the storage.
     plans : mapping
         Receives the holds that the storage closes, with the connection of the snapshot, once there is one.
     require_open : callable
@@ -91,7 +91,7 @@ class SharedPlans(HeldSnapshot):
         return plan
 
     def _next(self, snapshot: PlanSnapshot, arguments: PlanScan) -> TablePlan:
-        """Plan in a savepoint: a refused statement must not end the transaction, and with it the other plans."""
+        """Plan in a savepoint: a rejected statement must not end the transaction, and with it the other plans."""
         splits = check_splits(arguments.splits)
         connection = snapshot.connection
         connection.pipeline((_SAVEPOINT,))
@@ -108,7 +108,7 @@ class SharedPlans(HeldSnapshot):
         return TablePlan(binding.spec.name, scan.names, states, position)
 
     def _bound(self, connection: ServerConnection, name: str) -> TableBinding:
-        """Return a table as the snapshot has it."""
+        """Return the version of a table in the snapshot."""
         catalog = self._catalog
         found = catalog.find(connection.ask, name)
         if found is None:
@@ -121,7 +121,7 @@ class SharedPlans(HeldSnapshot):
         return known if known is not None and known.version == found else TableBinding(catalog.schema, found)
 
     def _locked(self, snapshot: PlanSnapshot, binding: TableBinding) -> tuple[tuple[int, ...], FeedPosition | None]:
-        """Keep a table as it is, which must be as the snapshot has it; return its sizes and its position."""
+        """Lock a table against changes, check that it is as in the snapshot, and return its sizes and its position."""
         connection, name = snapshot.connection, binding.spec.name
         has_feed = binding.version.feed is not None
         if has_feed and not snapshot.is_version:
@@ -130,7 +130,7 @@ class SharedPlans(HeldSnapshot):
             )
         calls = [
             command(f"lock table {binding.qualified} in access share mode"),
-            # The lock may have been waited for: only the newest version of the table has its token.
+            # The lock may have had to wait. Only the newest version of the table has its token.
             command(f"select {binding.token}"),
             Call(SIZES, (binding.qualified.encode(),)),
         ]

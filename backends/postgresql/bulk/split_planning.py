@@ -58,9 +58,9 @@ _ATTEMPTS = 5
 _LEAST_BYTES = 256 << 10
 """The minimum size of a split."""
 _LEAST_SHARE = 2
-"""Rows of a group on average, below which the server does not group them."""
+"""The least average rows of a group for which the server groups."""
 _FEW_ROWS = 1_000
-"""Rows that the server groups in any case."""
+"""The number of rows up to which the server always groups."""
 _SIZES = (
     "pg_table_size($1::regclass), pg_relation_size($1::regclass) / current_setting('block_size')::bigint, "
     "coalesce((select pg_relation_size(reltoastrelid) from pg_class where oid = $1::regclass), 0)"
@@ -75,9 +75,9 @@ class PlanSnapshot(NamedTuple):
 
     connection: ServerConnection
     name: str
-    """For the readers of splits."""
+    """The name by which readers of splits import the snapshot."""
     version: int | None
-    """The version that the snapshot is; None on a server in recovery, and if it is none."""
+    """The version that the snapshot equals; None if it equals none, and on a server in recovery."""
     is_version: bool
     """Whether plans of tables with a feed may use it."""
 
@@ -104,7 +104,7 @@ class PlannedScan(NamedTuple):
 
 
 class TablePlan(NamedTuple):
-    """A divided scan of a table, which nothing holds yet."""
+    """A divided scan of a table, without a hold on its snapshot yet."""
 
     table: str
     names: tuple[str, ...]
@@ -112,7 +112,7 @@ class TablePlan(NamedTuple):
     position: FeedPosition | None
 
     def held(self, hold: SnapshotHold) -> ScanPlan:
-        """Return the plan with what frees its snapshot."""
+        """Return the plan with the function that frees its snapshot."""
         return ScanPlan(self.table, self.names, self.states, hold, position=self.position)
 
 
@@ -137,7 +137,7 @@ def first_plan(
 ) -> tuple[TablePlan, PlanSnapshot]:
     """Take a snapshot and plan a divided scan of it; `release_snapshot` frees it.
 
-    `for_feeds` makes the snapshot one that tables with a feed can be planned at, too, if there are any.
+    With `for_feeds`, tables with a feed can also be planned at the snapshot, if there are any.
     """
     splits, table = check_splits(arguments.splits), arguments.table
     for attempt in range(1, _ATTEMPTS + 1):
@@ -161,7 +161,7 @@ def first_plan(
             if isinstance(error, PostgreSQLError):
                 raise translated(error, f"planning a scan of table {table!r}") from error
             if isinstance(error, StructableError) and catalog.known(table) is not None and attempt == 1:
-                # A field that is not known here may be a new one.
+                # A field that is unknown here may be new.
                 catalog.forget(table)
                 continue
             raise
@@ -193,7 +193,7 @@ def feed_token(binding: TableBinding) -> Call:
 def _begun(
     connection: ServerConnection, gate: VersionGate, binding: TableBinding, *, for_feeds: bool
 ) -> tuple[PlanSnapshot, tuple[int, ...], FeedPosition | None]:
-    """Begin a transaction whose snapshot has a table as it is now; return the table's sizes and position as well."""
+    """Begin a transaction whose snapshot has the present version of a table; return the table's sizes and position."""
     # Before the snapshot: the table stays as the snapshot sees it until the plan is closed.
     before = (*without_limits(connection), command(f"lock table {binding.qualified} in access share mode"))
     after = [
@@ -281,7 +281,7 @@ def _plans(connection: ServerConnection, queries: Iterable[str]) -> Iterator[dic
 def _grouping(
     connection: ServerConnection, binding: TableBinding, aggregation: Aggregation, rows: str, query: str
 ) -> Grouping | None:
-    """Return how the server groups the rows of a query; None if it expects almost as many groups as rows."""
+    """Return the server's grouping of a query's rows; None if it expects almost as many groups as rows."""
     wanted = ", ".join(aggregate_columns(binding.spec, aggregation))
     grouping = Grouping(f"select {wanted} {rows}", group_clause(aggregation))
     if aggregation.group_by:
@@ -300,7 +300,7 @@ def _conditions(connection: ServerConnection, binding: TableBinding, request: Sc
     parameters = Conditions(binding)
     parameters.tests(template)
     literals: list[str] = []
-    # Instants as text do not depend on how the server likes to write them.
+    # The text of instants must not depend on the server's settings.
     how = command("set local datestyle = 'ISO, YMD'")
     for begin in range(0, len(given), _MOST_RENDERED):
         chunk = given[begin : begin + _MOST_RENDERED]
@@ -316,7 +316,7 @@ _MOST_RENDERED = 1_000
 
 
 class _Rendered(Conditions):
-    """Conditions with literals in the place of their parameters."""
+    """Conditions with literals instead of parameters."""
 
     def __init__(self, binding: TableBinding, literals: list[str]) -> None:
         super().__init__(binding)

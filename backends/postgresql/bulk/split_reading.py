@@ -28,7 +28,7 @@ __all__ = ["MOST_COLUMNS", "SplitReader", "read_one_split"]
 _MOST_READERS = 1_000
 _MOST_IDLE = 4
 MOST_COLUMNS = 500
-"""Columns read at once. The server returns at most 1,664, and a column of values that it joins may take three."""
+"""The most columns read at once. The server returns at most 1,664, and a column of joined values may take three."""
 
 
 class SplitReader:
@@ -38,13 +38,13 @@ class SplitReader:
     """
 
     def __init__(self, factory: ConnectionFactory, *, most: int = _MOST_READERS, most_idle: int = _MOST_IDLE) -> None:
-        # Not the storage's pool: a plan holds a connection of it, and must not wait for itself if it is the only one.
+        # Not the storage's pool: a plan holds a connection of it, perhaps the only one, and must not wait for itself.
         self.pool = ServerPool(factory.open, most, 0.0, most_idle=most_idle)
 
     def read(self, split: ScanSplit, holder: ServerConnection | None = None) -> Iterator[RecordBatch]:
         """Yield the rows of a split; a generator, to be exhausted or closed. It refers to the plan's snapshot.
 
-        `holder` is the connection that holds the snapshot, if it is this process's: it knows why the snapshot is gone.
+        `holder` is the connection that holds the snapshot, if this process has it: it knows why the snapshot is gone.
         """
         split.require_open()
         # The split itself came as a pickle from the planning process: its content deserves the same trust.
@@ -104,7 +104,7 @@ class SplitReader:
 
     @contextmanager
     def _begun(self, state: SplitState, *settings: str) -> Iterator[ServerConnection]:
-        """Lend a connection in a transaction of the plan's snapshot, with settings of its own."""
+        """Lend a connection in a transaction of the plan's snapshot, with the reader's settings."""
         with self.pool.connection() as connection:
             begin = [command(text) for text in state.beginning]
             begin += [connection.plan_freely, *without_limits(connection), *(command(text) for text in settings)]
@@ -153,8 +153,8 @@ os.register_at_fork(after_in_child=_READERS.after_fork)
 def read_one_split(factory: ConnectionFactory, split: ScanSplit) -> Iterator[RecordBatch]:
     """Yield the rows of a split of another process's plan; see `SplitReader.read`.
 
-    The connection stays open for some seconds, for the next split that this process reads: a task of some rows takes
-    less than a connection.
+    The connection stays open for some seconds, for the next split that this process reads: a small task takes less
+    time than a new connection.
     """
     place = frozenset(factory.parameters.items()), frozenset(factory.settings.items())
     with _READERS.using(place, partial(SplitReader, factory, most_idle=1)) as reader:

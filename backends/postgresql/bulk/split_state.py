@@ -43,7 +43,7 @@ class PageRange(NamedTuple):
 
 
 class Grouping(NamedTuple):
-    """How the server computes partial aggregates in place of rows."""
+    """The server's computation of partial aggregates instead of rows."""
 
     query: str
     """The split's query, with the columns that `read_groups` reads."""
@@ -61,11 +61,11 @@ class SplitState(NamedTuple):
     """A query without parameters that ends with a condition; the server rejects it once the table has changed."""
     pages: PageRange | None  # None if an index finds the rows
     inline: bool
-    """Whether those pages hold all values, so that a run of pages never has many more bytes than its own."""
+    """Whether the pages hold all values, so that a run of pages never returns many more bytes than the pages have."""
     snapshot: str
     aggregation: Aggregation | None = None
     grouping: Grouping | None = None
-    """How the server groups; None if it sends the rows, and the reader groups them."""
+    """The server's grouping; None if it sends the rows, and the reader groups them."""
     computed: ComputedScan | None = None
     """The computation on the batches."""
 
@@ -88,7 +88,7 @@ class SplitState(NamedTuple):
 def next_size(size: int, received: int, wanted: int) -> int:
     """Return the number of rows or pages to request, given the bytes of the last request and the bytes wanted.
 
-    At most twice as many as last time: the next ones may be longer.
+    At most twice as many as last time: the next rows may be longer.
     """
     return max(1, min(size * 2, size * wanted // max(received, 1)))
 

@@ -46,13 +46,13 @@ class StagedChanges:
 
     @property
     def retracts(self) -> bool:
-        """Whether numbers may be taken back: the negative of the lowest one does not fit its field."""
+        """Whether the rows may retract numbers: the negative of the lowest one does not fit its field."""
         return MergeEffect.RETRACT in self._effects
 
     def publish(self, connection: ServerConnection, *, repeated: bool, one_by_one: bool) -> None:
         """Merge the rows into the table.
 
-        The server refuses keys that come again, unless they may be `repeated`. `one_by_one` merges without its
+        The server rejects repeated keys, unless they may be `repeated`. `one_by_one` merges without the server's
         arithmetic.
         """
         if not self._effects:
@@ -81,7 +81,7 @@ class StagedChanges:
         ranked.drop()
 
     def _require_size(self) -> None:
-        """Reject a row that is too large with the flag of a soft delete, which the merge adds."""
+        """Reject a row that becomes too large by the flag of a soft delete, which the merge adds."""
         spec = self._binding.spec
         softly = spec.table_options.soft_delete
         if softly is not None and softly not in self._given:

@@ -42,7 +42,7 @@ class StagedMerge:
         self._source = source or qualified(binding.schema, staged.name)
         self._given = staged.given
         self._key_given = [self._value(name) for name in binding.spec.primary_key]
-        # With names of our own for both tables: the table's could be any.
+        # Fixed aliases for both tables: the table's own name could be any.
         self._target = f"{binding.qualified} as t"
         self._same_key = same_key(binding, self._value)
 
@@ -109,7 +109,7 @@ class StagedMerge:
         return f"select {', '.join(self._key_given)} from {self._source} s {rest} limit 1"
 
     def left_out(self, written: int) -> str:
-        """Return the query whether there are rows that an update or a delete, which wrote so many, has left out."""
+        """Return the query that checks whether an update or a delete, which wrote that many rows, has left out any."""
         if self._mode is WriteMode.DELETE:
             return f"select exists ({self.existing()})"
         keys = f"select distinct {', '.join(self._key_given)} from {self._source} s"
@@ -133,7 +133,7 @@ class StagedMerge:
         return f"select {size} {rows} where {size} > {MAX_ROW_SIZE} limit 1"
 
     def outsized(self) -> list[tuple[str, str]]:
-        """Return fields that became indexed since their values were staged, and the queries of values too large.
+        """Return the fields that were indexed after their values were staged, and the queries of too large values.
 
         Such a query returns the sizes of the value and of the key.
         """
@@ -155,7 +155,7 @@ class StagedMerge:
 
 
 def returned_rows() -> StatementRefusedError:
-    """Return the refusal of a statement that has waited for a writer which deleted a row and inserted it again.
+    """Return the error of a statement that has waited for a writer that deleted a row and inserted it again.
 
     At READ COMMITTED the statement sees neither.
     """
@@ -166,10 +166,10 @@ def returned_rows() -> StatementRefusedError:
 
 
 def bag_statements(binding: TableBinding, staged: StagedTable) -> list[str]:
-    """Return the statements that put the rows of a staging table and, in mode changes, take rows away.
+    """Return the statements that put the rows of a staging table and, in mode `changes`, delete retracted rows.
 
-    A change that takes a row away takes an equal row that was put before it, or else a row of the table. Rows that are
-    put and not taken away again are inserted.
+    A retract removes an equal row that was put before it, or else a row of the table. Rows that are put and not
+    retracted again are inserted.
     """
     rows = qualified(binding.schema, staged.name)
     width = len(staged.columns)
@@ -218,7 +218,7 @@ def staged_records(binding: TableBinding, mode: WriteMode, staged: Sequence[Stag
 
 
 def _deletes(binding: TableBinding, staged: Sequence[StagedTable]) -> str:
-    """Return the statement that records each key once, there or not."""
+    """Return the statement that records each key once, whether it has a row or not."""
     key = binding.spec.primary_key
     names = staged_columns(len(key))
     queries = (

@@ -1,4 +1,4 @@
-"""`StagedPatch`: publishes staged rows of mode patch, judged on the rows of their keys, which it changes or locks."""
+"""`StagedPatch`: publishes staged rows of mode `patch` by the present rows of their keys, which it changes or locks."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["StagedPatch"]
 _PRESENT, _ABSENT, _REPLACE, _DELETE, _INSERT, _EXPECT = (ARMS.index(arm) for arm in PatchArm)
 _SHOWN = 10
 _STATISTICS = 10
-"""The statistics target of tables that a commit makes: a tenth of the usual sample is enough for them."""
+"""The statistics target of the tables that a commit makes: a tenth of the usual sample is enough."""
 
 
 class StagedPatch:
     """The rows of a job's staging tables.
 
-    Two tables, which the transaction makes and drops, tell of each key its arms, and of which there is a row: one that
-    its arm `present` has changed, or that is locked if it has none. A row that another writer inserts meanwhile is
-    noticed when one is put for its key, and refused as a conflict.
+    The transaction makes and drops two tables: the arms of each key, and the keys that have a row. Such a row was
+    changed by the key's arm `present`, or is locked if the key has no such arm. If another writer inserts a row in the
+    meantime, putting a row for its key fails as a conflict.
     """
 
     def __init__(self, connection: ServerConnection, binding: TableBinding, staged: Sequence[StagedTable]) -> None:
@@ -48,14 +48,14 @@ class StagedPatch:
         InvalidFieldError
             If arms of one key do not fit together.
         RecordChangedError, RecordExistsError
-            If a row is not as expected, or there is one of a key to insert.
+            If a row is not as expected, or a key to insert has a row.
         RecordNotFoundError
             If keys are missing and the job does not skip them.
         """
         self._find_keys()
         self._refuse_misfits()
         self._refuse_changed()
-        # Puts come after changes, so that no row that was put is changed.
+        # Puts come after changes, so that no new row is changed.
         self._find_rows()
         self._refuse_returned()
         self._refuse_existing()
@@ -70,13 +70,13 @@ class StagedPatch:
         self._run(f"drop table {self._keys}, {self._there}")
 
     def _run(self, *texts: str) -> list[int]:
-        """Run statements and return the numbers of rows that they wrote."""
+        """Run statements and return the number of rows that each wrote."""
         return [result.command_tuples or 0 for result in self._connection.pipeline(map(command, texts))]
 
     def _ask(self, text: str) -> list[tuple[object, ...]]:
         return self._connection.ask(command(text))
 
-    # What the job is to do, and the rows that it finds
+    # The job's arms, and the rows that it finds
 
     def _find_keys(self) -> None:
         self._run(
@@ -98,7 +98,7 @@ class StagedPatch:
         return " union all ".join(parts)
 
     def _keys_of(self, given: Mapping[str, str]) -> str:
-        """Return the columns that a staging table has of the key, under the names of the key."""
+        """Return the key's columns of a staging table, under the names of the key."""
         values = []
         for name, field in zip(self._key, self._binding.spec.key_fields, strict=True):
             collated = ' collate "C"' if stored_type(field).name == "text" else ""
@@ -118,7 +118,7 @@ class StagedPatch:
             raise error
 
     def _refuse_changed(self) -> None:
-        """Lock the rows that are expected, waiting for other writers; refuse the job if one is not there, or not so."""
+        """Lock the expected rows, waiting for other writers; reject the job if one is missing or different."""
         parts = []
         for one in self._staged:
             if self._has(one, _EXPECT):
@@ -145,18 +145,18 @@ class StagedPatch:
                 raise RecordChangedError(self._binding.spec.name, self._first(changed), count)
 
     def _lock_expected(self) -> bool:
-        """Lock the rows that are expected, and return whether all are there. Rows that come later are not locked."""
+        """Lock the expected rows, and return whether all exist. Rows that are inserted later are not locked."""
         locked = f"with locked as ({self._rows_of_keys('1', 'k.expected')}) select count(*)"
         return bool(self._ask(f"{locked} = (select count(*) from {self._keys} where expected) from locked")[0][0])
 
     def _refuse_existing(self) -> None:
-        """Refuse the job if there is a row of a key that it inserts, and does not delete."""
+        """Reject the job if a key that it inserts, and does not delete, has a row."""
         inserted = f"{self._keys} k where k.arms = {1 << _INSERT} and {self._of_rows('k', self._key)}"
         for key in self._first(inserted):
             raise RecordExistsError(self._binding.spec.name, key)
 
     def _refuse_returned(self) -> None:
-        """Let the job begin again if a row of a key to change or delete was not found, and is there."""
+        """Let the job begin again if a row to change or delete was not found, but exists."""
         wanted = f"k.arms & {1 << _PRESENT | 1 << _DELETE} <> 0 and not {self._of_rows('k', self._key)}"
         there = f"exists (select from {self._binding.qualified} t where {self._same_key()})"
         if self._ask(f"select exists (select from {self._keys} k where {wanted} and {there})")[0][0]:
@@ -180,7 +180,7 @@ class StagedPatch:
         )
 
     def _find_rows(self) -> None:
-        """Change the rows of arms `present`, lock the rows of other keys, keep the keys of both; waits for writers."""
+        """Change the rows of arms `present`, lock the rows of other keys, and record all keys; waits for writers."""
         names = [column(name) for name in self._binding.spec.primary_key]
         values = ", ".join(f"t.{name} as {one}" for name, one in zip(names, self._key, strict=True))
         key = ", ".join(self._key)
@@ -197,7 +197,7 @@ class StagedPatch:
         )
 
     def _of_rows(self, source: str, names: Iterable[str]) -> str:
-        """Return the test whether there is a row of the key in some columns of a source."""
+        """Return the test whether the key in some columns of a source has a row."""
         same = " and ".join(f"t.{one} = {source}.{name}" for one, name in zip(self._key, names, strict=True))
         return f"exists (select from {self._there} t where {same})"
 
@@ -242,14 +242,14 @@ class StagedPatch:
         )
 
     def _has(self, staged: StagedTable, arm: int) -> bool:
-        """Return whether a staging table may have rows that act as an arm; an insertion beside a deletion replaces."""
+        """Return whether a staging table may have rows of an arm; insertion and deletion of a key are a replacement."""
         return str(ARMS[arm]) in staged.kinds or (arm == _REPLACE and str(PatchArm.INSERT) in staged.kinds)
 
     def _merge(self, staged: StagedTable, arm: int, mode: WriteMode) -> StagedMerge:
         return StagedMerge(self._binding, mode, staged, self._source(staged, arm))
 
     def _source(self, staged: StagedTable, arm: int) -> str:
-        """Return the rows of an arm that take effect, as a query."""
+        """Return the query of an arm's rows that take effect."""
         given, (mark, _, _) = _columns(staged)
         names = [given[name] for name in self._binding.spec.primary_key]
         same = " and ".join(f"k.{one} = s.{name}" for one, name in zip(self._key, names, strict=True))
@@ -264,7 +264,7 @@ class StagedPatch:
         return f"(select s.* from {qualified(self._binding.schema, staged.name)} s where {test})"
 
     def _given_records(self) -> Iterator[Call]:
-        """Yield the calls that record, in a feed of the producer `input`, what the triggers do not."""
+        """Yield the calls that record, in a feed of the producer `input`, the rows that the triggers do not record."""
         if not self._binding.takes_input:
             return
         yield GIVEN

@@ -1,6 +1,6 @@
 """Staging tables: one for each attempt of a partition, `_stage_` with the job's digest, its time and a random part.
 
-Those of a batch have the digest of the stream, and the number of the batch.
+The staging tables of a batch have the digest of the stream, and the number of the batch.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ ARMS = tuple(PatchArm)
 
 _PREFIX = "_stage_"
 _NAME = re.compile(r"_stage_(?P<job>[0-9a-f]{16})_(?P<time>[0-9a-f]{8,12})_[0-9a-f]{20}\Z")
-# The sweep of an older structable must not take it for the name of a job without a record.
+# The sweep of an older structable must not take this for the name of a job without a record.
 _BATCH_NAME = re.compile(
     r"_stage_s(?P<stream>[0-9a-f]{16})_(?P<batch>[0-9a-f]{1,16})_(?P<time>[0-9a-f]{8,9})_[0-9a-f]{10}\Z"
 )
 _LEFT_OUT: list[Any] = [(), "", False, (), "", ()]
-"""The last parts of a `StagedTable` that an older structable staged without them."""
+"""The defaults of the last fields of a `StagedTable`, which an older structable did not write."""
 _GRACE_SECONDS = 60
 _NOW = command("select extract(epoch from clock_timestamp())::bigint")
 _TABLES = Statement(
@@ -72,7 +72,7 @@ _LEFT_FOR_LATER = frozenset({LOCK_NOT_AVAILABLE, INSUFFICIENT_PRIVILEGE, UNDEFIN
 
 
 def _takes(field: Field, kind: str) -> bool:
-    """Return whether a field has the type of staged values, or a wider one; a type of "" is not known."""
+    """Return whether a field has the type of staged values, or a wider one; the type "" is unknown."""
     return kind in ("", field.type_text) or widens(field_of_type(field.name, kind), field)
 
 
@@ -86,15 +86,15 @@ class StagedTable:
     indexes: tuple[str, ...]  # the fields whose sizes were checked against the limits of indexed values
     rows: int  # at least 1
     largest: int  # bytes of the largest row
-    kinds: tuple[str, ...] = ()  # of the rows, in mode changes; in mode patch the arms
-    mode: str = ""  # of the job when the rows were staged; empty if an older structable did so
+    kinds: tuple[str, ...] = ()  # of the rows, in mode changes; their arms, in mode patch
+    mode: str = ""  # of the job when the rows were staged; empty if an older structable staged them
     partial: bool = False  # in mode patch: whether changes of rows do not all name the same columns
     changed: tuple[str, ...] = ()  # in mode patch: the columns that they name; empty if an older structable staged
     rules: str = ""  # the digest of the table's field rules when the rows were staged
     types: tuple[str, ...] = ()  # of the columns; empty if an older structable staged
 
     def require_taken_by(self, binding: TableBinding) -> None:
-        """Raise SchemaIncompatibleError if a table does not take the rows: it is another one, or has other rules."""
+        """Raise SchemaIncompatibleError if a table cannot take the rows: it is another table, or has other rules."""
         spec = binding.spec
         if self.table_id != binding.version.id:
             raise staged_for_dropped(spec.name)
@@ -163,7 +163,7 @@ class StagedTable:
 
 
 def staging_prefix(job: WriteJob, table_id: int) -> str:
-    """Return the beginning of the names of a job's staging tables, which no other job's have."""
+    """Return the prefix of the names of a job's staging tables, which is unique to the job."""
     if job.stream is None:
         return f"{_PREFIX}{_digest(job.job_id)}_"
     return f"{_PREFIX}s{_digest(f'{table_id} {job.stream}')}_{job.batch:x}_"
@@ -238,7 +238,7 @@ def drop_staging(connection: ServerConnection, schema: str, names: Iterable[str]
 
 def sweep_staging(connection: ServerConnection, schema: str) -> None:
     """Drop records that are too old, and the staging tables of jobs that have ended or died."""
-    # The tables first: a table without a record a moment later has no job.
+    # List the tables first: a table without a record in the later read has no job.
     names = staging_tables(connection, schema)
     now = int(str(connection.ask(_NOW)[0][0]))
     tables = {name: _NAME.match(name) for name in names}

@@ -1,6 +1,6 @@
 """The records of streams, in the table `_structable_streams`: the last committed batch of each stream of a table.
 
-The catalog's row of a table removes its streams with itself.
+Deleting the catalog's row of a table also deletes its streams.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ABORTED = "aborted bigint[] not null default '{}'"
 
 
 class StreamRecords:
-    """The records of one schema; they record of a batch what `JobRecords` records of a job with an id.
+    """The records of one schema: the same for batches as `JobRecords` for jobs with an id.
 
     A stream's row also has the batches above the committed one that were aborted and did not begin again. An abort and
     a commit lock the row, so that neither misses the other.
@@ -119,13 +119,13 @@ class StreamRecords:
         return work()
 
     def _made(self, connection: ServerConnection, work: Callable[[], Result]) -> Result:
-        """Return the result of `work`; makes the table first, or the column that it lacks, if need be."""
+        """Return the result of `work`; first makes the table, or its missing column, if necessary."""
         try:
             return work()
         except StatementRefusedError as error:
             if error.state not in (UNDEFINED_TABLE, UNDEFINED_COLUMN):
                 raise
-            # Not a look before: the server may still hold that there is no such table.
+            # Without a check before: the server may have cached that the table is missing.
             self._make(
                 connection,
                 f"alter table {self._name} add column if not exists {_ABORTED}"

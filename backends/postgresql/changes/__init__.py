@@ -1,4 +1,4 @@
-"""Change feeds, read: `feed` is what users get, over `feed_view` (positions, marks, expiry) and `change_reading`.
+"""Reading of change feeds: `feed` is the users' object, over `feed_view` (positions, marks, expiry), `change_reading`.
 
 `entry_queries` are the queries of entries, `commit_windows` divide a range into pages and splits, `change_splits` plans
 splits and reads them as Arrow.

@@ -1,7 +1,7 @@
 """Entries as Arrow batches of changes.
 
-The server joins the values of each column, and the images before and after are interleaved here. What may be of any
-size comes by COPY into a temporary file, so that a slow reader holds no transaction open.
+The server joins the values of each column, and the images before and after are interleaved here. Rows of unlimited size
+come by COPY into a temporary file, so that a slow reader holds no transaction open.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ChangeBatches:
         return self._records(pa.array(places[kinds.view(np.uint8)]), arrays)
 
     def _spooled(self, page: Page) -> Iterator[pa.RecordBatch]:
-        """Yield the changes of a page once all of them are here."""
+        """Yield the changes of a page after all of them have arrived."""
         fields = self._entries.shape.fields
         facts = [field.name for field in self._entries.shape.facts]
         names = [*facts, *self._key, *self._before, *self._after]

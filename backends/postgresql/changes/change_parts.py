@@ -107,19 +107,19 @@ class RecordNumbers:
 
 
 def _rest_of_commit(reader: SourceReader, entries: FeedEntries, version: int, number: int) -> Iterator[TicketPart]:
-    """Yield the parts of a commit that hold the records after the one of a number."""
+    """Yield the parts of a commit that hold the records after a number."""
     rows = reader.rows(_place(entries, version, number), version - 1)
     for ticket, again, n in rows:
         yield TicketPart(version, int(ticket), (-1, 0) if again is None else (int(again), int(n)), None)
 
 
 def _place(entries: FeedEntries, version: int, number: int) -> str:
-    """Return the query of ticket, again and n of the record of a number, and of the later tickets with nulls.
+    """Return the query of ticket, again and n of the record with a number, and of later tickets with nulls.
 
     It has no rows if there is no such record.
     """
     commits = entries.commits_between(version - 1, version)
-    # The first statement of the first ticket, which nearly always is the only one, numbers its records from 0.
+    # The first statement of the first ticket, nearly always the only one, numbers its records from 0.
     first = (
         f"select f.ticket, f.again, f.n from {entries.table} as f where f.again = 0 and f.n = {number} "
         f"and f.ticket = (select min(c.ticket) from ({commits}) as c)"

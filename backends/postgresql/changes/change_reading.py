@@ -30,7 +30,7 @@ def read_changes(reader: SourceReader, entries: FeedEntries, request: FeedReques
     Raises
     ------
     ChangesLostError
-        If changes that were still to come have expired.
+        If changes that were not read yet have expired.
     """
     decode = _decoder(entries, request)
     portions = _RowReader(reader, entries)
@@ -142,7 +142,7 @@ def _decoder(entries: FeedEntries, request: FeedRequest) -> Callable[[Iterable[V
 
 
 def _numbering(entries: FeedEntries, request: FeedRequest) -> Callable[[int], int | None]:
-    """Return the function that gives each record its number, called with its version; None where they have none."""
+    """Return the function that gives each record its number, called with its version; None if records have none."""
     if entries.nets:
         return lambda version: None
     if request.after is None:

@@ -78,7 +78,7 @@ def _parts(reader: SourceReader, entries: FeedEntries, segment: Segment, splits:
 def _cuts(
     reader: SourceReader, entries: FeedEntries, since: int, until: int, splits: int
 ) -> tuple[int, list[CommitSize]]:
-    """Return the entries that a split should have, and the commits with which one ends, or that need several."""
+    """Return the number of entries for a split, and the commits that end a split or need several."""
     sizes = (
         f"select c.version, count(*) as number from ({entries.commits_between(since, until)}) as c "
         f"join {entries.table} as f on f.ticket = c.ticket group by c.version"

@@ -1,7 +1,7 @@
-"""A range of a feed, divided: into pages that are read one at a time, and into splits.
+"""Division of a range of a feed: into pages that are read one at a time, and into splits.
 
-Commits are looked at in windows: how many entries each has, and whether they must be netted. Small ones are read
-together, a large one in pieces.
+Commits are inspected in windows: the number of entries of each, and whether they must be netted. Small commits are read
+together, a large commit in pieces.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .feed_source import SourceReader
 __all__ = ["PAGE_BYTES", "CommitSize", "Page", "TicketSize", "has_long_values", "netted", "pages", "pieces", "windows"]
 
 _FIRST_WINDOW, _WINDOW = 32, 1_000
-"""Commits looked at together; few at first, since a caller may want no more."""
+"""The least and most commits inspected together; few at first, since a caller may need no more."""
 _PAGE = 4_096
 """The most entries of a page."""
 PAGE_BYTES = 8 << 20
@@ -27,7 +27,7 @@ PAGE_BYTES = 8 << 20
 
 
 class TicketSize(NamedTuple):
-    """The entries of a ticket: their number, the changes they are if they are not netted, and their size."""
+    """The entries of a ticket: their number, the number of their changes without netting, and their size."""
 
     ticket: int
     number: int
@@ -35,7 +35,7 @@ class TicketSize(NamedTuple):
     again: int
     """The number of its last statement."""
     bytes: int
-    """0 unless asked for."""
+    """The bytes of the entries; 0 if not requested."""
 
 
 class CommitSize(NamedTuple):
@@ -68,9 +68,9 @@ class Page(NamedTuple):
     since: int
     query: str
     freely: bool
-    """Whether the server must be free to choose how it joins."""
+    """Whether the server must plan its joins freely."""
     is_large: bool
-    """Whether there may be any number of rows."""
+    """Whether the number of rows is unlimited."""
 
 
 def windows(
@@ -92,7 +92,7 @@ def windows(
                 since = until
                 break
             if len(commits) > 1:
-                commits.pop()  # perhaps not all of its tickets
+                commits.pop()  # perhaps without some of its tickets
                 since = commits[-1].version
                 break
             limit *= 10
@@ -113,7 +113,7 @@ def _sizes(entries: FeedEntries, since: int, until: int, bytes_: str, limit: int
 
 
 def has_long_values(reader: SourceReader, entries: FeedEntries) -> bool:
-    """Return whether values that are wanted may lie outside the rows, and portions be of any size."""
+    """Return whether requested values may lie outside the rows, so that portions have no limit on their size."""
     if not entries.stored_sizes():
         return False
     outside = (
@@ -169,7 +169,7 @@ def _page_of(entries: FeedEntries, commit: CommitSize, is_netted: bool) -> Page:
 
 
 def pieces(reader: SourceReader, entries: FeedEntries, commit: CommitSize, size: int) -> list[TicketPart]:
-    """Return the parts, of about that many entries, of a commit that is not netted, in their order."""
+    """Return the parts, of about that many entries, of a commit that is not netted, in order."""
     parts = []
     for one in commit.tickets:
         bounds = (

@@ -1,4 +1,4 @@
-"""The queries of a feed's entries: as they are, net within each commit, and net between two versions.
+"""The queries of a feed's entries: unchanged, net within each commit, and net between two versions.
 
 All have the columns of `EntryShape`. Queries of images return one row for each key that changed, with the row before
 and after; queries of records return one row for each change.
@@ -107,19 +107,19 @@ class FeedEntries:
         ]
 
     def names(self) -> tuple[dict[str, Field], dict[str, Field], dict[str, Field]]:
-        """Return the columns of portions for the fields wanted: of the key, before and after."""
+        """Return the columns of portions for the requested fields: of the key, before and after."""
         parts = (self._key, self._before, self._after)
         key, before, after = ({one.name: one.field for one in many if one.name in self._wanted} for many in parts)
         return key, before, after
 
     def stored_sizes(self) -> list[str]:
-        """Return the sizes of the values wanted that may be long, of the table `f`; null if they are."""
+        """Return the sizes of requested values of the table `f` that may be long; null for long ones."""
         return [f"octet_length({one.there})" for one in self._unbounded()]
 
-    # Entries as they are
+    # Entries unchanged
 
     def versions(self, since: int, until: int, part: HashPart | None = None) -> str:
-        """Return the query of the entries of the versions (since, until], as they are and in their order."""
+        """Return the query of the entries of the versions (since, until], unchanged and in order."""
         return f"{self._select(self._of_versions(since, until, part))} {_ORDER}"
 
     def piece(self, part: TicketPart) -> str:
@@ -171,7 +171,7 @@ class FeedEntries:
         time = f"select at from {self.commits} where feed = {self.number} and version = {version} and ticket = {ticket}"
         return (
             f"select {version}::bigint as version, ({time}) as time, {self._raw()} from {self.table} as f "
-            # Nothing but these: the index is entered where they say.
+            # Only these: they determine where the index is entered.
             f"where {self.place} > ({ticket}, {after[0]}, {after[1]}) and {self.place} <= ({ticket}, {again}, {last})"
         )
 
@@ -180,8 +180,8 @@ class FeedEntries:
     def first_of_versions(self, since: int, until: int, most: int) -> str:
         """Return the query of the first entries of the versions (since, until], in their order.
 
-        `again` is above 0 wherever a commit has several statements. `is_long` marks values that are too long for a
-        portion, and left out.
+        `again` is above 0 wherever a commit has several statements. `is_long` marks rows whose values are too long for
+        a portion, and left out.
         """
         commits = (
             "select version, ticket, at, row_number() over (partition by version order by ticket) as turn "
@@ -258,7 +258,7 @@ class FeedEntries:
     def _net_images(
         self, since: int, until: int, part: HashPart | None = None, only: Sequence[int] = (), *, whole: bool = False
     ) -> str:
-        """Return the query of the changes of each commit, with `only` of those; `whole` has all fields."""
+        """Return the query of the changes of each commit, or of `only` some; `whole` has all fields."""
         key = [one.name for one in self._key]
         values = [one.field.name for one in self._after]
         news = [f"v_{place}" for place in range(len(values))]
@@ -309,7 +309,7 @@ class FeedEntries:
         stamps : sequence of Mark
             A change has version and time of the first mark that is not before it; without marks, of its last commit.
         part : HashPart, optional
-            The keys wanted; all by default.
+            The requested keys; all by default.
         """
         since, until = bounds[0][0], bounds[-1][1]
         key = ", ".join(one.name for one in self._key)

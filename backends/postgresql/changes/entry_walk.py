@@ -1,7 +1,7 @@
 """The entries of a range, a portion at a time, in their order.
 
-A portion ends with a commit, or is a part of a large one. Commits whose entries must be netted are left to a query of
-their own; only commits of several statements may need that.
+A portion ends with a commit, or is a part of a large one. Commits whose entries must be netted are left to a separate
+query; only commits of several statements may need that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Portion(Protocol[Content_co]):
     has_statements: bool
     """Whether a commit among them may have been made by several statements."""
     is_long: bool
-    """Whether values are too long for it, so that it is of no use."""
+    """Whether values are too long for a portion, which is then useless."""
     last: tuple[int, int]
     """The (again, n) of the last entry, in a part of a commit."""
 
@@ -44,7 +44,7 @@ class Portion(Protocol[Content_co]):
         """Return the place of the first entry of the last version."""
 
     def repeats(self, count: int) -> bool | None:
-        """Return whether a key has several of the first entries of one version; None if their keys are not here."""
+        """Return whether a key has several of the first entries of one version; None if the keys were not read."""
 
     def head(self, count: int) -> Content_co:
         """Return the first entries."""
@@ -146,7 +146,7 @@ def _pages_of_piece(reader: SourceReader, entries: FeedEntries, part: TicketPart
     if entries.nets:
         yield Page(part.version - 1, entries.piece(part), False, True)
         return
-    # A reader of some of many records must not make the server collect all of them.
+    # A reader of a few of many records must not make the server collect all of them.
     most = FIRST_ENTRIES
     while True:
         found = [tuple(map(int, row)) for row in reader.rows(entries.sizes_of_piece(part, most), part.version - 1)]

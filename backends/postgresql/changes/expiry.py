@@ -1,4 +1,4 @@
-"""Expired entries: the floor of a feed is raised in a commit, then they are deleted, some at a time."""
+"""Expiry: a commit raises the floor of a feed, then the entries below it are deleted, some at a time."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MOST_COMMITS = 1_000
 
 
 def delete_expired(connection: ServerConnection, source: FeedSource, version: int, stopped: Callable[[], bool]) -> int:
-    """Raise the floor of a feed to a version unless it is higher, delete the entries up to it, and return it.
+    """Raise the floor of a feed to at least a version, delete the entries up to the floor, and return it.
 
-    Every step is a READ COMMITTED transaction of its own; processes that delete take turns. Once `stopped`, the rest is
-    left to the next one. LostEntriesError if the feed has ended.
+    Every step is a separate READ COMMITTED transaction; processes that delete take turns. Once `stopped`, the rest is
+    left to the next call. Raises LostEntriesError if the feed has ended.
     """
     feeds, commits, marks = (qualified(source.schema, name) for name in (FEEDS, COMMITS, MARKS))
     entries = qualified(source.schema, feed_table(source.number))
@@ -41,7 +41,7 @@ def delete_expired(connection: ServerConnection, source: FeedSource, version: in
         if not found:
             raise LostEntriesError(None)
         reached = int(str(found[0][0]))
-        # The newest version of the store stays, whatever its feed: positions must not be beyond it.
+        # The newest version of the store stays, whatever its feed: no position may be beyond it.
         old = f"{of_feed} and version <= {reached} and version < (select max(version) from {commits})"
         while not stopped():
             some = f"select ctid, ticket from {commits} where {old} order by feed, version limit {_MOST_COMMITS}"
@@ -67,7 +67,7 @@ def _entries(entries: str, commits: str) -> str:
 
 
 def _step(connection: ServerConnection, source: FeedSource, delete: str, count: str = "select 0") -> tuple[int, int]:
-    """Delete in a transaction that excludes others' deletions; return the number of rows, and a count."""
+    """Delete in a transaction that excludes other processes' deletions; return the number of rows, and a count."""
     turn = query_call(f"select from {qualified(source.schema, FEEDS)} where feed = {source.number} for no key update")
     results = connection.pipeline((BEGIN_WRITING, turn, query_call(delete), query_call(count), _COMMIT))
     return results[2].command_tuples or 0, int(str(connection.rows(results[3])[0][0]))

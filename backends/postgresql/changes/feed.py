@@ -57,7 +57,7 @@ class PostgreSQLFeed(RecordedFeed):
                 with self._view() as view:
                     return body(view)
             except LostEntriesError:
-                continue  # the feed has ended in between: the next attempt finds what the table has now
+                continue  # the feed has ended in between: the next attempt finds the table's present feed
             except StatementRefusedError as error:
                 if error.state not in STALE:
                     raise translated(error, f"the change feed of table {self._table!r}") from error

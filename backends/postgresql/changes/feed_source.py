@@ -52,7 +52,7 @@ class LostEntriesError(Exception):
     def __init__(self, floor: int | None) -> None:
         super().__init__(floor)
         self.floor = floor
-        """That of the feed now; None if it is gone."""
+        """The token of the present feed; None if it is gone."""
 
 
 def query_call(text: str) -> Call:
@@ -68,7 +68,7 @@ def floor_call(source: FeedSource) -> Call:
 class SourceReader:
     """Reads entries of one feed, over connections that it borrows.
 
-    What is read is complete: the snapshot of the entries has the feed's floor, too, which is raised before entries go.
+    Reads are complete: the entries' snapshot also has the feed's floor, which is raised before entries are deleted.
     """
 
     def __init__(self, source: FeedSource, lend: Lend) -> None:
@@ -89,7 +89,7 @@ class SourceReader:
         Raises
         ------
         ChangesLostError
-            If some have expired.
+            If some of the entries have expired.
         """
         with self._lent(since) as connection:
             return connection.rows(self._run(connection, text, since, freely))

@@ -102,7 +102,7 @@ class PostgreSQLFeedView(FeedView):
             if not found:
                 return None
             since = int(str(found[0][0]))
-            if next(self._counts(since - 1, since), None):  # a commit need not have changed anything
+            if next(self._counts(since - 1, since), None):  # a commit may have changed nothing
                 return since
 
     def count_net(self, segment: Segment) -> int:
@@ -135,7 +135,7 @@ class PostgreSQLFeedView(FeedView):
         except StatementRefusedError as error:
             if error.state != INSUFFICIENT_PRIVILEGE:
                 raise
-            # A role that may only read uses the marks that others set.
+            # A role that may only read uses marks set by others.
         finally:
             self._connection.roll_back()
         return self.marks()[-1]
@@ -155,7 +155,7 @@ class PostgreSQLFeedView(FeedView):
             self._connection.pipeline(calls)
         finally:
             self._connection.roll_back()
-        # A commit that goes on may have a lower version, and be in the feed that has ended: none returns after this.
+        # A commit in progress may have a lower version, and be in the ended feed: wait until none is left.
         self._gate.reach(self._connection, self.floor)
 
     def states(self, request: FeedRequest, splits: int) -> list[bytes]:

@@ -56,9 +56,9 @@ _STAMPS = {field.name: column_of(field.name, field) for field in (Field.long("ve
 
 
 class JoinedPortion(Generic[Content]):
-    """A portion; `make` makes its content of the kinds of entries, and arrays by the name of columns.
+    """A portion; `make` makes its content from the kinds of entries, and arrays by the names of columns.
 
-    `key` are the columns of the key, if all are among them; `follow` asks for the portion after that many entries.
+    `key` has the columns of the key, if all were read; `follow` requests the portion after that many entries.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class JoinedPortion(Generic[Content]):
         self.is_long = integer_of(is_long) > 0
         letters: Numbers = np.frombuffer(kinds, np.uint8)
         self._kinds: Letters = (letters & ~np.uint8(_FIRST_BIT)).view("S1")
-        # Of each entry the statement that it is of, from 0; a piece has one version, whatever its statements.
+        # The statement of each entry, from 0; a piece has one version, whatever its statements.
         begins = letters & _FIRST_BIT > 0
         self._statements: Numbers = np.maximum(np.cumsum(begins) - 1, 0)
         self._versions: Numbers
@@ -142,7 +142,7 @@ def _ascend(versions: Numbers, key: Sequence[Array]) -> bool:
 
 
 class JoinedReader(Generic[Content]):
-    """Reads portions as columns, to be closed; `make` is that of `JoinedPortion`."""
+    """Reads portions as columns, to be closed; `make` is passed to `JoinedPortion`."""
 
     def __init__(
         self, reader: SourceReader, entries: FeedEntries, make: Callable[[Letters, dict[str, Array]], Content]
@@ -152,7 +152,7 @@ class JoinedReader(Generic[Content]):
         self._make = make
         key, before, after = entries.names()
         fields = {**before, **key, **after}
-        # As wide as they become, once a portion needs it.
+        # The forms of columns, which become wider once a portion needs it.
         self._columns: dict[str, Column] = {name: column_of(name, field) for name, field in fields.items()}
         self._sides = {"before": tuple(before), "after": tuple(after)}
         self._both = tuple(key)
@@ -162,7 +162,7 @@ class JoinedReader(Generic[Content]):
         self._ahead: _Ahead[pq.abc.PGresult] | None = None
 
     def wait(self) -> None:
-        """Wait for a portion that was asked for ahead: then its connection is free."""
+        """Wait for a portion that was requested ahead; then its connection is free."""
         if self._ahead is not None:
             self._ahead.wait()
 
@@ -243,7 +243,7 @@ class JoinedReader(Generic[Content]):
 
 
 class _Entries(NamedTuple):
-    """A query of entries after a version, and the facts that are asked of them."""
+    """A query of entries after a version, and the requested facts about them."""
 
     text: str
     since: int
@@ -255,7 +255,7 @@ class _Entries(NamedTuple):
 
 
 class _Ahead(Generic[Result]):
-    """The result of a call that begins now, in a thread of its own; `text` names it."""
+    """The result of a call that begins now, in a separate thread; `text` names it."""
 
     def __init__(self, text: str, call: Callable[[], Result]) -> None:
         self.text = text

@@ -32,7 +32,7 @@ _TERMINATE = Statement(
 _SECONDS = 15.0
 _LONGEST_PAUSE = 0.1
 _UNWATCHED = 0.5
-"""Too few seconds for a server to start, commit, crash and recover; over a longer time, it may have done so unseen."""
+"""Seconds in which no server can start, commit, crash and recover; in a longer time it may have done so unseen."""
 
 
 def was_committed(pool: ServerPool, number: int, lost: ServerConnection, sent: float) -> bool | None:
@@ -77,7 +77,7 @@ def ask_until_known(
     question: Callable[[ServerConnection], bool | Literal["open"] | None],
     failed: Callable[[], None] = lambda: None,
 ) -> bool | None:
-    """Ask whether a commit happened whose answer was lost, until its transaction has ended; None if that stays unknown.
+    """Return whether a commit happened whose answer was lost, once its transaction has ended; None if it stays unknown.
 
     `failed` is called when the server could not be reached.
     """

@@ -47,16 +47,16 @@ class ServerConnection(PooledConnection):
     A process forked from the creator can neither use nor close it.
 
     A failure of the connection, or an interruption of a call, closes it: a pending answer could be taken for another
-    statement's. Calls raise `BrokenConnectionError` for the one, and `StatementRefusedError` for a statement that
-    the server rejects.
+    statement's. Calls raise `BrokenConnectionError` for a failed connection, and `StatementRefusedError` for a
+    statement that the server rejects.
 
-    What is sent while no transaction is open runs in a session of the server that `claim` says is this connection's: it
-    checks that behind a pooler, and raises `ForeignSessionError`. `send`, `copy_in` and `copy_out` are for use in a
+    Statements sent while no transaction is open run in a session of the server that is this connection's: behind a
+    pooler `claim` checks that, and raises `ForeignSessionError`. `send`, `copy_in` and `copy_out` are for use in a
     transaction.
 
-    `server` are processes that a server has from its start, or its recovery from a crash, to its end; `plan_freely`
-    gives a transaction the session's settings for plans; `process` is the server's process that serves it, and
-    `started` when that began, in the server's seconds. `token` names the connection among all that ever were.
+    `server` identifies one run of a server, from its start, or its recovery from a crash, to its end; `plan_freely`
+    gives a transaction the session's settings for plans; `process` is the server's process for this connection, and
+    `started` its start, in the server's seconds. `token` is unique to the connection for all time.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ServerConnection(PooledConnection):
         self._prepared = dict(claim.prepared)
         """The names in the server of the statements that it has prepared."""
         self._claim = claim
-        # The server tells its clients the number of their process, and a pooler another one.
+        # The server reports the number of its process, and a pooler reports another one.
         self.is_pooled = self._pg.backend_pid != process
         self._transformer = Transformer(connection)
 
@@ -241,7 +241,7 @@ class ServerConnection(PooledConnection):
             if isinstance(failure, StatementRefusedError):
                 if place < 0 and failure.state == UNDEFINED_OBJECT:
                     raise self._foreign("its session is another client's")
-                # After the last one the server commits what is in no transaction.
+                # After the last statement the server commits the statements outside a transaction.
                 failure.call = calls[place] if 0 <= place < len(calls) else None
             raise failure
         if new:
@@ -253,8 +253,8 @@ class ServerConnection(PooledConnection):
     def copy_in(self, text: str, copies: Sequence[Iterable[bytes]]) -> int:
         """Run a COPY FROM STDIN in binary format, once for each of `copies`, and return the number of rows.
 
-        The first rows of a run are produced while the server still executes the run before: it inserts no row before it
-        has a thousand, or all of a run. An exception of an iterable is raised, and its run copies nothing.
+        The first rows of a run are produced while the server still executes the previous run: it inserts no row before
+        it has a thousand, or all of a run. An exception of an iterable is raised, and its run copies nothing.
         """
         self._require_own()
         with self._lock:
@@ -356,7 +356,7 @@ class ServerConnection(PooledConnection):
             return None  # it is closed
 
     def _discard(self) -> None:
-        # A fork inherits the connection, through a generator for instance, and must not end it.
+        # A fork inherits the connection, for example through a generator, and must not end it.
         if os.getpid() == self._client:
             self._end()
 

@@ -36,7 +36,7 @@ _OLDEST = 140_000
 # names are looked up, and functions and operators found there run with the rights of this role. SET looks nothing up.
 # In the start-up packet the setting would come no earlier than libpq's first query, and poolers reject it there.
 _SAFE = "set search_path = pg_catalog"
-# What libpq knows of the server's process may be a pooler's invention.
+# The server's process that libpq knows may be a pooler's invention.
 _PROCESS = "pg_backend_pid()"
 _STARTED = "(select extract(epoch from backend_start)::text from pg_stat_get_activity(pg_backend_pid()))"
 # A role or a database may turn it off. Other values, such as remote_apply, promise more than `on`.
@@ -118,7 +118,7 @@ class _DecimalLoader(Loader):
     format = pq.Format.BINARY
 
     def load(self, data: Buffer) -> Decimal:
-        # Without a loop over the digits, of base 10,000, most take half as long.
+        # Without a loop over the digits, of base 10,000, most decimals take half as long.
         match len(data):
             case 10:
                 count, weight, sign, scale, number = _NUMERIC_1.unpack(data)

@@ -53,7 +53,7 @@ __all__ = [
     "translated",
 ]
 
-# The SQLSTATEs that structable tells apart, by the server's own names for them.
+# The SQLSTATEs that structable distinguishes, by the server's own names.
 FEATURE_NOT_SUPPORTED = "0A000"
 CARDINALITY_VIOLATION = "21000"
 NUMERIC_VALUE_OUT_OF_RANGE = "22003"
@@ -129,7 +129,7 @@ class StatementRefusedError(PostgreSQLError):
 
 
 class ForeignSessionError(StatementRefusedError):
-    """The server's session is another client's, and nothing that was sent has an effect. The connection is closed."""
+    """The server's session is another client's, and no sent statement has an effect. The connection is closed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(INVALID_SQL_STATEMENT_NAME, reason)
@@ -152,7 +152,7 @@ def server_error(result: pq.abc.PGresult) -> Exception:
     message = text(pq.DiagnosticField.MESSAGE_PRIMARY)
     if state in _FOREIGN_STATES or message in _FOREIGN_MESSAGES:
         return ForeignSessionError(message)
-    # PgBouncer sends no severity but the one that the server would localise.
+    # PgBouncer sends only the severity that a server would localise.
     if (text(pq.DiagnosticField.SEVERITY_NONLOCALIZED) or text(pq.DiagnosticField.SEVERITY)) in _FATAL:
         return BrokenConnectionError(message)
     if state == INTERNAL_ERROR and message.startswith(_GONE):
@@ -201,6 +201,6 @@ def translated(error: Exception, what: str) -> StructableError:
         denied = StorageUnavailableError(f"{what}: the role lacks a right: {error}")
         denied.lasting = True
         return denied
-    if error.state.startswith(_UNAVAILABLE):  # not 08P01: a message that the server could not read is our mistake
+    if error.state.startswith(_UNAVAILABLE):  # not 08P01: a message that the server cannot read is our fault
         return StorageUnavailableError(f"{what}: {error}")
     return DataCorruptionError(f"{what}: PostgreSQL refused a statement of structable: {error}")

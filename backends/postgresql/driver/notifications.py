@@ -19,18 +19,18 @@ __all__ = ["Notifications"]
 _log = logging.getLogger("structable.postgresql")
 
 _LOOK = 0.5
-"""Seconds after which the thread looks whether it has to end."""
+"""The interval, in seconds, at which the thread checks whether it has to end."""
 _TRY = 20
-"""Looks without news after which the connection is tried, and channels without listeners are left."""
+"""The number of checks without news after which the connection is tested, and unused channels are left."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _PATIENCE = 1.0
 """Seconds that closing waits for a connection that is being opened."""
 
 
 class Notifications:
-    """Listens to the names that are wanted. Thread-safe.
+    """Listens to wanted names. Thread-safe.
 
-    There is a thread with a connection while there are such names. A lost connection is opened again.
+    A thread with a connection runs while any name is wanted. A lost connection is opened again.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Notifications:
     wanted : callable
         Returns the names to listen to; called from any thread.
     heard : callable
-        Called in the thread, or in the caller's of `refresh`, with the name and the payload of each notification.
+        Called in the thread, or in the thread that calls `refresh`, with the name and the payload of each notification.
     restarted : callable
         Called once the connection was opened again, as notifications may be lost.
     """
@@ -187,7 +187,7 @@ class Notifications:
         if os.getpid() != self._process:
             return  # a fork shares the connection, and its copies of the locks may be held for ever
         self._closed.set()
-        if self._lock.acquire(timeout=_PATIENCE):  # else the thread drops what it is about to open
+        if self._lock.acquire(timeout=_PATIENCE):  # else the thread closes the connection that it is opening
             try:
                 self._drop()
             finally:

@@ -1,4 +1,4 @@
-"""`Notifier`: sends NOTIFY after commits, in a thread of its own."""
+"""`Notifier`: sends NOTIFY after commits, in a separate thread."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["Notifier", "notify"]
 _log = logging.getLogger("structable.postgresql")
 
 _TOGETHER = 0.02
-"""Seconds in which the notifications of a name are one, but for the first."""
+"""Seconds in which notifications of a name after the first are combined into one."""
 _IDLE = 5.0
-"""Seconds after which the thread ends that has nothing to send."""
+"""Seconds after which an idle thread ends."""
 _LAST = 1.0
-"""Seconds that closing waits until the last ones are sent."""
+"""Seconds that closing waits for the last notifications to be sent."""
 
 
 def notify(pool: ServerPool, names: Iterable[str], payload: str) -> None:
@@ -36,7 +36,7 @@ def notify(pool: ServerPool, names: Iterable[str], payload: str) -> None:
         If listeners may not have been notified.
     """
     listed = ", ".join(f"'{name}'" for name in names)
-    # Its commit need not wait for the disk: the changes that it announces are committed.
+    # Its commit need not wait for the disk: the announced changes are already committed.
     calls = f"set_config('synchronous_commit', 'off', true), pg_notify(channel, '{payload}')"
     with pool.connection() as connection:
         connection.pipeline((command(f"select {calls} from unnest(array[{listed}]) as channel"),))
@@ -45,7 +45,7 @@ def notify(pool: ServerPool, names: Iterable[str], payload: str) -> None:
 class Notifier:
     """Sends the first notification of a name at once, and further ones of the next 20 ms as one. Thread-safe.
 
-    Its errors are only logged: the changes that it announces are committed.
+    Errors are only logged: the announced changes are already committed.
     """
 
     def __init__(self, pool: ServerPool, payload: str) -> None:
@@ -56,13 +56,13 @@ class Notifier:
         self._asked: SimpleQueue[tuple[str, ...] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._due: dict[str, float] = {}
-        """When names are to be notified. Only `_run` writes it, and takes a name out before it notifies."""
+        """The times at which to notify names. Only `_run` writes it, and removes a name before it notifies."""
 
     def send(self, names: Iterable[str]) -> None:
         """Let a thread send notifications of some names."""
         asked, due = tuple(names), self._due
         if self._thread is not None:
-            if not all(name in due for name in asked):  # to wake the thread for each commit would cost a busy writer
+            if not all(name in due for name in asked):  # waking the thread for each commit would slow a busy writer
                 self._asked.put(asked)
             return
         self._asked.put(asked)
@@ -99,7 +99,7 @@ class Notifier:
                 due.setdefault(name, sent.get(name, -_TOGETHER) + _TOGETHER)
 
     def _ends(self) -> bool:
-        """End the thread, unless it was asked for something meanwhile; others may begin one from now on."""
+        """End the thread, unless new notifications have come; another thread may be started from now on."""
         self._thread = None
         return self._asked.empty()
 

@@ -1,8 +1,8 @@
-"""How the server plans statements: by one index, unless a statement or a transaction asks to be planned freely.
+"""How the server plans statements: by one index, unless a statement or a transaction is planned freely.
 
-The plan of a prepared statement is kept, and one made while a table was small would read all of it ever after. Where
-only an index is allowed, for the order of rows too, and joins only row by row, the plan is right for a table of any
-size. So a connection begins with these settings.
+The plan of a prepared statement is kept, and a plan made while a table was small would always read all of it. If only
+an index is allowed, also for the order of rows, and only joins row by row, the plan is right for a table of any size.
+So a connection begins with these settings.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PLAN_BY_INDEX = Call(Statement(f"select {_settings(_BY_INDEX.values(), local=Tr
 
 
 def plan_freely(values: Sequence[str]) -> Call:
-    """Return the call that gives a transaction the settings of its session as they were at first."""
+    """Return the call that gives a transaction the original settings of its session."""
     return Call(Statement(f"select {_settings(values, local=True)}"))
 
 

@@ -1,16 +1,16 @@
-"""`SessionClaim`: how a connection knows that the server's session is its own.
+"""`SessionClaim`: the proof of a connection that the server's session is its own.
 
-A pooler that does not pool sessions runs each transaction of a client in any session of the server, among those of
-other clients. Prepared statements are then missing, settings are others, and what the session keeps is another's. No
-pooler tells its clients what it pools, so each connection claims the session in which it begins:
+A pooler that does not pool sessions runs each transaction of a client in any session of the server, among transactions
+of other clients. Prepared statements are then missing, and settings and the session's state are another client's. No
+pooler reports what it pools, so each connection claims the session in which it begins:
 
 - It prepares a statement under a name that all connections use, which the server refuses in a session that has been
   claimed, before it has changed a setting. The claim is made in SQL: a pooler that renames prepared statements, so that
   they are found in every session, does not know this one, and refuses to run it.
 - It keeps a random number in a setting, with the settings that it has made.
 
-Behind a pooler, all that is sent while no transaction is open begins with the claim's statement. It fails, and all that
-follows with it, unless the number and the settings are there. Nothing guards the statements of a transaction, which
+Behind a pooler, everything sent while no transaction is open begins with the claim's statement. It fails, together with
+everything after it, unless the number and the settings are found. Nothing guards the statements of a transaction, which
 each pooler leaves in its session. Other statements are prepared under names with the random number, so that a session
 in which they are missing refuses them, even if the pooler went unnoticed.
 """
@@ -33,7 +33,7 @@ _BEGIN, _COMMIT = Call(Statement("begin")), Call(Statement("commit"))
 class SessionClaim:
     """The claim of one connection, which makes `settings` and keeps them.
 
-    `token` names the connection among all that ever were, and `suffix` ends the names of its prepared statements.
+    `token` is unique to the connection for all time, and `suffix` ends the names of its prepared statements.
     `prepare` is the SQL that makes the claim, before the settings, and `mark` the expression that ends it after them.
     The calls of `guard` fail in another session. They are a transaction, so that the next one has yet to take its
     snapshot.

@@ -1,7 +1,7 @@
 """`ServerSignals`: signals between the processes that use a schema, by LISTEN and NOTIFY.
 
-NOTIFY is sent after the commit, on another connection: inside of a transaction it takes a lock at the commit that all
-transactions of the database wait for. Each channel is a name of the server's, which are shared by all of a database.
+NOTIFY is sent after the commit, on another connection: inside a transaction it takes a lock at the commit for which all
+transactions of the database wait. Each channel is a name of the server's, which are shared by all of a database.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ServerSignals"]
 _log = logging.getLogger("structable.postgresql")
 
 _PROBED = 2.0
-"""Seconds in which the notification of a probe must come."""
+"""Seconds within which the notification of a probe must arrive."""
 
 
 class ServerSignals:
@@ -44,7 +44,7 @@ class ServerSignals:
     schema : str
         The schema.
     pooled : bool
-        Whether a pooler is between this process and the server: it may lose what comes to an idle client.
+        Whether a pooler is between this process and the server: it may lose notifications to an idle client.
     """
 
     def __init__(self, factory: ConnectionFactory, pool: ServerPool, schema: str, *, pooled: bool) -> None:
@@ -63,12 +63,12 @@ class ServerSignals:
         self._arrived = threading.Event()
         self._process = os.getpid()
         self._works: bool | None = None if pooled else True
-        """None until that was tried."""
+        """Whether notifications arrive; None until that was tested."""
         self._tried = False
 
     @property
     def wakes(self) -> bool:
-        """Whether notifications of other processes arrive. Behind a pooler, the first call tries that."""
+        """Whether notifications of other processes arrive. Behind a pooler, the first call tests that."""
         if self._works is None and os.getpid() == self._process:
             try:
                 self._try()
@@ -125,7 +125,7 @@ class ServerSignals:
             self._local.send((self._channels[name],))
 
     def _try(self) -> None:
-        """Listen to all channels, and find out at the first time whether that works."""
+        """Listen to all channels, and test the first time whether that works."""
         # An interruption may leave an event locked, or a thread that starts.
         uninterrupted(self._listen_to_all)
 

@@ -1,4 +1,4 @@
-"""The server's snapshots: which transactions one sees, and the settings that keep one for long.
+"""The server's snapshots: the transactions that a snapshot sees, and the settings that keep it for long.
 
 Their text form is `xmin:xmax:xip,...`, as returned by `pg_current_snapshot`.
 """
@@ -22,7 +22,7 @@ def without_limits(connection: ServerConnection) -> list[Call]:
 
 
 class Snapshot:
-    """What a transaction sees.
+    """The view of a transaction.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Snapshot:
     Raises
     ------
     DataCorruptionError
-        If it is none.
+        If the text is not a snapshot.
     """
 
     __slots__ = ("_high", "_low", "_running")
@@ -45,7 +45,7 @@ class Snapshot:
             raise DataCorruptionError(f"{text!r} is not a snapshot of PostgreSQL") from error
 
     def sees(self, transaction: int) -> bool:
-        """Return whether a transaction, by its 64-bit number, had committed when it was taken, if it ever did."""
+        """Return whether a transaction, by its 64-bit number, had ended before the snapshot, if it ever committed."""
         if transaction < self._low:
             return True
         return transaction < self._high and str(transaction) not in self._running.split(",")

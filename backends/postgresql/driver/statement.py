@@ -61,8 +61,8 @@ class Statement:
     """A statement in SQL, with `$1` for its parameters.
 
     The server keeps the plan of a prepared statement as long as the table's statistics stay, however much the table
-    grows meanwhile. So only a statement is prepared whose rows are found by one index, whatever their number; in a
-    transaction it is planned with no other path allowed (`planning`). All others are planned each time, freely.
+    grows. So a statement is prepared only if one index finds its rows, whatever their number. In a transaction it is
+    planned with no other path allowed (`planning`). All others are planned each time, freely.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Statement:
     prepare : bool
         Whether the server prepares it.
     is_small : bool
-        Whether its parameters always fit a message, such as those of one row.
+        Whether its parameters always fit a message, such as the values of one row.
     """
 
     __slots__ = ("__weakref__", "formats", "is_planned_freely", "is_small", "name", "text", "types")
@@ -87,7 +87,7 @@ class Statement:
         self.is_planned_freely = not prepare
 
     def after(self, prefix: str) -> Statement:
-        """Return this statement after a prefix such as EXPLAIN, to be used once."""
+        """Return this statement with a prefix such as EXPLAIN, to be used once."""
         other = Statement(prefix, self.types, prepare=False)
         other.text += self.text
         other.is_planned_freely = self.is_planned_freely

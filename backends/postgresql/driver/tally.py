@@ -33,7 +33,7 @@ class ServerTally(Tally):
         self._has_bytes = False
 
     def count_bytes(self, descriptor: Callable[[], int | None]) -> None:
-        """Read the numbers of a socket, which any thread may close meanwhile: then `descriptor` returns None."""
+        """Read the numbers of a socket. Another thread may close it at any time: then `descriptor` returns None."""
         if not sys.platform.startswith("linux"):
             return
         number = descriptor()
@@ -44,7 +44,7 @@ class ServerTally(Tally):
         except OSError:
             return  # it was closed
         with copied:
-            # Once closed, the number may be another file's. One that is open still was open when it was copied.
+            # After a close, the number may be another file's. A socket open now was open when its number was copied.
             if descriptor() != number or copied.family not in (socket.AF_INET, socket.AF_INET6):
                 return
             try:
@@ -54,7 +54,7 @@ class ServerTally(Tally):
         if len(info) == _SENT.size:
             sent, received = _SENT.unpack(info)[0], _RECEIVED.unpack_from(info)[0]
             self._has_bytes = True
-            # Of two threads the one that read first may be the last to get here.
+            # The thread that read first may be the last to get here.
             if sent > self.sent:
                 self.sent = sent
             if received > self.received:

@@ -1,4 +1,4 @@
-"""Change feeds: what the database keeps of them, and the triggers that write them.
+"""Change feeds in the database: their tables, and the triggers that write them.
 
 `layout` names every table and column.
 """

@@ -1,7 +1,7 @@
-"""What the database has of one feed: the table of its entries, and the triggers that write them.
+"""The database objects of one feed: the table of its entries, and the triggers that write them.
 
-The triggers run after each statement of any client, with the rows that it changed. Under `input` the store gives
-the records itself, and the triggers record other statements only: the setting `structable.input` tells them apart.
+The triggers run after each statement of any client, with the rows that it changed. Under `input` the store writes
+the records itself, and the triggers record only other statements; the setting `structable.input` distinguishes them.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _TRANSITIONS = {
 }
 _CHANGED = {"insert": "new_rows", "update": "new_rows", "delete": "old_rows"}
 _TICKET_AND_STATEMENT = "recording.t, recording.again"
-"""The variables, with the label of their block: the rows beside them may have fields of these names."""
+"""The variables, qualified by the label of their block: rows in the same query may have fields of these names."""
 _NUMBER = "row_number() over () - 1"
 """The number of an entry in its statement."""
 
 
 class _Queries(NamedTuple):
-    """What records a statement: one that changed any rows, and one that changed a single row.
+    """The queries that record a statement: one for any number of changed rows, one for a single row.
 
-    The second has no window and no full join, which takes a tenth off a durable commit of one row. It records nothing
+    `single` has no window and no full join, which makes a durable commit of one row a tenth faster. It records nothing
     if it cannot record the row.
     """
 
@@ -56,7 +56,7 @@ class _Queries(NamedTuple):
 
 
 def feed_definitions(schema: str, spec: TableSpecification, number: int) -> list[str]:
-    """Return the commands that begin a table's feed. Run them with writers locked out, after the feed's row was put."""
+    """Return the commands that begin a table's feed. Run them with writers locked out, after the feed's row exists."""
     entries = qualified(schema, feed_table(number))
     table = qualified(schema, spec.name)
     triggers = [
@@ -91,7 +91,7 @@ def feed_changes(
 
 
 def feed_without(schema: str, after: TableSpecification, number: int, field: Field) -> list[str]:
-    """Return the commands that take a field of a table, which lacks it, from the entries of its feed."""
+    """Return the commands that remove a field from the entries of a table's feed; the table already lacks it."""
     parts = [f"drop column {name}" for name in _columns_of(after, field)]
     return [
         f"alter table {qualified(schema, feed_table(number))} {', '.join(parts)}",
@@ -100,9 +100,9 @@ def feed_without(schema: str, after: TableSpecification, number: int, field: Fie
 
 
 def feed_end(schema: str, spec: TableSpecification, number: int, *, keeps_table: bool) -> list[str]:
-    """Return the commands that end a feed, whose writers are locked out; its entries are left to `sweep_feeds`."""
+    """Return the commands that end a feed whose writers are locked out; its entries are left to `sweep_feeds`."""
     table = qualified(schema, spec.name)
-    # Not dropped: that would lock out readers, too.
+    # Not dropped: a drop would also lock out readers.
     kept = _VERBS if keeps_table else ()
     disabled = [f"alter table {table} disable trigger {feed_trigger(number, verb)}" for verb in kept]
     return [*disabled, f"delete from {qualified(schema, FEEDS)} where feed = {number}"]
@@ -131,7 +131,7 @@ def _columns_of(spec: TableSpecification, field: Field) -> list[str]:
 
 
 def _columns(spec: TableSpecification) -> list[str]:
-    """Return the columns of a feed's entries with their types, the widest foremost, as a table's own columns are."""
+    """Return the columns of a feed's entries with their types, the widest first, as in a table."""
     fields = sorted(spec.fields, key=lambda field: -stored_width(field))
     found = [
         (stored_width(field), f"{name} {stored_type(field).sql}")
@@ -149,7 +149,7 @@ def _columns(spec: TableSpecification) -> list[str]:
 
 
 def _functions(schema: str, spec: TableSpecification, number: int) -> list[str]:
-    """Return the commands that make the functions of the triggers on a table, or replace them."""
+    """Return the commands that create or replace the functions of the triggers on a table."""
     if spec.table_options.log:
         bodies = log_bodies(schema, spec, number)
     elif takes_input(spec):
@@ -242,9 +242,9 @@ def _each(rows: str, names: Sequence[str]) -> list[str]:
 def _recording(schema: str, number: int, rows: str, queries: _Queries, first: int) -> str:
     """Return a function that records the changes of a statement, if any, under a ticket.
 
-    The number of `rows` is the number that it changed: INSERT ON CONFLICT ends with the triggers of both verbs.
-    `first` is the number of the statement if no other of the ticket precedes it. Without the setting there is no
-    ticket, which is asked before the call as well: a commit of one row would pay 3 % of its time for the call.
+    The function counts `rows`, the changed rows: INSERT ON CONFLICT ends with the triggers of both verbs. `first` is
+    the number of the statement if it is the ticket's first. Without the setting there is no ticket; the setting is
+    also tested before the call, because the call takes 3 % of the commit of one row.
     """
     return f"""
 <<recording>>

@@ -37,7 +37,7 @@ __all__ = ["Exact", "StoreFeeds", "VersionGate", "require_primary"]
 
 _CLOSED_MILLISECONDS = 50
 _PATIENCE = 10.0
-"""Seconds after which a snapshot that is exactly a version is given up."""
+"""Seconds after which the wait for a snapshot that is exactly a version is given up."""
 _SHORT_PATIENCE = 0.5
 """Seconds after which a version that is already known serves as the newest."""
 _FIRST_PAUSE, _LONGEST_PAUSE, _PAUSE_GROWTH = 0.01, 0.4, 1.6
@@ -54,13 +54,13 @@ class Exact(NamedTuple):
     """A transaction whose snapshot is exactly a version."""
 
     version: int | None
-    """None on a server in recovery, where no version is known to be stable."""
+    """The version; None on a server in recovery, where no version is known to be stable."""
     results: list[pq.abc.PGresult]
-    """Those of the statements run first in the snapshot."""
+    """The results of the statements run first in the snapshot."""
 
 
 def require_primary(version: int | None, what: str) -> int:
-    """Return a version, or raise UnsupportedOperationError for that of a server in recovery."""
+    """Return a version, or raise UnsupportedOperationError if it is None, on a server in recovery."""
     if version is None:
         raise UnsupportedOperationError(
             f"{what}: the server is a standby, which cannot tell which versions are stable; ask the primary"
@@ -106,7 +106,7 @@ class VersionGate:
     # The newest stable version
 
     def newest(self, connection: ServerConnection, floor: int) -> tuple[int, bool]:
-        """Return the newest stable version of a store, and whether it is: else it is the newest that was known.
+        """Return the newest stable version of a store and True, or the newest version that is known so far and False.
 
         Raises
         ------
@@ -132,9 +132,9 @@ class VersionGate:
         return found
 
     def _watched(self, connection: ServerConnection, patience: float) -> int | None:
-        """Return the newest version, once all commits that may be below it have ended; None if some do not."""
+        """Return the newest version once all commits that may be below it have ended; None if some do not end."""
         began = time.monotonic()
-        # One after the other, each as of its own time.
+        # One statement after the other, each with its own snapshot.
         seen, held = connection.pipeline((_BEGIN_LOOK, self._committed, self._holders, _END_LOOK))[1:3]
         version = require_primary(_version(seen), "the newest version")
         waiting, pause = _names(held), _FIRST_LOOK
@@ -148,7 +148,7 @@ class VersionGate:
         return version
 
     def _note(self, version: int, began: float) -> None:
-        """Keep a stable version: the highest, unless the store was set back before a look at it began."""
+        """Record a stable version: the highest one, unless the store was set back before this check began."""
         with self._lock:
             if version >= self._known or began > self._known_since:
                 self._known, self._known_since = version, time.monotonic()
@@ -177,8 +177,8 @@ class VersionGate:
         after : sequence of Call
             Statements that it runs in the snapshot.
         is_serializable : bool
-            Whether it is SERIALIZABLE. It does not read the commits then, which would conflict with all writers: the
-            sequence of versions, which no transaction can conflict with, tells which may be in its snapshot.
+            Whether it is SERIALIZABLE. It then does not read the commits, because that would conflict with all writers:
+            the sequence of versions, with which no transaction can conflict, bounds the commits in its snapshot.
 
         Raises
         ------
@@ -222,10 +222,10 @@ class VersionGate:
         after: Sequence[Call],
         is_serializable: bool,
     ) -> Exact | None:
-        """Begin without the gate; None if others were committing. Then the transaction is open."""
+        """Begin without the gate; None if others were committing. The transaction is then open."""
         began = time.monotonic()
         seen = self._drawn if is_serializable else self._committed
-        # The commits after their holders: one that ends between the two looks is in the snapshot.
+        # Commits are read after their holders: a commit that ends between the two reads is in the snapshot.
         look = (_BEGIN_LOOK, seen, self._holders, self._committed, _END_LOOK)
         results = connection.pipeline((*look, begin, *before, seen, *after))
         first = len(look) + 1 + len(before)
@@ -257,7 +257,7 @@ class VersionGate:
             raise
         version = _version(results[len(guarded) - 1])
         if is_serializable and version is not None:
-            # What was drawn before the gate closed has ended.
+            # Commits that drew a version before the gate closed have ended.
             with self._aside() as other:
                 version = _version(other.run(Call(self._committed_below, (version.to_bytes(8, "big"),))))
         if version is not None:

@@ -1,6 +1,6 @@
-"""Triggers that give the records of a feed of the producer `input` their places, and a log's triggers for SQL by hand.
+"""Triggers that place the records of a feed of the producer `input`, and a log's triggers for SQL by hand.
 
-The writer of records has the right to insert them alone. The triggers on their table give them the ticket of their
+The writer of records only has the right to insert them. The triggers on their table give them the ticket of their
 transaction, and the number of the statement in it. Records of a log are numbered through the whole ticket: the setting
 `structable.count_N` has their number so far, and each finds its place in the commit by its own.
 """
@@ -79,7 +79,7 @@ end"""
 
 
 def log_bodies(schema: str, spec: TableSpecification, number: int) -> dict[str, str]:
-    """Return the functions of the triggers on a log: rows are inserted into its feed, and none are there to change."""
+    """Return the functions of the triggers on a log: rows are inserted into its feed; changes of rows are errors."""
     columns = ", ".join(quoted(after_column(name)) for name in spec.field_names)
     values = ", ".join(f"new.{column(name)}" for name in spec.field_names)
     insert = f"""

@@ -3,9 +3,9 @@
 Once:
 
 `_structable_feeds(feed bigint identity primary key, token text, floor bigint, floor_at timestamptz)`
-    The feeds of the schema's tables, by the number that the catalog records. `token` is what positions name: TRUNCATE
-    replaces it. Every change after the version `floor` is kept; at first it is the version of the commit that began the
-    feed, and `floor_at` that commit's time.
+    The feeds of the schema's tables, by the number that the catalog records. `token` names the feed in positions:
+    TRUNCATE replaces it. Every change after the version `floor` is kept; at first it is the version of the commit that
+    began the feed, and `floor_at` that commit's time.
 `_structable_commits(feed bigint, version bigint, ticket bigint, at timestamptz, primary key (feed, version, ticket))`
     One row for each ticket. The entries of a ticket were committed with this version, by a transaction that has one
     version in all feeds; it may have several tickets in one feed, in the order of its calls. A commit need not
@@ -16,7 +16,7 @@ Once:
     A transaction that draws a version holds a ROW EXCLUSIVE lock on it until its end. A reader that holds SHARE for
     a moment knows that no version is drawn and not yet visible.
 `_structable_touched`, `_structable_tickets`, `_structable_versions`
-    What open transactions have changed, and the sequences.
+    The feeds that open transactions have changed, and the sequences.
 
 The newest version is the highest of `_structable_commits` and of all floors, as commits expire.
 
@@ -89,7 +89,7 @@ def has_feed(spec: TableSpecification) -> bool:
 
 
 def takes_input(spec: TableSpecification) -> bool:
-    """Return whether the feed of a table has what its writers give."""
+    """Return whether the feed of a table holds the rows that its writers give."""
     return spec.table_options.changelog_producer is ChangelogProducer.INPUT
 
 

@@ -1,4 +1,4 @@
-"""The statements that give records to a feed of the producer `input`."""
+"""The statements that write records to a feed of the producer `input`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .layout import after_column, feed_table, record_kind
 __all__ = ["GIVEN", "RECORDED", "record_given", "record_rows_of_keys", "record_staged"]
 
 GIVEN = Call(Statement("select set_config('structable.input', 'given', true)"))
-"""The call after which the triggers record nothing in this transaction, as the store gives the records."""
+"""The call after which the triggers record nothing in this transaction, because the store writes the records."""
 RECORDED = Call(Statement("select set_config('structable.input', '', true)"))
 """The call after which the triggers record again."""
 
@@ -30,7 +30,7 @@ def _into(binding: TableBinding) -> str:
 
 
 def _first(binding: TableBinding) -> str:
-    """Return what precedes the number of a record in its statement, to be added to it: nothing but in a log."""
+    """Return the SQL to add to the number of a record in its statement; empty except in a log."""
     number = binding.version.feed
     assert number is not None
     return f"{counted_before(number)} + " if binding.spec.table_options.log else ""
@@ -55,7 +55,7 @@ def record_given(binding: TableBinding) -> Statement:
 
 
 def record_rows_of_keys(binding: TableBinding) -> Statement:
-    """Return the statement that records rows as they are now; its parameters are an array of each key field."""
+    """Return the statement that records the present rows of keys; its parameters are an array of each key field."""
 
     def make() -> Statement:
         key = binding.spec.key_fields

@@ -1,9 +1,9 @@
-"""What a schema has once of change feeds: their tables, and the functions that give a transaction its version.
+"""The objects that all feeds of a schema share: tables, and the functions that give a transaction its version.
 
 A statement that changes rows takes a ticket, and the first one of a ticket leaves a row in `_structable_touched`. Its
 deferred trigger runs in the commit, when the transaction has all its row locks: it takes a lock on `_structable_gate`,
 draws a version, and records the ticket under it. If the transaction has drawn before, because of SET CONSTRAINTS, a
-deferred trigger of another table, or a second feed, what it has recorded moves up to the newest version.
+deferred trigger of another table, or a second feed, its earlier records move up to the newest version.
 
 A transaction finds its ticket by a setting, which anyone can forge: it holds the place of the row in
 `_structable_touched`, which counts only if that row has the transaction's number. Places of recorded commits count only
@@ -23,7 +23,7 @@ __all__ = ["DRAW", "TICKET", "TOUCH", "function", "shared_definitions"]
 TICKET = "_structable_ticket"
 """The function that returns the transaction's ticket in a feed, null if it has none."""
 TOUCH = "_structable_touch"
-"""The function that notes a new ticket in a feed, and whether the feed begins with it."""
+"""The function that records a new ticket in a feed, and whether the feed begins with it."""
 DRAW = "_structable_draw"
 """The function of the deferred trigger."""
 
@@ -31,10 +31,10 @@ DRAW = "_structable_draw"
 def function(schema: str, name: str, arguments: str, returns: str, body: str, *, definer: bool = True) -> list[str]:
     """Return the commands that define a PL/pgSQL function, which only its owner may call.
 
-    One that is no `definer` is for the others to call: it has their rights and their settings.
+    A function that is no `definer` is only called by the others: it has their rights and their settings.
     """
-    # Once a vacuum has found a table small, the planner reads all of it even where the place of the row is known. Then
-    # SERIALIZABLE transactions conflict, and each commit takes longer than the one before, until the next vacuum.
+    # Once a vacuum has found a table small, the planner reads all of it even if the place of the row is known. Then
+    # SERIALIZABLE transactions conflict, and each commit takes longer than the previous one, until the next vacuum.
     settings = "set search_path = pg_catalog, pg_temp set enable_seqscan = off "
     safety = f"security definer {settings}" if definer else ""
     where = qualified(schema, name)
@@ -46,7 +46,7 @@ def function(schema: str, name: str, arguments: str, returns: str, body: str, *,
 
 
 def shared_definitions(schema: str) -> list[str]:
-    """Return the commands that make what all feeds of a schema share."""
+    """Return the commands that create the objects that all feeds of a schema share."""
     commits, feeds, touched = (qualified(schema, name) for name in (COMMITS, FEEDS, TOUCHED))
     return [
         f"create sequence {qualified(schema, TICKETS)}",
@@ -96,7 +96,7 @@ end"""
 
 def _draw(schema: str) -> str:
     commits, feeds = qualified(schema, COMMITS), qualified(schema, FEEDS)
-    # A number of 32 bits, of the own transaction or one of its subtransactions, is not below that of the transaction.
+    # The 32-bit number of the own transaction, or of a subtransaction, is not below the transaction's number.
     own = "(c.xmin::text::bigint - ours % 4294967296 + 4294967296) % 4294967296 + ours"
     return f"""
 declare

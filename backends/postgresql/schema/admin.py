@@ -1,4 +1,4 @@
-"""`PostgreSQLAdmin`: creation, change and removal of tables, each of which takes effect at once and as a whole."""
+"""`PostgreSQLAdmin`: creation, change and removal of tables; each takes effect at once and as a whole."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ class PostgreSQLAdmin(TableAdmin):
             raise
 
     def _make(self, work: AdminWork, spec: TableSpecification) -> None:
-        from .table_definition import table_definition  # SQLAlchemy is for creation alone
+        from .table_definition import table_definition  # only creation needs SQLAlchemy
 
         feed = new_feed(work.connection, self._catalog.schema, spec)
-        # A log is there to be listened to: its first listener need not change the table under open transactions.
+        # A log is made to be listened to, so that its first listener need not change the table under open transactions.
         new = TableVersion(0, 1, spec, feed=feed, signals=spec.table_options.log)
         specification, building = encode_specification(new)
         insert = Statement(
@@ -135,7 +135,7 @@ class PostgreSQLAdmin(TableAdmin):
         self, spec: TableSpecification, *, progress: Progress | None = None, revision: int | None = None
     ) -> None:
         require_specification(spec, has_feeds=True)
-        # An earlier release has nothing to change, and must not wait while a later one changes the table.
+        # An older program has nothing to change, and must not wait while a newer one changes the table.
         found = self._read(lambda ask: self._existing(ask, spec))
         if found is not None and _planned(found, spec, revision).empty:
             return
@@ -210,7 +210,7 @@ class PostgreSQLAdmin(TableAdmin):
             remove_field(work, self._catalog.schema, changed, spec, found.spec.field(field))
 
     def signal(self, table: str) -> None:
-        """Let commits to a table with a feed signal that from now on, in every process."""
+        """Make commits to a table with a feed signal from now on, in every process."""
         found = self._read(lambda ask: self._catalog.find(ask, table))
         if found is None or found.feed is None or found.signals:
             return
@@ -229,7 +229,7 @@ class PostgreSQLAdmin(TableAdmin):
 
     @contextmanager
     def _changing(self, table: str) -> Iterator[tuple[AdminWork, TableVersion]]:
-        """Work on a table that must be there."""
+        """Work on a table that must exist."""
         if not is_name(table):
             raise TableNotFoundError(table)
         with self._alone(table) as work:
@@ -253,7 +253,7 @@ def _planned(found: TableVersion, spec: TableSpecification, revision: int | None
 
 
 def _taking(table: TableVersion, what: str, revision: int | None) -> TableVersion:
-    """Return a table whose record lists a thing that a revision took away."""
+    """Return a table whose record lists something that a revision removed."""
     return table if revision is None else replace(table, taken={**table.taken, what: revision})
 
 

@@ -73,14 +73,14 @@ def remove_index(work: AdminWork, schema: str, table: TableVersion, field: str) 
 
 
 def change_rules(work: AdminWork, schema: str, table: TableVersion, spec: TableSpecification) -> None:
-    """Give a table the rules of a specification, once all transactions that wrote under its own have ended."""
+    """Give a table the rules of a specification once all transactions that wrote under its former rules have ended."""
     binding = TableBinding(schema, table)
     calls = _version_change(schema, table, _next(table, spec, set(table.building)))
     work.change(lambda: work.connection.pipeline(calls), lock=TableLock(binding.qualified, "share row exclusive"))
 
 
 def begin_signals(work: AdminWork, schema: str, table: TableVersion) -> None:
-    """Let commits signal the feed of a table from now on; they go on with the columns of the version before."""
+    """Make commits signal the feed of a table from now on; open transactions continue with the former version."""
     after = replace(_next(table, table.spec, set(table.building)), signals=True)
     work.change(lambda: work.connection.pipeline(_version_change(schema, table, after)))
 

@@ -39,11 +39,11 @@ _log = logging.getLogger("structable.postgresql")
 FORMAT_VERSION = 1
 """The format of a new schema."""
 TYPES_VERSION = 2
-"""The format of a schema with a table whose options mean something: older software would write past them."""
+"""The format of a schema with a table whose options have effects: older software would ignore them."""
 _FEED = "feed"
 _TAKEN = "taken"
 _SIGNALS = "signals"
-# A restored dump has transaction numbers of another server: a number in this server's future changed nothing here.
+# A restored dump has transaction numbers of another server: a number in this server's future is ignored.
 _COLUMNS = (
     "id, version, specification, building, "
     "case when pg_visible_in_snapshot(changed_by, pg_current_snapshot()) then changed_by::text else '0' end"
@@ -53,7 +53,7 @@ _COLUMNS = (
 def encode_specification(table: TableVersion) -> tuple[str, str]:
     """Return the record of a table as JSON: its specification, and unfinished indexes.
 
-    The specification has the number of its feed, whether that is signalled, and what revisions took away.
+    The specification includes the number of its feed, whether the feed is signalled, and the removals of revisions.
 
     Software that does not know feeds rejects the specification.
     """
@@ -104,7 +104,7 @@ class Catalog:
         self._by_folded_name = Statement(
             f'select {_COLUMNS} from {where} where folded = lower($1 collate "C")', (TEXT,)
         )
-        # A quote inside of a text is escaped in JSON: this is the kind of a rule.
+        # A quote inside a text is escaped in JSON, so this matches only the kind of a rule.
         in_use = 'position(\'"kind": "retired"\' in specification) = 0'
         self._names = Statement(f'select name from {where} where {in_use} order by name collate "C"')
 

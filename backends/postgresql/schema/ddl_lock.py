@@ -1,7 +1,7 @@
 """`AdminWork`: one admin call on one table, alone among all admin calls on it, with a budget of waiting time.
 
-A lock on a table is tried for a moment at a time: while one statement waits for it, later statements queue behind,
-including those of readers, so that one long transaction would stop all others.
+A lock on a table is tried for a moment at a time. While one statement waits for it, later statements queue behind it,
+even readers' statements, so that one long transaction would stop all others.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ class AdminWork:
     ) -> Result:
         """Run a transaction and commit it; repeat it while a lock blocks it, until the budget is used up.
 
-        `lock` is taken first; `budget` replaces that of the call. A used-up budget raises `StorageUnavailableError`,
-        with nothing changed; a connection that breaks during the commit `CommitOutcomeUnknownError`, if the server
-        cannot be reached.
+        `lock` is taken first; `budget` replaces the budget of the call. A used-up budget raises
+        `StorageUnavailableError`, with nothing changed; a connection that breaks during the commit raises
+        `CommitOutcomeUnknownError` if the server cannot be reached.
         """
         budget = self.budget if budget is None else budget
         seconds = min(_ATTEMPT, budget.left)

@@ -1,4 +1,4 @@
-"""The steps that begin, change and end the change feed of a table, in the transaction that changes its record."""
+"""The steps that begin, change and end a table's change feed, in the transaction that changes the table's record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["change_feed", "changes_producer", "define_feed", "new_feed", "with_f
 
 
 def new_feed(connection: ServerConnection, schema: str, spec: TableSpecification) -> int | None:
-    """Return the number of the feed that a table has from this transaction on, if any."""
+    """Create the record of a table's new feed and return its number; None if the table has no feed."""
     if not has_feed(spec):
         return None
     feeds = qualified(schema, FEEDS)
@@ -33,7 +33,7 @@ def new_feed(connection: ServerConnection, schema: str, spec: TableSpecification
 
 
 def define_feed(schema: str, table: TableVersion) -> list[Call]:
-    """Return the calls that begin the feed of a table that is there."""
+    """Return the calls that begin the feed of an existing table."""
     if table.feed is None:
         return []
     return [command(text) for text in feed_definitions(schema, table.spec, table.feed)]
@@ -48,7 +48,7 @@ def changes_producer(change: SchemaChange) -> bool:
 def with_feed(
     connection: ServerConnection, schema: str, before: TableVersion, after: TableVersion, change: SchemaChange
 ) -> TableVersion:
-    """Return a changed table with its feed: of another producer a new one."""
+    """Return a changed table with its feed, which is a new one if the producer has changed."""
     if not changes_producer(change):
         return replace(after, feed=before.feed)
     return replace(after, feed=new_feed(connection, schema, after.spec))

@@ -1,4 +1,4 @@
-"""`FeedSweeper`: drops what ended feeds have left."""
+"""`FeedSweeper`: drops the remains of ended feeds."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _ROWS = 10_000
 _PAUSE = 0.2
 _TRIES = 50
 _LOCK_TIMEOUT = 100
-# In use, or dropped by another process meanwhile.
+# In use, or just dropped by another process.
 _LATER = frozenset({LOCK_NOT_AVAILABLE, DEADLOCK_DETECTED, UNDEFINED_TABLE, UNDEFINED_FUNCTION, INTERNAL_ERROR})
 
 
 class FeedSweeper:
-    """Drops the data of ended feeds in a thread that lives while there is some.
+    """Drops the data of ended feeds in a thread that lives while there is any.
 
-    What it cannot drop, because it is in use for long, is left to the next one.
+    Tables that are in use for long are left to the next sweeper.
     """
 
     def __init__(self, pool: ServerPool, schema: str) -> None:
@@ -67,7 +67,7 @@ class FeedSweeper:
             _log.exception("dropping ended change feeds failed unexpectedly")
 
     def _sweep(self) -> bool:
-        """Drop what can be dropped; False if some of it is in use."""
+        """Drop all remains that are not in use; return whether that was all."""
         with self._pool.connection() as connection:
             whole = True
             for number in self._ended(connection):
@@ -78,7 +78,7 @@ class FeedSweeper:
             return whole
 
     def _ended(self, connection: ServerConnection) -> list[int]:
-        # The tables first: if a feed that begins has its table by now, its row is seen below.
+        # Read the tables first: the row of a feed that has just begun is then seen below.
         where = f"relnamespace = {literal(quoted(self._schema))}::regnamespace and relkind = 'r'"
         tables = connection.ask(command(f"select relname::text from pg_class where {where} and relname ~ '^_feed_'"))
         found = [int(match[1], 16) for (name,) in tables if (match := _TABLE.match(str(name)))]
@@ -89,7 +89,7 @@ class FeedSweeper:
 
     def _drop(self, connection: ServerConnection, number: int) -> bool:
         commits, marks = qualified(self._schema, COMMITS), qualified(self._schema, MARKS)
-        # The newest version of the store stays known.
+        # Keeps the newest version of the store known.
         some = (
             f"select ctid from {commits} where feed = {number} and version < (select max(version) from {commits}) "
             f"limit {_ROWS}"

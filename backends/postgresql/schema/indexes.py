@@ -1,4 +1,4 @@
-"""The indexes of a table in use: built beside readers and writers, and removed."""
+"""The indexes of a table in use: built while others read and write, and removed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def check_indexed_rows(work: AdminWork, binding: TableBinding, fields: Iterable[
 
 
 def estimated_rows(work: AdminWork, binding: TableBinding) -> int:
-    """Return about how many rows a table has, as the server last estimated."""
+    """Return the server's last estimate of a table's rows."""
     estimate = f"select greatest(reltuples, 0)::bigint from pg_class where oid = {literal(binding.qualified)}::regclass"
     return int(str(work.ask(command(estimate))[0][0]))
 

@@ -1,4 +1,4 @@
-"""The columns and indexes that a table has in the database, and how they differ from its record in the catalog.
+"""The columns and indexes of a table in the database, and their differences from its record in the catalog.
 
 `diagnose` finds columns that run out, and sessions that hold tables for long.
 """
@@ -45,7 +45,7 @@ class FoundTable:
     columns: Mapping[str, FoundColumn]
     indexes: Mapping[str, bool]  # whether each is valid
     token: bool  # whether the function of the version exists
-    triggers: frozenset[str]  # those that run for every writer
+    triggers: frozenset[str]  # the triggers that run for every writer
 
 
 def inspect(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
@@ -84,7 +84,7 @@ def inspect(ask: Ask, schema: str, table: TableVersion) -> FoundTable:
 
 
 def differences(found: FoundTable, table: TableVersion) -> list[str]:
-    """Return how a table differs from its record, one clause each."""
+    """Return the differences of a table from its record, one clause each."""
     if not found.exists:
         return ["the table itself is gone"]
     wrong = []

@@ -53,9 +53,9 @@ def _quoted(name: str) -> quoted_name:
 
 
 def _laid_out(spec: TableSpecification) -> list[Field]:
-    """Return the fields in the order of a new table's columns: fixed-width fields first, the widest foremost.
+    """Return the fields in the order of a new table's columns: fixed-width fields first, the widest of them first.
 
-    This order leaves no gaps between them, and the server finds each without passing the texts before it, which saves
-    space and time. Within a width the key comes first, as it is never null.
+    This order leaves no gaps between them, and the server finds each without stepping over texts, which saves space
+    and time. Within a width the key comes first, because it is never null.
     """
     return sorted(spec.fields, key=lambda one: (-stored_width(one), one.name not in spec.primary_key))

@@ -15,7 +15,7 @@ __all__ = ["aggregate_columns", "group_clause"]
 
 
 def aggregate_columns(spec: TableSpecification, aggregation: Aggregation) -> list[str]:
-    """Return the columns of a query of a checked aggregation: the fields of the group, then the functions.
+    """Return the columns of the query of a checked aggregation: the fields of the group, then the functions.
 
     Sums are texts: they may have more digits than the types of the contract.
     """
@@ -42,7 +42,7 @@ def _function(spec: TableSpecification, one: AggregateExpression) -> str:
 
 
 def _extreme(field: Field, value: str, function: str) -> str:
-    """Return the least or greatest value; the server has no functions of that name for all types."""
+    """Return the least or greatest value; the server's `min` and `max` do not take all types."""
     if field.type is FieldType.BOOLEAN:
         return f"{'bool_and' if function == 'min' else 'bool_or'}({value})"
     if field.type is FieldType.BYTES:
@@ -58,7 +58,7 @@ def _number(spec: TableSpecification, expression: Expression) -> str:
 
 
 def _exact(spec: TableSpecification, expression: Expression) -> str:
-    """Return an expression as a number of any digits; the server refuses more digits than the contract has."""
+    """Return an expression as a number of any digits; the server rejects more digits than the contract allows."""
     match expression:
         case FieldValue(name):
             value = f"t.{column(name)}"

@@ -48,9 +48,9 @@ class TableVersion:
     feed : int, optional
         The number of the table's change feed.
     taken : mapping of str to int
-        What revisions of migrations took away, see `SchemaChange.taken`.
+        The removals of revisions of migrations, see `SchemaChange.taken`.
     signals : bool
-        Whether the feed has had a listener: commits signal it from then on.
+        Whether the feed has ever had a listener; commits then signal it.
     """
 
     id: int
@@ -64,7 +64,7 @@ class TableVersion:
 
     @property
     def stored_key(self) -> tuple[str, ...]:
-        """The names under which a binding has the columns of the key, which is hidden in a table without one."""
+        """The names of the key's columns in a binding; the key of a keyless table is hidden."""
         return self.spec.primary_key or (HIDDEN_KEY,)
 
 
@@ -79,7 +79,7 @@ class TableBinding:
         self.write_spec = spec.evolve(indexes=(*spec.indexes, *table.building))
         self.rules = RowRules.of(spec)
         self.computes = self.rules is not None and self.rules.answer_reads
-        """Whether reads need more than the columns have."""
+        """Whether reads must compute fields from the columns."""
         self.merges = spec.table_options.merges
         self.takes_input = spec.table_options.changelog_producer is ChangelogProducer.INPUT
         """Whether writers give records to the table's change feed."""
@@ -89,9 +89,9 @@ class TableBinding:
         self.key_fields = spec.key_fields
         self.qualified = qualified(schema, spec.name)
         self.token = f"{qualified(schema, token_name(table.id, table.version))}()"
-        """The condition that this is the table's version; afterwards the server rejects the statement when planning it.
+        """The condition that this is the table's version; afterwards the server rejects the statement at planning.
 
-        It calls a function that exists for this version alone. The call is inlined when the statement is planned and
+        It calls a function that exists only for this version. The call is inlined when the statement is planned, and
         costs nothing when it runs; dropping the function invalidates the plan.
         """
         self.shape = RowShape(spec.name, (*spec.primary_key, *self.value_names), spec.primary_key)
@@ -113,7 +113,7 @@ class TableBinding:
         self._copies_to_skip = 0
 
     def has_verbs_of(self, other: TableBinding) -> bool:
-        """Return whether the table's verbs do the same as another version's, or as another table's of its name."""
+        """Return whether the table's verbs have the same effect in another version, or another table of its name."""
         same = self.version.id == other.version.id
         alike = (self.spec.keyless, self.spec.table_options) == (other.spec.keyless, other.spec.table_options)
         return (same or alike) and self.takes_input is other.takes_input
@@ -123,7 +123,7 @@ class TableBinding:
         return self._kept.made(key, make)
 
     def kept_query(self, shape: object, make: Callable[[], Kept]) -> Kept:
-        """Return the cached query of a shape, or make it. Users may have any number of shapes."""
+        """Return the cached query of a shape, or make it. The number of users' shapes has no limit."""
         made: Kept = self._queries.made(shape, make)
         return made
 
@@ -169,7 +169,7 @@ class TableBinding:
         asked = tuple(columns)
         try:
             found = self._asked.get(asked)
-        except TypeError:  # one is no name
+        except TypeError:  # one of the names is no text
             found = None
         if found is None:
             found = self._asked[asked] = self._checked_shape(asked)

@@ -40,8 +40,8 @@ class GivenPrefixes(NamedTuple):
     def joined(self, query: str, *, limited: bool = False) -> str:
         """Return the join with the rows of a query, `r`, which the server runs for each prefix.
 
-        OFFSET keeps the server from joining in another order, which in a small table would read all of it, ever after.
-        So does LIMIT, which also keeps it from looking at versions of a row that the index lists behind it.
+        OFFSET keeps the server from joining in another order, which in a small table would always read all of it.
+        LIMIT does the same, and also keeps the server from reading versions of a row that the index lists behind it.
         """
         end = " limit 1" if self.are_keys else "" if limited else " offset 0"
         return f"{self.given} join lateral ({query}{end}) as r on true"
@@ -55,9 +55,9 @@ class Conditions:
     binding : TableBinding
         The table.
     index : str, optional
-        An indexed field, whose equality with a value becomes a range of one value, or with a range of keys a list of
-        one: the server then reads the rows in the order of the field and the key from its index, however few they are
-        when it plans the statement.
+        An indexed field. Its equality with a value becomes a range of one value, or with a range of keys a list of one
+        value: the server then reads the rows from its index in the order of the field and the key, however few they
+        are when it plans the statement.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Conditions:
         return f"${len(self.types)}"
 
     def statement(self, text: str, *, prepare: bool) -> Statement:
-        """Return a statement of these parameters. One that is not prepared leaves the planner its choice.
+        """Return a statement with these parameters. A statement that is not prepared leaves the planner its choice.
 
         Raises
         ------

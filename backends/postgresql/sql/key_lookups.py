@@ -1,7 +1,7 @@
 """Reads of rows by their keys: the statements, the calls, and the rows of their results.
 
-What a look at a row says still holds when a write of the transaction runs: the snapshot does not change, and a row that
-another transaction writes meanwhile is a conflict. Until then no lock is held, and of two transactions the first to
+The result of a read stays valid until a write of the transaction runs: the snapshot does not change, and a row that
+another transaction writes in between is a conflict. Until then no lock is held, and the first of two transactions to
 commit wins.
 """
 
@@ -41,7 +41,7 @@ _PLACES = struct.Struct(">4x6s")
 
 
 def current(binding: TableBinding) -> Statement:
-    """Return the statement that the server refuses unless the binding is the table's current version."""
+    """Return the statement that the server rejects unless the binding is the table's current version."""
     found: Statement = binding.kept("current", lambda: Statement(f"select {binding.token}"))
     return found
 
@@ -120,8 +120,8 @@ def _lookup_many(binding: TableBinding, names: tuple[str, ...]) -> Statement:
     def make() -> Statement:
         order = columns_of(key)
         if len(key) == 1:
-            # One scan of the index, in two thirds of the time. With more fields the server may prefer to read all rows
-            # that have the first ones, as long as these are few, and keep to that.
+            # One scan of the index, in two thirds of the time. With more fields the server may choose to read all rows
+            # with the first fields while these are few, and keep that plan.
             text = f"select {columns_of(names)} from {binding.qualified} where {order} = any($1) and {binding.token}"
         else:
             source = arrays(key)

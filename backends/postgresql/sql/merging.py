@@ -1,7 +1,7 @@
-"""What a merge engine does to a row, as SQL; it does what `structable.spi.merging` says, against which it is tested.
+"""The effect of a merge engine on a row, as SQL; tested against `structable.spi.merging`, which defines it.
 
-A change is turned into an operand first, the row that it makes of nothing. The operand is then merged into the row of
-the key, which the SQL calls `t`.
+A change is first turned into an operand, the row that it would create. The operand is then merged into the row of the
+key, which the SQL calls `t`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MergeEffect(enum.Enum):
 
 
 def effect_of(spec: TableSpecification, merger: Merger, kind: RowKind) -> MergeEffect:
-    """Return what changes of a kind do to rows of a table."""
+    """Return the effect of changes of a kind on rows of a table."""
     if not kind.retracts:
         return MergeEffect.ADD
     if merger.drops(kind):
@@ -52,7 +52,7 @@ def effect_of(spec: TableSpecification, merger: Merger, kind: RowKind) -> MergeE
 
 
 def written(spec: TableSpecification, changes: dict[str, str]) -> dict[str, str]:
-    """Return changes of a row, `t`, at least one: it is written even if nothing changes, to conflict as a write."""
+    """Return at least one assignment to a row, `t`: it is written even if nothing changes, to conflict as a write."""
     first = spec.primary_key[0]
     return changes or {first: f"t.{column(first)}"}
 
@@ -65,7 +65,7 @@ class MergeSql:
     spec : TableSpecification
         The table, with all indexes that its rows must fit.
     effect : MergeEffect
-        What the changes do.
+        The effect of the changes.
     names : sequence of str
         The fields that they name.
     """
@@ -76,7 +76,7 @@ class MergeSql:
         self._effect = effect
         self._named = [field.name for field in spec.value_fields if field.name in names]
         self.keeps_existing = self._options.merge_engine is MergeEngine.FIRST_ROW
-        """Whether an existing row stays as it is."""
+        """Whether an existing row stays unchanged."""
 
     # The operand
 
@@ -115,7 +115,7 @@ class MergeSql:
         return fields
 
     def _single(self, name: str, given: str) -> str | None:
-        """Return the operand of a field's function; None if it does nothing."""
+        """Return the operand of a field's function; None if it has no effect."""
         one, field = self._options.functions[name], self._spec.field(name)
         retracts = self._effect is MergeEffect.RETRACT
         if retracts and (one.ignore_retract or one.function not in (_SUM, _COUNT)):
@@ -136,7 +136,7 @@ class MergeSql:
         return f"({' or '.join(tests)})" if tests else None
 
     def takes_effect(self, given: Name) -> str:
-        """Return the condition that a change does anything."""
+        """Return the condition that a change has an effect."""
         if self._effect is MergeEffect.RETRACT and self._options.merge_engine is MergeEngine.PARTIAL_UPDATE:
             tests = [self._touched(group, given) for group in self._options.groups]
             return f"({' or '.join(test for test in tests if test is not None) or 'false'})"
@@ -222,7 +222,7 @@ class MergeSql:
             case AggregateFunction.PRODUCT:
                 return f"coalesce({fitting(field, f'{old} * {given}')}, {old}, {given})"
             case AggregateFunction.MIN:
-                return f"least({old}, {given})"  # of equal values the first
+                return f"least({old}, {given})"  # the first of equal values
             case AggregateFunction.MAX:
                 return f"greatest({old}, {given})"
             case AggregateFunction.BOOL_AND:

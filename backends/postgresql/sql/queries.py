@@ -18,11 +18,11 @@ from .write_statements import all_of, columns_of, values_of
 __all__ = ["MANY_COUNTED", "MOST_FEW", "Query", "count_query", "few_rows", "query_of", "scan_query"]
 
 MOST_FEW = 1_000
-"""The most that `few_rows` returns."""
+"""The largest result of `few_rows`."""
 _FEW_OF_ANY_SIZE = 100
 _FEW_BYTES = 64 << 10
 MANY_COUNTED = 1_000
-"""Number of rows from which the next count of a shape is planned freely."""
+"""The number of rows from which the next count of a shape is planned freely."""
 _MOST_KEPT_VALUES = 64
 _LONG = struct.Struct(">q")
 
@@ -35,9 +35,9 @@ MakeOf = Callable[[Conditions, Template], str]
 class Query:
     """The statements of one shape, which `make` makes.
 
-    `index` is the one that finds the rows whatever their number: an indexed field, or "" for the key; None if that
-    depends. `by_index` says whether the statement is prepared and planned by its index. After a call that found many
-    rows it is not: the server plans each call by itself, until one finds few.
+    `index` is the index that finds the rows whatever their number: an indexed field, or "" for the key; None if it
+    depends on the values. `by_index` says whether the statement is prepared and planned by its index. After a call that
+    found many rows it is not: the server plans each call separately, until one finds few.
     """
 
     __slots__ = ("_binding", "_freely", "_index", "_make", "_prepared", "by_index")
@@ -85,7 +85,7 @@ def query_of(
 ) -> tuple[Query, list[bytes | None]]:
     """Return the query of an operation on a request's rows, and its values: the template's, then the given ones.
 
-    `kind` is all that `make` depends on besides the template.
+    `kind` has everything except the template on which `make` depends.
     """
     template, pieces = templated(binding, request)
     pieces += given
@@ -111,8 +111,8 @@ def _kept(
 def _index_of(binding: TableBinding, template: Template, order_by: str | None, *, is_scan: bool) -> str | None:
     """Return the index that is right for all values and any size of the table: "" is the key's; None if there is none.
 
-    A plan is kept while the table grows, so that only the shape of the request may decide. The server finds one value
-    in a range of keys by its index only for the sake of a scan's order.
+    A plan is kept while the table grows, so that only the shape of the request may decide. The server uses the index of
+    a value within a range of keys only for the order of a scan.
     """
     if order_by is not None:
         return None
@@ -148,7 +148,7 @@ def few_rows(binding: TableBinding, columns: tuple[str, ...] | None) -> int:
 def scan_query(
     binding: TableBinding, request: ScanRequest, known: Templated | None = None
 ) -> tuple[Query, list[bytes | None]]:
-    """Return the query of a scan in its order, and its values; `known` is what `templated` returned.
+    """Return the query of a scan in its order, and its values; `known` is the result of `templated`.
 
     Called by index, it reads at most one row more than `few_rows`; called freely, all rows.
     """
@@ -160,7 +160,7 @@ def scan_query(
     has_limit, per_range = request.limit is not None, request.limit_per_range is not None
     few = few_rows(binding, request.columns)
     are_few = request.limit is not None and request.limit <= few
-    # What is kept must not keep the values of the request.
+    # The cached query must not hold the values of the request.
     columns, order_by, reverse = request.columns or binding.shape.columns, request.order_by, request.reverse
 
     def make(conditions: Conditions, by_index: bool) -> str:
@@ -195,7 +195,7 @@ class _Order:
         self.needed = list(dict.fromkeys([*self.columns, *self._names]))
 
     def of(self, source: str) -> str:
-        """Return the clause ORDER BY of columns of a source; nothing if there is no order."""
+        """Return the clause ORDER BY for columns of a source; empty if there is no order."""
         key, direction = self.binding.spec.primary_key, " desc" if self._reverse else ""
         nulls = f" nulls {'last' if self._reverse else 'first'}"
         terms = (f"{source}.{column(name)}{direction}{'' if name in key else nulls}" for name in self._names)

@@ -52,12 +52,12 @@ class RowEncoder:
 
     @cached_property
     def fast(self) -> Callable[[Mapping[str, Value]], Pieces | None]:
-        """The function from a row to pieces; None for one that `pieces` must see."""
+        """The function from a row to pieces; it returns None for a row that `pieces` must check."""
         return _generate(self._spec, self._fields, copied=False)
 
     @cached_property
     def most(self) -> int:
-        """What `at_most` returns for pieces without None; 0 if that depends on them."""
+        """The result of `at_most` for pieces without None; 0 if it depends on the pieces."""
         widths = [stored_width(one) for one in self._fields]
         return SLACK * len(widths) + sum(widths) if all(widths) else 0
 
@@ -141,7 +141,7 @@ def _constants(*, copied: bool) -> dict[str, Any]:
 def _generate(
     spec: TableSpecification, fields: Sequence[Field], *, copied: bool
 ) -> Callable[[Mapping[str, Value]], Any]:
-    """Return the function from a dict to pieces or COPY's form; it returns None for a row that `check_row` must see."""
+    """Return the function from a dict to pieces or COPY's form; its result is None if `check_row` must decide."""
     constants = _constants(copied=copied)
     lines = ["def encode(row):", f"    if row.__class__ is not dict or len(row) != {len(fields)}: return None"]
     lines.append("    try:")
@@ -194,7 +194,7 @@ def _encoded(field: Field, name: str, position: int, constants: dict[str, Any], 
 
 
 def _number(field: Field, name: str) -> tuple[list[str], str]:
-    """Return tests that are true for values that need a closer look, and the number that a value is packed as."""
+    """Return tests that are true for values that need a full check, and the number as which a value is packed."""
     match field.type:
         case FieldType.BYTE:
             return [f"not -128 <= {name} <= 127"], name
@@ -213,7 +213,7 @@ def _generate_full(
 ) -> Callable[[Mapping[str, Value]], bytes]:
     """Return the function from a dict to COPY's form that packs everything between two strings at once.
 
-    Rows with a null, and other unusual ones, go to `otherwise`.
+    Rows with a null, and other unusual rows, go to `otherwise`.
     """
     if any(field.type is FieldType.DECIMAL for field in fields):
         return otherwise

@@ -1,8 +1,8 @@
-"""The limit of 8 MiB for a row: who judges it, and how a statement fails if its row is over it.
+"""The limit of 8 MiB for a row: where it is checked, and how a statement fails if its row is over it.
 
-A row that surely fits is written as it is. Otherwise the server judges a small change when it runs, at the commit or
-before a read that sees it; for a large change the call itself looks at the row. `refusal` turns the server's failure
-into our error, as it does for numbers that are out of range.
+A row that surely fits is written without a check. Otherwise the server checks a small change when it runs, at the
+commit or before a read that sees it; for a large change the call itself reads the size of the row. `refusal` turns the
+server's failure into structable's error, as it does for numbers that are out of range.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ABSENT = -1
 """The size of a row that does not exist."""
 
 CHECKED_SIZE = 64 << 10
-"""The maximum size of a change that the server judges."""
+"""The maximum size of a change that the server checks."""
 
 TOO_LARGE = "structable row of "
 """Prefix of the text that a statement casts to an integer, to fail, if a row would be too large; its size follows."""
@@ -61,7 +61,7 @@ Check = tuple[str, int, str]
 
 
 class Judge(enum.Enum):
-    """Who judges the size of a row."""
+    """Where the size of a row is checked."""
 
     NOBODY = "it surely fits"
     SERVER = "the statement that writes it"
@@ -69,12 +69,12 @@ class Judge(enum.Enum):
 
 
 def judge(others: int | None, size: int, seen: int | None) -> tuple[int | None, Judge]:
-    """Return the maximum size of a row after a change of at most `size` bytes, None if unknown, and who judges it.
+    """Return the maximum size of a row after a change of at most `size` bytes, None if unknown, and its judge.
 
     Parameters
     ----------
     others : int, optional
-        The maximum size of the fields that the change does not name; None if there is none.
+        The maximum size of the fields that the change does not name; None if they have no maximum.
     size : int
         An upper bound of the bytes of the changed fields and the key, which together are within the limit.
     seen : int, optional
@@ -125,7 +125,7 @@ def guarded(spec: TableSpecification, changes: dict[str, str], more: Sequence[Ch
 
 def failing(checks: Sequence[Check], field: Field, value: str) -> str:
     """Return the SQL of a field's value; it fails, with the size in its error, if a size exceeds its maximum."""
-    kind = stored_type(field).name  # of a value that is null, too
+    kind = stored_type(field).name  # also for a null
     for size, most, text in reversed(checks):
         failure = f"({literal(text)} || ({size})::text)::integer"
         value = f"case when {size} <= {most} then {value} when {failure} is null then null::{kind} end"
@@ -135,7 +135,7 @@ def failing(checks: Sequence[Check], field: Field, value: str) -> str:
 def refusal(
     spec: TableSpecification, effect: Effect, names: Sequence[str], error: StatementRefusedError
 ) -> StructableError | None:
-    """Return the error of a write of some fields; None if the server refused it for another reason."""
+    """Return the error of a write of some fields; None if the server rejected it for another reason."""
     if error.state == NUMERIC_VALUE_OUT_OF_RANGE and effect in (Effect.STEP, Effect.MERGE):
         values = [name for name in names if name not in spec.primary_key]
         reason = f"merged, a value does not fit its field: {error.message}"

@@ -1,15 +1,15 @@
-"""The SQL of writes, generated from what they do (`WriteShape`) and where their rows come from (`Source`).
+"""The SQL of writes, generated from their effect (`WriteShape`) and the source of their rows (`Source`).
 
 There are three sources: the parameters of one row, arrays of many rows with distinct keys, and a staging table. The SQL
 calls the row of a key `t`.
 
 In a transaction a write changes the rows that its snapshot has, and inserts the others. ON CONFLICT is unsuitable: if
-another transaction deleted a row meanwhile, it would insert the row without the conflict that the contract demands. The
-server reports a conflict if the row has changed since the snapshot; the unique key reports a row inserted meanwhile.
+another transaction has deleted a row, it would insert the row without the conflict that the contract demands. The
+server reports a conflict if the row has changed since the snapshot; the unique key reports a row inserted since then.
 Arrays find each row by the index of the key, and then by its place, whatever the sizes of table and arrays: the server
 can keep their plans.
 
-A write that waits takes effect on the rows that other writers leave, in a snapshot of its own, by ON CONFLICT.
+A write that waits takes effect on the rows that other writers leave, in its own snapshot, by ON CONFLICT.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ABOVE = "'\\x" + "ff" * (DIGEST_BYTES + 1) + "'::bytea"
 
 
 class WriteShape(NamedTuple):
-    """What a statement does to its rows.
+    """The effect of a statement on its rows.
 
     Parameters
     ----------
@@ -65,13 +65,13 @@ class WriteShape(NamedTuple):
     names : tuple of str
         The fields of its rows, the key first; a STEP gives amounts of fields.
     when : When
-        ANY, ABSENT, where the key refuses existing rows, or PRESENT, which leaves out the others.
+        ANY; ABSENT, where the unique key rejects existing rows; or PRESENT, which leaves out absent rows.
     checked : bool
-        Whether a CHANGE fails if a row would be too large; others but a PUT always do.
+        Whether a CHANGE fails if a row would be too large; all other effects except PUT always do.
     waits : bool
         Whether it waits for other writers of its rows, and takes effect on the rows that they leave.
     merge : MergeEffect
-        What a MERGE does.
+        The effect of a MERGE.
     """
 
     effect: Effect
@@ -96,7 +96,7 @@ class Source(NamedTuple):
     rows : str
         The item of FROM; none for parameters.
     same : str, optional
-        The condition that `t` is the row of a given one, unless it is that their keys are equal.
+        The condition that `t` is the row of a given row, unless equal keys are the condition.
     test : str
         The condition that a row is given.
     locates : bool
@@ -180,7 +180,7 @@ class _Changes(Protocol):
         """Return the fields outside the key of a new row."""
 
     def takes_effect(self, given: Name) -> str:
-        """Return the condition that it does anything."""
+        """Return the condition that it has an effect."""
 
     def condition(self, new: Name) -> str:
         """Return the condition that it changes an existing row."""
@@ -242,7 +242,7 @@ def _put_row(binding: TableBinding, changes: _Changes, shape: WriteShape, source
         update = _update(binding, changes, source._replace(test=effective), operand.__getitem__)
         change, absent = f"with _changed as ({update} returning 1) ", "not exists (select from _changed)"
     if shape.effect is Effect.MERGE:
-        # An existing row may be left as it is.
+        # An existing row may stay unchanged.
         absent = f"not exists (select from {binding.qualified} as t where {same_key(binding, given)})"
     where = all_of(absent, effective, binding.token)
     return (
@@ -252,7 +252,7 @@ def _put_row(binding: TableBinding, changes: _Changes, shape: WriteShape, source
 
 
 def _put_rows(binding: TableBinding, changes: _Changes, shape: WriteShape, source: Source) -> str:
-    """Return the statement that changes those rows of arrays that exist, and inserts the others."""
+    """Return the statement that changes the rows of arrays that exist, and inserts the others."""
     given = source.value
     values = {**{name: given(name) for name in binding.spec.primary_key}, **changes.operand(given)}
     rows = _located(binding, source._replace(test=changes.takes_effect(given)), values, "left join")
@@ -270,7 +270,7 @@ def _put_rows(binding: TableBinding, changes: _Changes, shape: WriteShape, sourc
 
 
 def _located(binding: TableBinding, source: Source, values: Mapping[str, str], join: str) -> str:
-    """Return the query of given rows with values of theirs, and the places of their rows."""
+    """Return the query of given rows with some of their values, and the places of the stored rows."""
     listed = [f"{value} as {column(name)}" for name, value in values.items()]
     rows, where = found_row(binding, source.value, [f"t.ctid as {PLACE}"]), all_of(source.test)
     query = f"select {', '.join([*listed, f'_found.{PLACE}'])} from {source.rows} {join} lateral ({rows}) as _found"
@@ -280,8 +280,8 @@ def _located(binding: TableBinding, source: Source, values: Mapping[str, str], j
 def found_row(binding: TableBinding, value: Name, wanted: Iterable[str]) -> str:
     """Return the query of the row of a key, which its index finds.
 
-    LIMIT keeps the server from joining in another order, which in a small table would read all of it, ever after, and
-    from looking at versions of the row that the index lists behind it.
+    LIMIT keeps the server from joining in another order, which in a small table would always read all of it, and from
+    reading versions of the row that the index lists behind it.
     """
     where = all_of(same_key(binding, value), binding.token)
     return f"select {', '.join(wanted)} from {binding.qualified} as t where {where} limit 1"
@@ -295,14 +295,14 @@ def _update(binding: TableBinding, changes: _Changes, source: Source, new: Name)
 
 
 def delete_where(binding: TableBinding, source: Source, condition: str = "true") -> str:
-    """Return the statement that deletes the rows of given ones for which a condition is true."""
+    """Return the statement that deletes the rows of given keys for which a condition is true."""
     rows = f" using {source.rows}" if source.rows else ""
     where = all_of(_same(binding, source), condition, source.test, binding.token)
     return f"delete from {binding.qualified} as t{rows} where {where}"
 
 
 def taken(binding: TableBinding, digests: str) -> str:
-    """Return the statement that deletes some rows: of each `digest` in a source, the first `number`."""
+    """Return the statement that deletes, for each `digest` in a source, the first `number` rows."""
     rows = (
         f"select t.{_KEY} from {binding.qualified} as t where t.{_KEY} >= g.digest and t.{_KEY} < g.digest || {_ABOVE} "
         f"order by t.{_KEY} limit g.number"
@@ -312,7 +312,7 @@ def taken(binding: TableBinding, digests: str) -> str:
 
 
 def take_rows(binding: TableBinding) -> Statement:
-    """Return the statement that deletes rows of some digests, of each at most a number; both are arrays."""
+    """Return the statement that deletes at most a number of rows for each digest; both are arrays."""
 
     def make() -> Statement:
         text = taken(binding, "(select * from unnest($1, $2) as u(digest, number))")
@@ -323,7 +323,7 @@ def take_rows(binding: TableBinding) -> Statement:
 
 
 def _insert(binding: TableBinding, changes: _Changes, shape: WriteShape, source: Source) -> str:
-    """Return the statement that inserts rows, and changes those that exist, whatever others write meanwhile."""
+    """Return the statement that inserts rows and changes existing ones, whatever others write at the same time."""
     key, given = binding.spec.primary_key, source.value
     values = {**{name: given(name) for name in key}, **changes.operand(given)}
     rows = f" from {source.rows}" if source.rows else ""
@@ -366,5 +366,5 @@ def same_key(binding: TableBinding, value: Name) -> str:
 
 
 def all_of(*conditions: str) -> str:
-    """Return the conjunction of conditions; nothing if all are true."""
+    """Return the conjunction of conditions; empty if all are true."""
     return " and ".join(one for one in conditions if one not in ("true", ""))

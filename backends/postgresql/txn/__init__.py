@@ -1,4 +1,4 @@
-"""Transactions, and the statements that each operation sends; `server_transaction` decides which to send, and when.
+"""Transactions, and the statements that each operation sends; `server_transaction` decides what to send, and when.
 
 A `bound_table` has statements that can be built again for a newer version of it. `row_statements` write rows:
 `one_row` plans the statements for one row, and commits a plan alone; `many_rows`, `update_many`, `merges` and

@@ -45,14 +45,14 @@ class BoundTable:
 
 
 Refusal = Callable[[StatementRefusedError], StructableError | None]
-"""Returns the error of a write that the server refused because of its row; None if that was not the reason."""
+"""Returns the error of a write that the server rejected because of its row; None if the reason was another one."""
 
 
 class TableCall:
     """A statement that `build` makes for a version of a table, not yet run.
 
-    `key` is the only row it concerns, None is any row; `refusal` explains why the server refused a write that may not
-    fit its row.
+    `key` is the only row that it concerns, None is any row; `refusal` explains a rejected write that may not fit its
+    row.
     """
 
     __slots__ = ("build", "call", "key", "refusal", "table")
@@ -72,7 +72,7 @@ class TableCall:
         self.key = key
 
     def meets(self, other: TableCall) -> bool:
-        """Return whether both may concern one row."""
+        """Return whether both statements may concern the same row."""
         return self.table is other.table and (self.key is None or other.key is None or self.key == other.key)
 
 
@@ -80,7 +80,7 @@ Table = TypeVar("Table", bound=BoundTable)
 
 
 def on_current_schema(operation: Callable[[Table, Given], Result]) -> Callable[[Table, Given], Result]:
-    """Make an operation that rejects its argument check whether the table has changed, and try again if it has.
+    """Decorate an operation: if it rejects its argument, check whether the table has changed, and if so try again.
 
     Arguments are checked against the schema this process knows, which another process may have changed.
     """

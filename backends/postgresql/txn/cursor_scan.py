@@ -23,7 +23,7 @@ __all__ = ["ReadRows", "ScanRows"]
 
 _MOST_ROWS = 5_000
 _PORTION = 2 << 20
-"""Approximate size of a portion, in bytes."""
+"""The approximate size of a portion, in bytes."""
 _MOST_READ_CURSORS = 64
 _numbers = itertools.count(1)
 
@@ -88,7 +88,7 @@ class ScanRows(RowIterator):
             query, values = scan_query(binding, request)
             return query.call_freely(values, f"declare {self._cursor} no scroll cursor for ")
 
-        # Declared and fetched from in one round trip; the first portion is often all.
+        # Declared and fetched from in one round trip; the first portion is often the only one.
         transaction.precede(table, declare)
         few = few_rows(table.binding, request.columns)
         result = transaction.ask(table, lambda _: self._fetch(few))
@@ -102,7 +102,7 @@ class ScanRows(RowIterator):
         """End the transaction with the scan."""
         self._owns = True
         if self._done:
-            # All rows are here.
+            # All rows have been read.
             self._tx.rollback()
 
     def _fetch(self, rows: int) -> Call:

@@ -30,7 +30,7 @@ class DeferredWrites:
     written : int
         The bytes of all writes of the transaction.
     gives_input : bool
-        Whether those to come give the records of feeds of the producer `input`, which the triggers leave out.
+        Whether later statements write the records of feeds of the producer `input`, so that triggers do not.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class DeferredWrites:
         self._bytes = 0
 
     def add(self, work: TableCall, *, counts: bool = True) -> bool:
-        """Append a statement and return whether they are many; one that `counts` is within the limit, or refused."""
+        """Append a statement, and return whether there are many now. One that `counts` is rejected beyond the limit."""
         size = _size_of(work)
         if counts:
             check_transaction_size(self.written + size)
@@ -61,7 +61,7 @@ class DeferredWrites:
     def supersede(self, table: BoundTable, key: Pieces) -> bool:
         """Remove statements that may not fit a row, and return whether there were any.
 
-        With the next write of the row they make no difference, except to records of the row that they leave.
+        The next write of the row replaces their effect, except on records of the row.
         """
         before = len(self.works)
         if self.may_not_fit and not table.binding.takes_input:
@@ -70,11 +70,11 @@ class DeferredWrites:
 
     @property
     def may_not_fit(self) -> bool:
-        """Whether the server may refuse one because of its row."""
+        """Whether the server may reject one of the statements because of its row."""
         return any(one.refusal is not None for one in self.works)
 
     def calls(self, *, guarded: bool) -> list[Call]:
-        """Return the calls. If they are guarded, the transaction can go on after one was refused because of its row."""
+        """Return the calls. If they are guarded, the transaction can continue after a rejection of one for its row."""
         found = [one.call for one in self.works]
         if guarded:
             unsure = [place for place, one in enumerate(self.works) if one.refusal is not None]
@@ -83,7 +83,7 @@ class DeferredWrites:
         return found
 
     def undo(self, connection: ServerConnection) -> None:
-        """End the guard of `calls` after one of them was refused; the statements before it have run."""
+        """End the guard of `calls` after one of them was rejected; the statements before it have run."""
         connection.pipeline((_ROLLBACK, _RELEASE))
         while self.works[0].refusal is None:
             self._bytes -= _size_of(self.works.pop(0))

@@ -1,4 +1,4 @@
-"""`explain`: the server's own plan, in the words that all stores share; and about how many rows a scan finds."""
+"""`explain`: the server's own plan, in the words that all stores share; and estimates of the rows of a scan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["explain_scan", "sampled_size"]
 
 _SCANS = {"Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Index Scan", "Tid Range Scan"}
 _PAGES = 500
-"""Pages of 8 KiB that are read, in 10 to 20 ms."""
+"""The number of pages of 8 KiB that are sampled, in 10 to 20 ms."""
 _SIZE = Statement("select pg_relation_size($1::regclass) / current_setting('block_size')::bigint", (TEXT,))
 
 
@@ -73,9 +73,9 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def sampled_size(tx: ServerTransaction, table: BoundTable, request: ScanRequest) -> tuple[int, int]:
-    """Return about how many rows a scan finds, and how many bytes they have, counted in a sample of the table's pages.
+    """Return estimates of the rows and bytes that a scan finds, from a sample of the table's pages.
 
-    The server's own estimate is wrong by any factor until a table was analyzed, which is a minute after it was loaded.
+    The server's own estimate may be wrong by any factor until a table is analyzed, about a minute after a load.
     """
     pages = int(str(tx.rows_of(tx.ask(table, lambda binding: Call(_SIZE, (binding.qualified.encode(),))))[0][0]))
     share = min(1.0, _PAGES / max(1, pages))

@@ -1,4 +1,4 @@
-"""Writes to tables without a key: rows get hidden keys, and equal rows are found by the digests in these."""
+"""Writes to tables without a key: rows get hidden keys, which begin with digests that find equal rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COUNT = struct.Struct(">q")
 def insert_keyless(
     tx: ServerTransaction, table: BoundTable, rows: Sequence[Given], taken: Mapping[bytes, int] = _NONE
 ) -> None:
-    """Take rows away, by their digests, then insert others, which are checked; together they must have room."""
+    """Delete rows by their digests, then insert checked rows; together they must fit in the transaction."""
     binding = table.binding
     groups: dict[tuple[str, ...], list[EncodedRow]] = {}
     for hidden, row in zip(new_ids(binding.spec, rows), rows, strict=True):
@@ -49,10 +49,10 @@ def insert_keyless(
 
 
 def apply_to_bag(tx: ServerTransaction, table: BoundTable, changes: Iterable[tuple[RowKind, Given]]) -> None:
-    """Put rows and take equal ones away, in the order of the changes.
+    """Put rows and delete equal ones, in the order of the changes.
 
-    A change that takes a row away takes an equal row that was put before it, or else a row of the table. Rows that are
-    put and not taken away again are inserted.
+    A retract removes an equal row that was put before it, or else a row of the table. Rows that are put and not
+    retracted again are inserted.
     """
     put: dict[bytes, list[Given]] = {}
     taken: dict[bytes, int] = {}

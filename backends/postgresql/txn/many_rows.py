@@ -35,13 +35,13 @@ from .server_transaction import ServerTransaction
 __all__ = ["delete_keys", "increment_batch", "insert_batch", "upsert_batch"]
 
 _COPY_FROM = 100
-"""Number of rows from which COPY, despite its extra round trips, is faster than arrays."""
+"""The number of rows from which COPY, despite its extra round trips, is faster than arrays."""
 _COPIED = 225
-"""Rows of one COPY. While the server inserts them, the next rows are encoded."""
+"""The rows of one COPY. While the server inserts them, the next rows are encoded."""
 _COPIED_FIRST = 100
-"""Rows of the first COPY, for which the server waits."""
+"""The rows of the first COPY, for which the server waits."""
 _COPIES = 16
-"""Number of COPYs in one round trip."""
+"""The number of COPYs in one round trip."""
 _SAVEPOINT = Call(Statement("savepoint structable_copy"))
 _RELEASE = Call(Statement("release structable_copy"))
 _ROLLBACK = Call(Statement("rollback to structable_copy"))
@@ -50,9 +50,9 @@ _ROLLBACK = Call(Statement("rollback to structable_copy"))
 def upsert_batch(
     tx: ServerTransaction, table: BoundTable, rows: Sequence[Given], *, copies: bool = True, beside: int = 0
 ) -> None:
-    """Put rows; all are checked before anything is written. With `copies`, COPY may write many rows that are new.
+    """Put rows; all are checked before anything is written. With `copies`, COPY may write many new rows.
 
-    `beside` are the bytes that the call writes after this.
+    `beside` is the number of bytes that the call writes after this.
     """
     if copies and len(rows) >= _COPY_FROM and table.binding.copies_first() and _copied(tx, table, rows, beside):
         table.seen.clear()
@@ -77,7 +77,7 @@ def upsert_batch(
             for portion in portions(group.values(), lambda one: one.size)
         ]
     if len(writes) > 1 or beside:
-        # A single portion is checked as it is deferred; of several, none may be written if together they are too many.
+        # A single portion is checked when it is deferred; several must fit together before any is written.
         tx.require_room(beside + sum(size_of_rows(statement.rows) for statement in writes))
     for statement in writes:
         defer(tx, table, statement)
@@ -123,13 +123,13 @@ def delete_keys(tx: ServerTransaction, table: BoundTable, keys: Iterable[Pieces]
 def increment_batch(
     tx: ServerTransaction, table: BoundTable, increments: Iterable[tuple[tuple[Value, ...], Field, int]]
 ) -> None:
-    """Add to fields of rows; the arguments are checked. The server adds, and refuses an overflow."""
+    """Add to fields of rows; the arguments are checked. The server adds, and rejects an overflow."""
     binding = table.binding  # the first write may find another version of the table
     key_names, width = binding.spec.primary_key, len(binding.key_fields)
     rounds: list[dict[tuple[Value, ...], dict[str, int]]] = []
     counts: dict[tuple[tuple[Value, ...], str], int] = {}
     for key, field, amount in increments:
-        # A field that comes again is added to again, by a later statement: both together might not fit its type.
+        # A repeated field is added to in a later statement: the sum of both amounts might not fit its type.
         place = counts.get((key, field.name), 0)
         counts[key, field.name] = place + 1
         if place == len(rounds):
@@ -180,7 +180,7 @@ def _groups(binding: TableBinding, rows: Sequence[Given]) -> dict[tuple[str, ...
 
 
 def _alike(binding: TableBinding, rows: Sequence[Given]) -> dict[tuple[str, ...], dict[Pieces, EncodedRow]] | None:
-    """Return the groups of plain dicts with the same fields and with different keys: one; None of any other rows."""
+    """Return the one group of plain dicts with the same fields and distinct keys; None for any other rows."""
     names = tuple(rows[0]) if rows and rows[0].__class__ is dict else ()
     ordered = binding.known_names(names)
     if ordered is None:
@@ -220,7 +220,7 @@ def _copied(tx: ServerTransaction, table: BoundTable, rows: Sequence[Given], bes
         return False
     if tx.writes.may_not_fit:
         tx.flush()  # before this call has an effect
-    # No token stops a COPY into another version of the table. The lock does: a change of columns waits for it.
+    # A token cannot stop a COPY into another version of the table. The lock can: a change of columns waits for it.
     tx.precede(table, _lock)
     tx.precede(table, lambda _: _SAVEPOINT)
     tx.ask(table, lambda binding: Call(current(binding)))

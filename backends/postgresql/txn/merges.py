@@ -1,4 +1,4 @@
-"""Merges: deferred as other writes are, for rows of one key in rounds, each of which has distinct keys."""
+"""Merges: deferred like other writes; rows with one key are merged in rounds, each with distinct keys."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from .server_transaction import ServerTransaction
 __all__ = ["SnapshotNeededError", "apply_plain_changes", "merge_changes"]
 
 _MOST_ROUNDS = 8
-"""Rows of one key in a call, beyond which they are merged here instead of by a statement for each."""
+"""The most rows of one key in a call that are merged by a statement each; more are merged here."""
 
 
 class SnapshotNeededError(Exception):
-    """A call depends on rows as they were before it wrote them, which needs a snapshot."""
+    """A call depends on the state of rows before its writes, which needs a snapshot."""
 
 
 def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tuple[RowKind, Given]]) -> None:
-    """Merge checked rows in their order; raises, before anything is written, what can be refused without the rows."""
+    """Merge checked rows in their order; errors that do not depend on stored rows are raised before any write."""
     binding = table.binding
     spec, waits = binding.spec, tx.waits
     merger: Merger = binding.kept("merger", lambda: Merger(spec))
@@ -46,7 +46,7 @@ def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tu
         if effect is MergeEffect.NOTHING:
             continue
         if effect is MergeEffect.DELETE and waits:
-            raise SnapshotNeededError  # it would not see a row that is deleted and inserted again while it waits
+            raise SnapshotNeededError  # it would miss a row that is deleted and inserted again while it waits
         given.append((kind, row))
         for one in _negatable(spec, effect, row):
             names, encoded = encoded_row(binding, one)
@@ -81,7 +81,7 @@ def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tu
 
 
 def _negatable(spec: TableSpecification, effect: MergeEffect, row: Given) -> list[Given]:
-    """Return the changes that together are a retract: the negative of the lowest integer does not fit."""
+    """Return the changes that together are one retract, because the negative of the lowest integer does not fit."""
     options = spec.table_options
     if effect is not MergeEffect.RETRACT:
         return [row]
@@ -106,7 +106,7 @@ def _negatable(spec: TableSpecification, effect: MergeEffect, row: Given) -> lis
 def _merge_here(
     tx: ServerTransaction, table: BoundTable, merger: Merger, changes: Sequence[tuple[RowKind, Given]]
 ) -> None:
-    """Merge changes, many of which are of one key, with the rows as read, and write each row once."""
+    """Merge changes, many of one key, with the rows read, and write each row once."""
     if tx.waits:
         raise SnapshotNeededError
     binding = table.binding

@@ -1,8 +1,8 @@
-"""Writes of one row: the plan of each verb, one statement, unless a transaction must look at the row first.
+"""Writes of one row: the plan of each verb, one statement, unless a transaction must read the row first.
 
-Whatever sends it, the plan is the same. The auto-commit view commits a plan alone, with a receipt, without the objects
-of a transaction, which take the client as long as the exchange with the server takes it. A transaction defers it. What
-has no plan, or is refused by the server when it is committed alone, is left to a transaction, which can ask.
+The plan is the same for every sender. The auto-commit view commits a plan alone, with a receipt, without the objects of
+a transaction, which cost the client as much time as the exchange with the server. A transaction defers the plan. A
+write without a plan, or one that the server rejects alone, is left to a transaction, which can read the row.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _SHAPES = {
     "merge": WriteShape(Effect.MERGE, ()),
     "merge waiting": WriteShape(Effect.MERGE, (), waits=True),
 }
-"""The effect of a statement of one row, by a name that is found faster than the shape."""
+"""The effects of one-row statements, by name; a name is hashed faster than a shape."""
 _UNCHECKED, _CHECKED = ("put", "change"), ("put checked", "change checked")
-"""Upserts of a row that may be absent, and of one that is there."""
+"""Upserts of a row that may be absent, and of an existing row."""
 
 
 class Plan(NamedTuple):
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
     shape: WriteShape
     known: Statement
     most: int | None
-    """The maximum size of the row afterwards, `ABSENT`, or None if it depends on the row before."""
+    """The maximum size of the row afterwards, `ABSENT`, or None if it depends on the former row."""
     whole: bool = False
 
     @property
@@ -101,9 +101,9 @@ class OneRow(NamedTuple):
         return tuple(checked[name] for name in self.binding.spec.primary_key)
 
     def put(self, seen: int | None = None, *, whole: bool = False) -> Plan | None:
-        """Return the plan of an upsert or a replacement; None if the call must look at the row's size.
+        """Return the plan of an upsert or a replacement; None if the call must read the row's size.
 
-        `seen` is the maximum size of the row before, if it is known, or `ABSENT`.
+        `seen` is the known maximum size of the former row, or `ABSENT`.
         """
         size = self.encoded.size
         most, judged_by = judge(self.binding.width_without(self.names), size, seen)
@@ -117,11 +117,11 @@ class OneRow(NamedTuple):
         return self._plan(_UNCHECKED[there], most)
 
     def insert(self) -> Plan:
-        """Return the plan of an insertion, which the key refuses if there is a row."""
+        """Return the plan of an insertion; the unique key rejects it if there is a row."""
         return self._plan("insert", self.encoded.size)
 
     def update(self) -> Plan | None:
-        """Return the plan of a change of an existing row; None if the call must look at the row's size."""
+        """Return the plan of a change of an existing row; None if the call must read the row's size."""
         if self.encoded.size > CHECKED_SIZE:
             return None
         return self._plan("change checked", None)
@@ -151,7 +151,7 @@ class OneRow(NamedTuple):
 
     @classmethod
     def raised(cls, binding: TableBinding, key: object, name: object, amount: object) -> OneRow:
-        """Return a key with the amount that a field is incremented by.
+        """Return a key with the amount by which a field is incremented.
 
         Raises the errors of `check_key` and `check_increment`.
         """
@@ -169,14 +169,14 @@ class OneRow(NamedTuple):
 
 
 def require_flag(binding: TableBinding, one: EncodedRow) -> None:
-    """Reject a row that is too large with the flag of a soft delete, which its merge adds."""
+    """Reject a row that becomes too large by the flag of a soft delete, which its merge adds."""
     softly = binding.spec.table_options.soft_delete
     if softly is not None and softly not in one.row and one.size >= MAX_ROW_SIZE:
         check_row_size(binding.write_spec, {**one.row, softly: True})
 
 
 def after_merge(binding: TableBinding, seen: int | None, merge: MergeEffect, size: int) -> int | None:
-    """Return the maximum size of a row after a merge, so that a later write of the transaction need not ask for it."""
+    """Return the maximum size of a row after a merge, so that a later write of the transaction need not read it."""
     options = binding.spec.table_options
     if merge is MergeEffect.DELETE:
         return None if options.sequence else ABSENT
@@ -209,7 +209,7 @@ PLANS: dict[str, Callable[[TableBinding, Any], Plan | None]] = {
 }
 """The plan of a verb of one row, by its name, for its argument; None if it needs a transaction.
 
-Each raises the errors of its argument.
+Each function raises the errors of its argument.
 """
 
 
@@ -223,7 +223,7 @@ def commit_alone(store: StoreParts, table: str, plan: Plan) -> bool:
     StorageUnavailableError
         If there is no connection, it broke before the commit, or a pooler gave its session to another client.
     CommitOutcomeUnknownError
-        If it broke during the commit, and the server could not be asked.
+        If it broke during the commit, and the outcome could not be looked up.
     """
     shape = plan.shape
     # An insertion waits for a transaction that inserts the same key, or deletes it.

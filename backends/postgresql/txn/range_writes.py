@@ -61,7 +61,7 @@ def _defer(
 
 
 def _written(binding: TableBinding, request: ScanRequest, query: Query, values: list[bytes | None]) -> Call:
-    """Return the call of a write, planned as the count of its rows was."""
+    """Return the call of a write, planned like the count of its rows."""
     query.by_index = count_query(binding, request)[0].by_index
     return query.call(values)
 
@@ -94,7 +94,7 @@ def _count_fitting(
     changes: Mapping[str, Value],
     sizes: Mapping[str, int],
 ) -> int:
-    """Return the number of a scan's rows, all of which fit the limits with the changes."""
+    """Return the number of a scan's rows, after checking that they all fit the limits with the changes."""
     spec = table.binding.write_spec
     indexed = {name: sizes[name] for name in spec.indexes if sizes.get(name, 0) + MAX_KEY_SIZE > MAX_KEY_AND_INDEX_SIZE}
     grows = any(sizes.values()) and table.binding.width_without(()) is None

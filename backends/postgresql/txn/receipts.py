@@ -48,10 +48,10 @@ __all__ = ["Receipt", "Receipts"]
 _log = logging.getLogger("structable.postgresql")
 
 _KEPT = 20
-"""The number of receipts of a connection that gather before the older ones are deleted."""
+"""The number of a connection's receipts that accumulate before the older ones are deleted."""
 _KEPT_FOR = "7 days"
 _KNOWN_FOR = 86_400.0
-"""Seconds after which a receipt that is not there is taken for one that was deleted."""
+"""Seconds after which a missing receipt may have been deleted."""
 _NOT_THERE = frozenset({UNDEFINED_TABLE, UNDEFINED_COLUMN, INSUFFICIENT_PRIVILEGE})
 """The errors if the table of the receipts or a column was dropped, or the right to use it was revoked."""
 _WITH = "with "
@@ -122,7 +122,7 @@ class Receipt:
     def is_there(self, pool: ServerPool) -> bool | None:
         """Return whether the transaction was committed; None if that cannot be known.
 
-        It cannot be committed any more after the answer False.
+        After False it can never be committed.
         """
         lost, receipts = self._connection, self._receipts
         terminate = Call(_TERMINATE, (lost.process.to_bytes(4, "big"), lost.started.encode()))
@@ -138,7 +138,7 @@ class Receipt:
                 connection.run(terminate)
                 refused, table = connection.rows(connection.pipeline(look)[3])[0]
                 if refused and table != self._table:
-                    receipts.renew()  # the table was made again or emptied since, and lost its earlier receipts
+                    receipts.renew()  # the table was made again or emptied, and lost its earlier receipts
                     return None
                 return not refused
             except StatementRefusedError as error:
@@ -173,7 +173,7 @@ class Receipts:
         )
         self._joined: tuple[WeakKeyDictionary[Statement, Statement], ...] = WeakKeyDictionary(), WeakKeyDictionary()
         self._own = WeakSet((self.insert, self.delete))
-        """All statements that insert or delete receipts; a set, which is asked while other threads add to it."""
+        """All statements that insert or delete receipts; a set that threads may read while others add to it."""
 
     def next(self, connection: ServerConnection) -> Receipt | None:
         """Return the receipt of the next commit of a connection, which is in no transaction.
@@ -190,11 +190,11 @@ class Receipts:
         return Receipt(self, connection, table) if table else None
 
     def renew(self) -> None:
-        """Look with the next commit whether there are receipts, and in which table."""
+        """Check again at the next commit whether there are receipts, and in which table."""
         self._table = None
 
     def lack(self, error: StatementRefusedError) -> bool:
-        """Return whether a commit may have failed because of its receipt; the next one looks whether there are any."""
+        """Return whether a commit may have failed because of its receipt; the next commit checks for receipts again."""
         if error.call is None or error.state not in _NOT_THERE or error.call.statement not in self._own:
             return False
         self.renew()
@@ -203,7 +203,7 @@ class Receipts:
     def joined(self, write: Statement, *, if_changed: bool) -> Statement:
         """Return the statement that also inserts a receipt, whose key comes last.
 
-        One statement takes the server a twentieth less of a small transaction than two.
+        One statement instead of two saves the server a twentieth of a small transaction.
         """
         found = self._joined[if_changed].get(write)
         if found is None:
@@ -220,7 +220,7 @@ class Receipts:
         return found
 
     def _prepare(self, connection: ServerConnection) -> int | None:
-        """Make the table if need be, and return the number of its file, which TRUNCATE changes.
+        """Make the table if necessary, and return the number of its file, which TRUNCATE changes.
 
         0 if the role may not use it, None if that failed.
         """

@@ -1,7 +1,7 @@
-"""`RowStatement`: a statement that writes rows of a table, made for the version of the table that it meets.
+"""`RowStatement`: a statement that writes rows of a table, made for the table's version at the time of sending.
 
-All writes of rows are such statements. A call that is one of them, and asks nothing before, can be a transaction of its
-own, with a receipt; a transaction defers them, and sends them together; only many new rows are copied instead.
+All writes of rows are such statements. A call that is one statement, and reads nothing before, can be a transaction by
+itself, with a receipt. A transaction defers statements, and sends them together. Only many new rows are copied instead.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Item = TypeVar("Item")
 Given: TypeAlias = Mapping[str, Value]
 
 _SINGLE = 3
-"""Number of rows up to which a statement for each takes less time than one for all."""
+"""The number of rows up to which a statement for each takes less time than one for all."""
 _PORTION = 8 << 20
-"""Approximate size of one statement's arrays, in bytes."""
+"""The approximate size of one statement's arrays, in bytes."""
 
 
 class EncodedRow(NamedTuple):
@@ -69,13 +69,13 @@ def encoded_row(binding: TableBinding, row: Given) -> tuple[tuple[str, ...], Enc
 
 
 def encoded_whole(binding: TableBinding, row: Given) -> Pieces:
-    """Check a row; return the values of all fields in the order of statements, null where it names none."""
+    """Check a row; return the values of all fields in the order of statements, null for fields not named."""
     names = binding.shape.columns
     return binding.encoder(names).pieces({**dict.fromkeys(names), **check_row(binding.write_spec, row)})
 
 
 def pieces_for(binding: TableBinding, first: TableBinding, names: tuple[str, ...], one: EncodedRow) -> Pieces:
-    """Return the values of a row, which was encoded for the `first` version of the table, for another."""
+    """Return the values, for another version of the table, of a row encoded for the `first` one."""
     if binding is first or len(names) == len(first.key_fields):  # keys never change their types
         return one.pieces
     if names[:1] == (HIDDEN_KEY,):
@@ -107,7 +107,7 @@ class RowStatement(NamedTuple):
             if self.whole and binding is not self.first:
                 names = binding.shape.columns
                 shape, one = shape._replace(names=names), one._replace(row={**dict.fromkeys(names), **one.row})
-            pieces = pieces_for(binding, self.first, names, one)  # raises what a changed table does not take
+            pieces = pieces_for(binding, self.first, names, one)  # raises if the changed table does not accept the row
             return Call(write_statement(binding, shape, many=False), pieces)
         given = [pieces_for(binding, self.first, names, one) for one in self.rows]
         # The server finds rows that lie close together a fifth faster, and two such statements lock rows in the same
@@ -122,7 +122,7 @@ class RowStatement(NamedTuple):
 
     @property
     def refusal(self) -> Refusal | None:
-        """The explanation why the server refused it; None if its rows surely fit."""
+        """The explanation of a rejection by the server; None if its rows surely fit."""
         shape = self.shape
         if not (shape.checked or shape.effect in (Effect.STEP, Effect.MERGE)):
             return None
@@ -130,9 +130,9 @@ class RowStatement(NamedTuple):
 
 
 def defer(tx: ServerTransaction, table: BoundTable, statement: RowStatement) -> None:
-    """Let a transaction run a statement before the next one that may see its rows, at the latest with the commit."""
+    """Make a transaction run a statement before the next one that may see its rows, at the latest at the commit."""
     # A statement of one row may run alone, at READ COMMITTED, where a merge would not insert a row that is deleted
-    # while it waits. Without a key it runs in a snapshot.
+    # while it waits. Without `key` it runs in a snapshot.
     merges = statement.shape.effect is Effect.MERGE and tx.has_one_call and not tx.waits
     tx.defer(table, statement.call, None if statement.many or merges else statement.key, statement.refusal)
 
@@ -140,7 +140,7 @@ def defer(tx: ServerTransaction, table: BoundTable, statement: RowStatement) -> 
 def defer_rows(
     tx: ServerTransaction, table: BoundTable, first: TableBinding, shape: WriteShape, rows: Sequence[EncodedRow]
 ) -> None:
-    """Defer a write of rows with distinct keys, by one statement, or each by its own if they are few."""
+    """Defer a write of rows with distinct keys, by one statement, or by one for each row if they are few."""
     if len(rows) > _SINGLE:
         defer(tx, table, RowStatement(first, shape, rows, many=True))
         return

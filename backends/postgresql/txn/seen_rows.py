@@ -19,8 +19,8 @@ _MOST = 4_096
 class SeenRows:
     """The maximum sizes of rows, or `ABSENT` for rows that do not exist, by their binary keys.
 
-    A row that is known to exist is changed by a plain UPDATE, which may wait for the commit, as it may if its size is
-    known. Another transaction's change of the row is a conflict, so that the knowledge lasts.
+    A row that is known to exist is changed by a plain UPDATE, which may be deferred to the commit, and so is a row of
+    known size. Another transaction's change of the row is a conflict, so that the knowledge stays valid.
     """
 
     __slots__ = ("_sizes",)
@@ -94,6 +94,6 @@ class SeenRows:
             return
         for row in range(count):
             key = tuple([value(row, place) for place in places])
-            # Of columns that were not read any may be large.
+            # Any column that was not read may be large.
             if self._sizes.get(key, ABSENT) == ABSENT:
                 self.put(key, MAX_ROW_SIZE if fixed is None else fixed)

@@ -50,9 +50,9 @@ _ATTEMPTS = 5
 class ServerTransaction(TransactionLifecycle):
     """One connection and one snapshot, from the first operation to the end.
 
-    One that `has_one_call` defers even its first write, so that it is one round trip, with a receipt, if the call asks
-    nothing. If it also `waits`, its statements wait for other writers of their rows instead of conflicting: they take
-    effect on the newest rows, not on a snapshot.
+    A transaction that `has_one_call` defers even its first write, so that it is one round trip, with a receipt, if the
+    call reads nothing. If it also `waits`, its statements wait for other writers of their rows instead of conflicting:
+    they take effect on the newest rows, not on a snapshot.
     """
 
     _connection: ServerConnection | None = None
@@ -76,7 +76,7 @@ class ServerTransaction(TransactionLifecycle):
         self.begun = False
         self._answered = False
         self.position: int | None = None
-        """The version that the snapshot is exactly, if that was asked for."""
+        """The version that the snapshot is exactly, if it was requested."""
         self._number: int | None = None
         self._tables: dict[str, BoundTable] = {}
         self.writes = DeferredWrites()
@@ -107,7 +107,7 @@ class ServerTransaction(TransactionLifecycle):
         return self.rows_of(self._answer(call, None))
 
     def begin_exactly(self, begin: Callable[..., Exact], check: Callable[[Ask], object]) -> None:
-        """Begin by `VersionGate.begin`, unless `check`, which is run before, raises an error."""
+        """Begin by `VersionGate.begin`, unless `check`, which runs first, raises an error."""
         self.require_usable()
         connection = self._connection = self._pool.acquire()
         try:
@@ -133,7 +133,7 @@ class ServerTransaction(TransactionLifecycle):
     def ask(
         self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces | None = None
     ) -> pq.abc.PGresult:
-        """Run a statement now, in one round trip with those deferred writes that it may read.
+        """Run a statement now, in one round trip with the deferred writes that it may read.
 
         Other writes stay deferred, so that their rows are not locked yet.
         """
@@ -149,7 +149,7 @@ class ServerTransaction(TransactionLifecycle):
         """Defer a write until the next statement that may see it, at the latest until the commit.
 
         Except in a transaction of one call, the first write takes the snapshot: later writes of other transactions
-        conflict. If the server refuses the write and `refusal` has an error for that, the statement that sends it
+        conflict. If the server rejects the write and `refusal` has an error for that, the statement that sends it
         raises that error, all writes stay deferred, and the commit fails.
         """
         if not self.begun and not self.has_one_call:
@@ -183,7 +183,7 @@ class ServerTransaction(TransactionLifecycle):
             try:
                 self.flush()
             except StructableError as error:
-                # The call may have sent others of its writes. As no commit is possible either, the transaction ends.
+                # The call may have sent other writes of its own. Since no commit is possible, the transaction ends.
                 self.fail(error)
 
     def require_room(self, size: int) -> None:
@@ -286,8 +286,8 @@ class ServerTransaction(TransactionLifecycle):
         receipt = self._receipts.next(connection) if ends else None
         if receipt is not None:
             return self._commit_at_once(connection, receipt, calls)
-        # With no statement yet, the server checks the bindings: otherwise the commit would reject a deferred write, too
-        # late for another try.
+        # Without a statement so far, the server checks the bindings now: otherwise the commit would reject a deferred
+        # write, too late for another try.
         checks = [] if calls else [Call(current(table.binding)) for table in self._tables.values()]
         results = connection.pipeline([self._begin, self._identify, *checks, *calls])
         self._note_begun(results[1])
@@ -363,11 +363,11 @@ class ServerTransaction(TransactionLifecycle):
             self._end()
             raise
         if self.has_one_call:
-            connection.commits = connection.commits or 1  # the next one has a receipt
+            connection.commits = connection.commits or 1  # the next commit has a receipt
         self._end()
 
     def _is_committed(self, lost: ServerConnection, sent: float) -> bool | None:
-        """Look the transaction up; without a number it has written nothing."""
+        """Look up the transaction; without a number it has written nothing."""
         return self._number is not None and was_committed(self._pool, self._number, lost, sent)
 
     def _settle(self, what: str, look_up: Callable[[], bool | None], loss: BrokenConnectionError) -> None:

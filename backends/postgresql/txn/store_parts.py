@@ -1,4 +1,4 @@
-"""`StoreParts`: what all transactions of a storage share."""
+"""`StoreParts`: the parts of a storage that all its transactions share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`update_many`: finds the rows first, to know which exist, then changes those."""
+"""`update_many`: first finds the rows that exist, then changes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .server_transaction import ServerTransaction
 __all__ = ["Update", "checked_updates", "rounds_of", "update_batch"]
 
 _ONE_PORTION = 4_000
-"""The number of keys that one statement has, however large they are."""
+"""The number of keys that one statement always takes, however large they are."""
 _FEW_BYTES = 8 << 20
 
 
@@ -39,25 +39,25 @@ class Update(NamedTuple):
     row: Given
     pieces: Pieces
     created: Given | None
-    """The row that they make if there was none; None if they have no default."""
+    """The row that the updates create if there was none; None without a default."""
     created_size: int
     """An upper bound of its bytes."""
     skips: bool
-    """Whether the first one is skipped if there was no row."""
+    """Whether the first update is skipped if there was no row."""
 
     @property
     def encoded(self) -> EncodedRow:
         return EncodedRow(self.row, self.pieces, at_most(self.pieces))
 
     def for_version(self, binding: TableBinding) -> Update:
-        """Return the same for another version of the table."""
+        """Return the same update for another version of the table."""
         return self._replace(pieces=binding.row_pieces(self.names, self.row))
 
 
 def checked_updates(
     binding: TableBinding, given: Iterable[Given | UpdateMessage], default: Given | None
 ) -> list[Update]:
-    """Check the elements of a call, each alone."""
+    """Check the elements of a call, each by itself."""
     shared = None if default is None else _Default(binding, default)
     found = []
     known: tuple[str, ...] | None = None
@@ -87,7 +87,7 @@ def checked_updates(
 
 
 class _Default:
-    """A default, which is checked with the first row that needs it; with others, what depends on them."""
+    """A default, checked as a whole with the first row that needs it; other rows check only what depends on them."""
 
     def __init__(self, binding: TableBinding, default: Given) -> None:
         self._binding = binding
@@ -95,7 +95,7 @@ class _Default:
         self._start: Given | None = None
 
     def under(self, row: Given) -> tuple[Given, int]:
-        """Return the row that an update makes of the default, and an upper bound of its bytes."""
+        """Return the row that an update makes from the default, and an upper bound of its bytes."""
         spec = self._binding.write_spec
         start = self._start
         if start is None:
@@ -126,7 +126,7 @@ def _by_key(binding: TableBinding, updates: Iterable[Update]) -> dict[Pieces, Up
 def rounds_of(
     tx: ServerTransaction, table: BoundTable, binding: TableBinding, updates: Iterable[Update]
 ) -> list[list[Update]]:
-    """Divide updates, in their order, in lists in which no key comes again; raises if a row would be too large.
+    """Divide updates, in order, into lists without repeated keys; raises if a row would be too large.
 
     They were checked for a version of the table, the `binding`.
     """
@@ -141,7 +141,7 @@ def rounds_of(
         rounds[-1].append(one)
         keys.add(key)
     if len(rounds) > 1:
-        # A later round must not be rejected when an earlier one is written.
+        # A later round must not be rejected after an earlier one was written.
         left: dict[Pieces, Update] = {}
         for one in (one for each in rounds for one in each):
             key = one.pieces[:width]
@@ -192,7 +192,7 @@ def update_batch(
 
 
 def _places(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> dict[Pieces, bytes]:
-    """Return the places of the rows of some keys, found faster in the keys' order; note the keys without a row."""
+    """Return the places of the rows of some keys, found faster in key order; record the keys without a row."""
     found: dict[Pieces, bytes] = {}
     for portion in portions(keys, at_most) if len(keys) > _ONE_PORTION else [keys] if keys else []:
 
@@ -207,7 +207,7 @@ def _places(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> dic
 
 
 class _Placed:
-    """Changes of the same fields of rows that are at known places.
+    """Changes of the same fields of rows at known places.
 
     `size` is an upper bound of their bytes.
     """
@@ -216,7 +216,7 @@ class _Placed:
         self._names = names
         self._updates = updates
         self._width = binding.width_without(names)
-        # By columns, which takes a fraction of the time.
+        # Column by column, in a fraction of the time.
         self._columns = list(zip(*[one.pieces for one in updates.values()], strict=True))
         longest = [max([len(one) for one in column if one is not None], default=0) for column in self._columns]
         self._largest = sum(longest) + SLACK * len(longest)
@@ -227,7 +227,7 @@ class _Placed:
         self._is_checked = judge(self._width, self._largest, None)[1] is not Judge.NOBODY
 
     def check(self, tx: ServerTransaction, table: BoundTable) -> None:
-        """Reject rows that get too large, as far as the server does not do so when it changes them."""
+        """Reject rows that become too large, where the server does not check that when it changes them."""
         if self._is_checked and self._largest > CHECKED_SIZE:
             large = [one.encoded for one in self._updates.values() if at_most(one.pieces) > CHECKED_SIZE]
             require_sizes(tx, table, table.binding, self._names, large)

@@ -1,4 +1,4 @@
-"""Pipelines on Spark: `stages` builds and checks them, `runs` starts them, `plan_files` keeps what a restart needs."""
+"""Pipelines on Spark: `stages` builds and checks them, `runs` starts them, `plan_files` keeps the plan for restarts."""
 
 from .runs import PipelineRun, run_available, run_batch, start
 

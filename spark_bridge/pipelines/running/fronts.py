@@ -1,4 +1,4 @@
-"""The front of a stage: what Spark reads and joins as streams, in one DataFrame, which a micro-batch takes apart."""
+"""The front of a stage: the streams that Spark reads and joins, in one DataFrame that each micro-batch splits again."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from structable.spi.changes import FEED_COLUMNS
 __all__ = ["Front", "loaded", "read_options"]
 
 _STATE = re.compile(r"^\W*(?:Join|Aggregate|Deduplicate|GlobalLimit|Sort|Flat|Transform)", re.MULTILINE)
-"""The nodes of a streaming plan that have state, and some that have none."""
+"""Matches the nodes of a streaming plan that have state, and some that have none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """The streams of a front that the steps read; of several, each row is in the struct column of its own.
+    """The streams of a front that the steps read. If there are several, each has a struct column for its rows.
 
     Parameters
     ----------
     frame : DataFrame
-        All of them.
+        The union of the streams.
     schemas : mapping of str to StructType
-        Each by its name.
+        The schema of each stream, by name.
     """
 
     frame: DataFrame
@@ -39,7 +39,7 @@ class Front:
 
     @property
     def stateful(self) -> bool:
-        """Whether Spark keeps state for it: of a join of streams, or of a source that deduplicates, for example."""
+        """Whether Spark keeps state for it, as for a stream-stream join or a source that deduplicates."""
         if not self.frame.isStreaming:
             return False
         return _STATE.search(self.frame._jdf.queryExecution().analyzed().toString()) is not None
@@ -54,7 +54,7 @@ class Front:
         else:
             united = outputs[0]
         if len(stage.sources) > 1 and united.isStreaming:
-            # Spark's checkpoint knows sources by their places in the plan, whichever outputs are read.
+            # Spark's checkpoint identifies sources by their places in the plan: put all first, in a fixed order.
             nothing = [sf.lit(None).cast(column.dataType).alias(column.name) for column in united.schema.fields]
             leaves = [frames[name].where(sf.lit(False)).select(*nothing) for name in stage.sources]
             united = reduce(DataFrame.union, [*leaves, united])
@@ -71,14 +71,14 @@ class Front:
 
 
 def loaded(step: Step, spark: SparkSession, *, streaming: bool, feeds: Mapping[str, str]) -> DataFrame:
-    """Return the DataFrame of a source, which is a streaming one or not.
+    """Return the DataFrame of a source, streaming or batch as the run needs it.
 
-    `feeds` has the position after which each table between two stages is read.
+    `feeds` holds, for each table between two stages, the position after which it is read.
 
     Raises
     ------
     ValueError
-        If it is the other.
+        If the source gives the other kind.
     """
     node = step.node
     if isinstance(node, Source):
@@ -100,6 +100,6 @@ def loaded(step: Step, spark: SparkSession, *, streaming: bool, feeds: Mapping[s
 
 
 def read_options(ref: TableRef) -> dict[str, str]:
-    """Return the options of the format by which a table is read."""
+    """Return the options with which the Spark format reads a table."""
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in ref.options}
     return {**texts, "url": ref.url, "table": ref.name}

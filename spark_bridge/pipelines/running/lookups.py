@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 __all__ = ["Tables"]
 
 _BATCH = 10_000
-"""Rows whose keys are read together: as many as Spark gives a task in an Arrow batch."""
+"""The number of rows whose keys are read together: the rows of an Arrow batch that Spark gives a task."""
 
 _RENAME = "choose the columns, or give a prefix="
 
 
 @dataclass(slots=True)
 class Tables:
-    """The tables of a run: their specifications, read once, and how streams are joined with them."""
+    """The tables of a run: their specifications, read once, and their joins with streams."""
 
     planned: Planned
     spark: SparkSession
@@ -76,7 +76,7 @@ class Tables:
         return found
 
     def _result(self, name: str) -> TableSpecification:
-        """Return the specification of a join's result, which the join may have to make."""
+        """Return the specification of a join's result, even before the join has made it."""
         node, names = self.planned.table(name), self.planned.graph.names
         assert isinstance(node, ForeignKeyTable)
         try:
@@ -90,7 +90,7 @@ class Tables:
     def joined(self, step: Step, frame: DataFrame, whole: Callable[[str, DataFrame], DataFrame]) -> DataFrame:
         """Return the DataFrame of a step `join_table`; lazy.
 
-        `whole` is given the DataFrame of a table that is read whole, and returns that of the micro-batch's snapshot.
+        `whole` takes the DataFrame of a table that is read whole, and returns the one of the micro-batch's snapshot.
         """
         node, table = step.node, step.table
         assert isinstance(node, TableJoin)

@@ -1,4 +1,4 @@
-"""The file beside the checkpoints that a restart is compared with, read and written by the Hadoop file system API."""
+"""The plan's file next to the checkpoints, with which a restart is compared; accessed by Hadoop's file system API."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NAME = "structable-plan.json"
 
 
 class PlanFile:
-    """The plan that the checkpoints in a folder were made with.
+    """The plan of the checkpoints in a folder.
 
     Parameters
     ----------
     spark : SparkSession
-        Whose Hadoop configuration has the file systems.
+        The session whose Hadoop configuration has the file systems.
     checkpoint : str
         The folder.
     """
@@ -36,9 +36,9 @@ class PlanFile:
         self._files = self._path.getFileSystem(self._settings)
 
     def check(self, plan: Plan) -> dict[str, str]:
-        """Raise PlanChangedError, with every difference, if a plan cannot go on from the checkpoints.
+        """Raise PlanChangedError, with every difference, if a plan cannot continue from the checkpoints.
 
-        Returns where the feed of each table between two stages begins; nothing if there is no plan yet.
+        Return the position where the feed of each table between two stages begins; empty if there is no plan yet.
         """
         before = self._read()
         if before is None:
@@ -48,7 +48,7 @@ class PlanFile:
         return feeds
 
     def keep(self, plan: Plan, feeds: Mapping[str, str]) -> None:
-        """Write a plan and where its feeds begin, all of it or none."""
+        """Write a plan and the positions where its feeds begin, all or nothing."""
         text = json.dumps({**json.loads(plan.to_json()), "feeds": feeds}, indent=2, sort_keys=True)
         if text == self._read():
             return

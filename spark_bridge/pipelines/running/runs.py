@@ -1,4 +1,4 @@
-"""Starts a planned pipeline: for ever, until all that is there is read, or on batch DataFrames."""
+"""Runs a planned pipeline: for ever, to the present end of its sources, or on batch DataFrames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 _AVAILABLE: Mapping[str, object] = {"availableNow": True}
 
 _starting = threading.Lock()
-"""A query takes the count of its state's partitions from the session, when it is started."""
+"""Held while a query starts: it takes the count of its state's partitions from the session."""
 
 
 def start(
@@ -54,7 +54,7 @@ def start(
 
 
 def run_available(planned: Plan, spark: SparkSession, checkpoint: str) -> None:
-    """Run each stage until it has read what was there when it began, in order of dependence."""
+    """Run each stage, in order of dependence, to the end that its sources had when it began."""
     stages = _prepared(planned, spark, checkpoint)
     try:
         for stage in stages:
@@ -145,7 +145,7 @@ def _naming(stage: StageRun) -> Iterator[None]:
 
 
 def _named(stage: StageRun, failure: BaseException) -> BaseException:
-    """Return the error of a failed stage, with its name: the error of its micro-batch, or else of Spark."""
+    """Return the error of a failed stage, with its name: the micro-batch's error, or else Spark's."""
     error = stage.error or failure
     note = f"stage {stage.name!r} of pipeline {stage.planned.name!r} failed"
     if note not in getattr(error, "__notes__", ()):
@@ -178,11 +178,11 @@ class PipelineRun:
 
     @property
     def exception(self) -> BaseException | None:
-        """Why the run has failed: the error of the first stage that did, with a note of its name; None if none did."""
+        """The error of the first stage that failed, with a note of its name; None if none has failed."""
         return self._failure
 
     def process_available(self) -> None:
-        """Wait until all that was there when this was called has gone through all stages.
+        """Wait until everything that existed before this call has passed through all stages.
 
         Raises the error of a stage that fails.
         """
@@ -227,7 +227,7 @@ class PipelineRun:
             query.awaitTermination()
         except Exception as failure:
             with self._lock:
-                first = self._failure is None and not self._stopping  # a step that is stopped may fail
+                first = self._failure is None and not self._stopping  # a stopped step may fail
                 if first:
                     self._failure = _named(stage, failure)
             if first:

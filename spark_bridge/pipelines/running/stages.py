@@ -1,4 +1,4 @@
-"""A stage that runs: its front built and its steps checked before anything starts, then its micro-batches."""
+"""The run of a stage: its front is built and its steps are checked before anything starts; then come micro-batches."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LOADS = (StepKind.SOURCE, StepKind.CHANGES)
 def prepared(planned: Planned, spark: SparkSession, *, streaming: bool, feeds: dict[str, str]) -> list[StageRun]:
     """Build all stages of a pipeline and check them against their tables; nothing is read or written.
 
-    `feeds` has the position after which each table between two stages is read, and gets those that it lacks.
+    `feeds` holds the position after which each table between two stages is read; missing ones are added.
 
     Raises
     ------
@@ -153,7 +153,7 @@ class _Check:
 
     @contextmanager
     def _finding(self, stage: Stage, step: Step | None) -> Iterator[None]:
-        """Take an error, whatever a user's function raises, for a problem."""
+        """Turn an error, including any error of a user's function, into a problem."""
         try:
             yield
         except Exception as error:
@@ -169,7 +169,7 @@ def _order_columns(stage: Stage) -> set[str]:
 
 
 def _reads_every_row(stage: Stage) -> bool:
-    """Whether a step reads all rows that the front gives, as a job does also if it was committed before."""
+    """Whether a step reads all rows of the front; a job does so even if it was committed before."""
     whole = set(stage.outputs)
     for step in stage.steps:
         match step.node:
@@ -193,18 +193,18 @@ class StageRun:
     stage : Stage
         The stage.
     loads : mapping of str to DataFrame
-        Its sources, as they were loaded.
+        Its loaded sources.
     front : Front
-        What it reads.
+        Its front.
     tables : Tables
-        How its steps read tables.
+        The tables that its steps read.
     writes : mapping of str to Write
         Its writes, by the names of their steps.
     read_ahead : bool
         Whether the rows of a micro-batch are read ahead of its steps, which may read none or some of them: the state of
         a query ends for good if a micro-batch leaves it unread.
     error : BaseException or None
-        Why its last micro-batch failed, as it was raised here: Spark passes on the text alone.
+        The error of its last micro-batch as an object: Spark passes on only its text.
     """
 
     planned: Planned
@@ -231,7 +231,7 @@ class StageRun:
             raise
 
     def batch(self, batch: Numbered, between: dict[TableRef, DataFrame]) -> None:
-        """Run the steps on batch DataFrames; `between` has the streams of earlier stages, and takes those of this."""
+        """Run the steps on batch DataFrames; `between` holds the streams of earlier stages, and gets this stage's."""
         frames: dict[str, DataFrame] = {}
         for step in self.stage.front:
             if isinstance(step.node, Changes):
@@ -244,7 +244,7 @@ class StageRun:
         self.run(Front.of(self.stage, frames).frame, batch, between)
 
     def run(self, rows: DataFrame, batch: Numbered, between: dict[TableRef, DataFrame] | None = None) -> None:
-        """Run the steps on the rows of the front; `between` takes the streams to later stages of a batch run."""
+        """Run the steps on the rows of the front; `between` gets the streams to later stages of a batch run."""
         with _Scope() as scope:
             frames = self.front.streams(scope.persisted(rows) if self.stage.cached or self.read_ahead else rows)
             if self.read_ahead:
@@ -255,7 +255,7 @@ class StageRun:
                     if between is not None and isinstance(step.node, Intermediate):
                         between[step.node.ref] = inputs[0].persist()
                         with self._telling(step):
-                            inputs[0].count()  # now, ahead of later writes to the tables that it was joined with
+                            inputs[0].count()  # now, before later writes to the joined tables
                     else:
                         self._write(step, inputs, batch)
                     if step.table is not None:
@@ -278,7 +278,7 @@ class StageRun:
 
     @contextmanager
     def _telling(self, step: Step) -> Iterator[None]:
-        """Raise the error of a task in place of Spark's with its text, and name the step."""
+        """Raise a task's own error instead of Spark's error with its text, and name the step."""
         try:
             yield
         except BaseException as failure:

@@ -45,7 +45,7 @@ def require_columns(frame: DataFrame, names: Iterable[str], what: str) -> None:
 
 
 def _partitioned(frame: DataFrame, key: Sequence[str], count: int, rule: Partitioner | None) -> DataFrame:
-    """Return the rows in exactly `count` partitions: by the rule, or else as `partition_of` has it."""
+    """Return the rows in exactly `count` partitions: by the rule, or else by `partition_of`."""
     require_columns(frame, key, "the stream lacks columns of its new key")
     if rule is None:
         number = partition_sql([(name, frame.schema[name].dataType.simpleString()) for name in key], count)

@@ -1,4 +1,4 @@
-"""Steps that write a stream: to a table of a store, by one job each; to a remote table or a sink, at least once."""
+"""Steps that write a stream: to a table of a store, with one job each; to a remote table or a sink, at least once."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Write(Protocol):
     """The write of a step."""
 
     def check(self, schema: StructType, *, streaming: bool) -> None:
-        """Raise what keeps rows of a schema from being written, before anything runs."""
+        """Raise an error if rows of a schema cannot be written; called before anything runs."""
 
     def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary | None:
-        """Write the rows, which are None of a join of tables; returns None if they were not counted."""
+        """Write the rows; `frame` is None for a foreign-key join. Return None if the rows were not counted."""
 
 
 def write_of(step: Step, planned: Planned, tables: Tables) -> Write:
@@ -64,7 +64,7 @@ def write_of(step: Step, planned: Planned, tables: Tables) -> Write:
 def _plan(step: Step, *, keyless: bool) -> Planner:
     given, order = step.node.options if isinstance(step.node, Send) else SendOptions(), step.order
     if keyless and given.order_by is None:
-        order = None  # the order of its sources is one of the rows of a key
+        order = None  # the derived order is an order within a key
     if given.mode == WriteMode.CHANGES and order == (COMMIT_VERSION,):
         order = None  # then preimages come before postimages
     options = replace(given, order_by=order)
@@ -97,7 +97,7 @@ class _ToTable:
 
 
 class _Between(_ToTable):
-    """The write of a stream between two stages, to a table with a feed, made unless it is there."""
+    """The write of a stream between two stages, to a table with a feed, which is made if it is missing."""
 
     def __init__(self, step: Step, ref: TableRef, tables: Tables) -> None:
         super().__init__(step, tables, ref, plan_rows(SendOptions(mode="insert", unordered=True)))
@@ -139,7 +139,7 @@ class _Sink:
         seen = Observation()
         self._write(frame.observe(seen, sf.count(sf.lit(1)).alias("rows")), batch)
         if not isinstance(self.node.write, Mapping):
-            # The function may have read nothing, and then there is nothing to wait for.
+            # If the function has read nothing, no observation will arrive.
             jvm_spark = frame.sparkSession.sparkContext._jsc.sc()
             jvm_spark.listenerBus().waitUntilEmpty()
             if not seen._jo.future().isCompleted():  # type: ignore[union-attr]
@@ -158,7 +158,7 @@ class _Sink:
 
 
 class _Join:
-    """A foreign-key join of tables that the stage has written: brings its result up to date."""
+    """The step that brings the result of a foreign-key join up to date after the stage's writes."""
 
     def __init__(self, step: Step, planned: Planned, tables: Tables) -> None:
         assert isinstance(step.node, ForeignKeyTable)
