@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -13,6 +13,10 @@ from structable.backends.hbase.thrift.connection import Connection
 from structable.backends.hbase.thrift.requests import Call
 from structable.backends.hbase.txn import prewrite as sending
 from structable.backends.hbase.txn import recent_writes as recent
+from structable.backends.hbase.txn.bulk import BulkCommitter
+from structable.backends.hbase.txn.prewrite import PendingCommit
+from structable.backends.ordered.codec.keys import ROW_MARK
+from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi import Field, Storage, TableSpecification, Transaction, TransactionConflictError, connect
 from structable.spi.errors import DataCorruptionError
 
@@ -218,6 +222,28 @@ def test_a_job_goes_before_a_large_transaction(storage: Storage, other: Storage)
     with pytest.raises(TransactionConflictError):
         transaction.commit()
     assert sorted(kinds(storage).values()) == [0] * (_MANY + 9) + [7]
+
+
+def test_a_job_that_was_aborted_looks_again_whatever_it_read(
+    storage: Storage, other: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes submit one job: the one that lost its locks reads the rows that the other has committed."""
+    types = pa.schema([("id", pa.int32()), ("kind", pa.int64())])
+    rows = [pa.RecordBatch.from_pylist([{"id": _MANY * 9, "kind": 7}], types)]
+    name: dict[str, Any] = {"mode": "insert", "job_id": "job"}
+    jobs = [(one, one.begin_write("notes", **name)) for one in (storage, other)]
+    staged = [one.stage(job, 0, 0, rows) for one, job in jobs]
+    lock = BulkCommitter.lock
+
+    def late(self: BulkCommitter, pending: PendingCommit, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
+        if keys[0][SPACE_BYTES:].startswith(ROW_MARK):  # the job's record was read before
+            monkeypatch.undo()
+            self._status_table.abort(pending.txid)
+            other.commit_write(jobs[1][1], staged[1:])
+        return lock(self, pending, keys)
+
+    monkeypatch.setattr(BulkCommitter, "lock", late)
+    assert not storage.commit_write(jobs[0][1], staged[:1]).applied
 
 
 def test_jobs_and_schema_changes_list_their_end_at_once(storage: Storage, other: Storage, read_rows: list[int]) -> None:

@@ -106,6 +106,8 @@ class BulkCommitter:
         except CommitOutcomeUnknownError:
             raise
         except BaseException as error:
+            # Without its locks a job may have read what another one committed meanwhile.
+            lost = isinstance(error, StructableError) and self._is_aborted(txid)
             committed = self._decision.abort_or_get_commit(pending)
             if not committed or not isinstance(error, Exception):
                 if pending.status.state == ABORTED:
@@ -113,6 +115,8 @@ class BulkCommitter:
                         self._clean_up(pending)
                 if isinstance(error, TableMissingError):
                     raise table_dropped() from error
+                if lost:
+                    raise TransactionConflictError("another process aborted this write job; retry it") from error
                 raise
         finally:
             pending.note_end(session)
@@ -121,6 +125,14 @@ class BulkCommitter:
         with suppress(StructableError):  # it is committed; the janitor finishes it
             self._clean_up(pending)
             self._status_table.change(txid, pending.status, pending.status.with_finalised())
+
+    def _is_aborted(self, txid: bytes) -> bool:
+        """Return whether another process aborted the transaction; false if that cannot be known now."""
+        try:
+            status = self._status_table.status(txid)
+        except StorageUnavailableError:
+            return False
+        return status is not None and status.state == ABORTED
 
     def _write_all(self, pending: PendingCommit, bulk: BulkCommit, locked: _Locked, pool: ThreadPoolExecutor) -> None:
         """Write the intents, over several connections while the next chunk is computed."""
