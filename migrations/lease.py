@@ -216,7 +216,8 @@ class RunnerLease:
         def renew(tx: Transaction) -> bool:
             table = history.lease(tx)
             row = table.read(_BEAT)
-            if row is None or row.epoch != self.epoch:
+            # A beat that waited for the store must not come after its runner has ended.
+            if row is None or row.epoch != self.epoch or self._ended.is_set():
                 return False
             table.update({"lease": "beat", "beat": row.beat + 1})
             return True
