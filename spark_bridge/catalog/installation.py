@@ -103,9 +103,11 @@ def _catalog_named(catalog: Catalog, database: str | None) -> str | None:
     name = catalog.currentDatabase() if database is None else database
     if name:
         session = catalog._jsparkSession.sessionState()
+        # As for Spark, a database of its own catalog goes first, whose name may be no identifier.
+        if session.catalog().databaseExists(name):
+            return None
         parts = session.sqlParser().parseMultipartIdentifier(name)
-        # As for Spark, a database of its own catalog goes before a catalog of the name.
-        if parts.size() != 1 or session.catalog().databaseExists(name):
+        if parts.size() != 1:
             return None
         name = parts.head()
     elif database is None:
