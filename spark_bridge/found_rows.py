@@ -15,14 +15,15 @@ from structable.spi import Row, TableSpecification
 from structable.spi.arrow import arrow_type
 from structable.spi.values import Value
 
+from .lookup_keys import KeyColumns, KeyValues, Mark, mark_function
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Places: TypeAlias = npt.NDArray[np.int64]
 
-__all__ = ["RowCache", "Found", "KeyValues", "Matches", "Values"]
+__all__ = ["Found", "Matches", "RowCache", "Values"]
 
-KeyValues: TypeAlias = tuple[Value, ...]
 Values: TypeAlias = tuple[Value, ...]
 
 _FACTS = np.dtype([("expires", np.float64), ("used", np.int64), ("there", np.bool_)])
@@ -63,10 +64,11 @@ class Matches(NamedTuple):
         cls,
         spec: TableSpecification,
         fields: Sequence[str],
-        keys: Sequence[KeyValues | None],
+        asked: KeyColumns,
         read: Callable[[list[KeyValues]], Found],
     ) -> Matches:
-        """Return the rows of keys, which may repeat, as `read` finds them; None is the key of no row."""
+        """Return the rows of keys, which may repeat, as `read` finds them."""
+        keys = asked.tuples()
         found = read(list({key for key in keys if key is not None}))
         places: dict[KeyValues | None, int] = {key: place for place, key in enumerate(found.keys)}
         taken = pa.array(map(places.get, keys), pa.int32(), size=len(keys))
@@ -112,6 +114,7 @@ class RowCache:
     ) -> None:
         self._types = [arrow_type(spec.field(name)) for name in fields]
         self._most, self._ttl, self._absent = most, ttl, absent
+        self._mark = mark_function(spec)
         self._turn = 0
         self.close()
 
@@ -119,44 +122,46 @@ class RowCache:
         """Forget all rows."""
         self._set([], np.zeros(0, _FACTS), [pa.array([], kind) for kind in self._types])
 
-    def of(self, keys: Sequence[KeyValues | None], read: Callable[[list[KeyValues]], Found]) -> Matches:
+    def of(self, keys: KeyColumns, read: Callable[[list[KeyValues]], Found]) -> Matches:
         """Return the rows of keys as `Matches.of` does; all rows that are not kept are read by one call."""
         self._turn += 1
         now = time.monotonic()
-        places = self._known(keys, now)
+        marks = keys.marks()
+        places = self._known(marks, now)
         missing = np.flatnonzero(places < 0).tolist()
-        unknown = {key: None for place in missing if (key := keys[place]) is not None}
+        unknown = {mark: place for place in missing if (mark := marks[place]) is not None}
         if unknown:
-            self._add(unknown, read(list(unknown)), now + self._ttl)
-            places[missing] = self._known([keys[place] for place in missing], now)
+            wanted = [key for key in keys.at(list(unknown.values())).tuples() if key is not None]
+            self._add(unknown, read(wanted), now + self._ttl)
+            places[missing] = self._known([marks[place] for place in missing], now)
         known = places[places >= 0]
         self._facts["used"][known] = self._turn
         matches = self._taken(places)
-        if len(self._keys) > self._most:
+        if len(self._marks) > self._most:
             self._forget(now)
         return matches
 
-    def _set(self, keys: list[KeyValues], facts: npt.NDArray[np.void], columns: list[pa.Array[Any]]) -> None:
-        self._keys = keys
-        """Keys by their places; a key that was read again has several places, and the last one counts."""
-        self._places: dict[KeyValues | None, int] = {key: place for place, key in enumerate(keys)}
+    def _set(self, marks: list[Mark], facts: npt.NDArray[np.void], columns: list[pa.Array[Any]]) -> None:
+        self._marks = marks
+        """The marks of keys by their places; a key that was read again has several places, and the last one counts."""
+        self._places: dict[Mark | None, int] = {mark: place for place, mark in enumerate(marks)}
         # One more than there are, which stands for the place -1.
         self._facts = np.concatenate([facts, np.zeros(1, _FACTS)])
-        self._old, self._begin = columns, len(keys)
+        self._old, self._begin = columns, len(marks)
         self._new = [column.slice(0, 0) for column in columns]
 
-    def _known(self, keys: Sequence[KeyValues | None], now: float) -> Places:
+    def _known(self, marks: Sequence[Mark | None], now: float) -> Places:
         """Return the places of keys; -1 for those that are not kept."""
-        places = np.fromiter(map(self._places.get, keys, repeat(-1)), np.int64, len(keys))
+        places = np.fromiter(map(self._places.get, marks, repeat(-1)), np.int64, len(marks))
         places[self._facts["expires"][places] <= now] = -1
         return places
 
-    def _add(self, keys: Iterable[KeyValues], found: Found, expires: float) -> None:
-        there = set(found.keys)
-        gone = [key for key in keys if key not in there] if self._absent else []
-        begin, added = len(self._keys), [*found.keys, *gone]
+    def _add(self, marks: Iterable[Mark], found: Found, expires: float) -> None:
+        there = dict.fromkeys(map(self._mark, found.keys))
+        gone = [mark for mark in marks if mark not in there] if self._absent else []
+        begin, added = len(self._marks), [*there, *gone]
         end = begin + len(added)
-        self._keys += added
+        self._marks += added
         self._places.update(zip(added, range(begin, end), strict=True))
         if end >= len(self._facts):
             self._facts = np.concatenate([self._facts[:begin], np.zeros(2 * end - begin + 1, _FACTS)])
@@ -186,12 +191,12 @@ class RowCache:
         return Matches(pa.array(there), columns)
 
     def _forget(self, now: float) -> None:
-        rows = len(self._keys)
-        lasts = np.fromiter(map(self._places.__getitem__, self._keys), np.int64, rows)
+        rows = len(self._marks)
+        lasts = np.fromiter(map(self._places.__getitem__, self._marks), np.int64, rows)
         kept = np.flatnonzero((lasts == np.arange(rows)) & (self._facts["expires"][:rows] > now))
         if len(kept) > self._most:
             order = np.argsort(self._facts["used"][kept], kind="stable")
             kept = np.sort(kept[order[len(kept) - (self._most - self._most // 8) :]])
         taken = pa.array(kept, pa.int64())
         columns = [column.take(taken) for column in self._columns()]
-        self._set([self._keys[place] for place in kept.tolist()], self._facts[kept], columns)
+        self._set([self._marks[place] for place in kept.tolist()], self._facts[kept], columns)

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from structable.spi import FieldSizeLimitError, InvalidFieldError, Row, Storage, TableSpecification
+from structable.spi import InvalidFieldError, Row, Storage, TableSpecification
 from structable.spi.arrow import arrow_type
-from structable.spi.rules.rows import check_key
-from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .errors import one_line_errors, quiet_when_abandoned
-from .found_rows import Found, KeyValues, Matches, RowCache
+from .found_rows import Found, Matches, RowCache
+from .lookup_keys import KeyColumns, KeyValues
 from .python_workers import freeze_imports
 from .store_client import StoreClient
 
 __all__ = ["How", "LookupTask", "RowSource", "RowsOf", "StoreRows", "read_rows"]
 
 How: TypeAlias = Literal["inner", "left", "semi", "anti"]
-RowsOf: TypeAlias = Callable[[list[KeyValues | None]], Matches]
+RowsOf: TypeAlias = Callable[[KeyColumns], Matches]
 
 
 class RowSource(Protocol):
     """Where a task finds rows; picklable."""
 
     def open(self) -> AbstractContextManager[RowsOf]:
-        """Return a context that yields a function from keys to the wanted fields of their rows; key None has no row."""
+        """Return a context that yields a function from keys to the wanted fields of their rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,35 +123,18 @@ class LookupTask:
         freeze_imports()
         with quiet_when_abandoned(), one_line_errors(), self.source.open() as rows_of:
             for together in _together(chain((first,), filled), self.batch):
-                matches = rows_of(list(chain.from_iterable(map(self._keys, together))))
+                matches = rows_of(self._keys(together))
                 start = 0
                 for part in together:
                     yield self._joined(part, matches.slice(start, part.num_rows))
                     start += part.num_rows
 
-    def _keys(self, batch: pa.RecordBatch) -> list[KeyValues | None]:
-        """Return the key of each row; None for one that no row of the table has, such as of a null."""
-        arrays = [
-            batch.column(place).cast(arrow_type(field))
+    def _keys(self, batches: Sequence[pa.RecordBatch]) -> KeyColumns:
+        columns = [
+            pa.concat_arrays([batch.column(place) for batch in batches]).cast(arrow_type(field))
             for place, field in zip(self.key, self.spec.key_fields, strict=True)
         ]
-        longest = MAX_KEY_SIZE // len(arrays)
-        if all(_are_key_values(array, longest) for array in arrays):
-            # Much faster than `to_pylist`; without nulls the values are the same.
-            return list(zip(*(array.to_numpy(zero_copy_only=False).tolist() for array in arrays), strict=True))
-        known: dict[KeyValues, KeyValues | None] = {}
-        keys: list[KeyValues | None] = []
-        for key in zip(*map(_values, arrays), strict=True):
-            if key not in known:
-                known[key] = self._checked(key)
-            keys.append(known[key])
-        return keys
-
-    def _checked(self, key: KeyValues) -> KeyValues | None:
-        try:
-            return check_key(self.spec, key)
-        except (InvalidFieldError, FieldSizeLimitError):
-            return None
+        return KeyColumns(self.spec, columns)
 
     def _joined(self, batch: pa.RecordBatch, matches: Matches) -> pa.RecordBatch:
         columns = [*batch.columns, *matches.columns]
@@ -179,30 +161,3 @@ def _together(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[list[pa.
                 gathered, room = [], rows
     if gathered:
         yield gathered
-
-
-def _are_key_values(column: pa.Array[Any], longest: int) -> bool:
-    """Return whether all values are certainly valid in a key, none longer than so many bytes."""
-    if column.null_count:
-        return False
-    if not pa.types.is_string(column.type):
-        return pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
-    texts = cast(pa.StringArray, column)
-    sizes = pc.max(pc.binary_length(texts)).as_py()
-    return (sizes or 0) <= longest and not pc.any(pc.match_substring(texts, "\0")).as_py()
-
-
-def _values(column: pa.Array[Any]) -> list[Value]:
-    """Return the values in Python; null for one that Python cannot hold, such as a date after the year 9999."""
-    try:
-        return column.to_pylist()
-    except (ValueError, OverflowError):
-        return [_value(one) for one in column]
-
-
-def _value(scalar: pa.Scalar[Any]) -> Value:
-    try:
-        value: Value = scalar.as_py()
-    except (ValueError, OverflowError):
-        return None
-    return value

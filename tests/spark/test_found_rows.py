@@ -1,14 +1,18 @@
 """`RowCache`: rows that look-ups keep, as columns, against what was read; no Spark runs."""
 
+import itertools
 import random
 from collections.abc import Sequence
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from structable.spark_bridge import found_rows
-from structable.spark_bridge.found_rows import Found, KeyValues, RowCache
+from structable.spark_bridge.found_rows import Found, RowCache
+from structable.spark_bridge.lookup_keys import KeyColumns, KeyValues, mark_function
 from structable.spi import Field, TableSpecification
+from structable.spi.arrow import arrow_type
 from structable.spi.values import Value
 
 SPEC = TableSpecification("t", [Field.int("k"), Field.int("turn"), Field.string("text")], ["k"])
@@ -37,7 +41,7 @@ def cached(most: int, *, ttl: float = TTL, absent: bool = True) -> RowCache:
 
 def values(rows: RowCache, keys: Sequence[int | None], reads: Reads) -> list[tuple[Value, ...] | None]:
     """Return the row of each key."""
-    matches = rows.of([None if key is None else (key,) for key in keys], reads)
+    matches = rows.of(KeyColumns(SPEC, [pa.array(keys, pa.int32())]), reads)
     columns = [column.to_pylist() for column in matches.columns]
     assert all(len(column) == len(keys) for column in columns)
     found = zip(*columns, strict=True)
@@ -90,3 +94,35 @@ def test_rows_are_those_that_were_read_last(absent: bool, monkeypatch: pytest.Mo
         rows.close()
         values(rows, [0], reads)
         assert reads.keys[-1] == [0]
+
+
+def test_marks_are_equal_where_keys_are() -> None:
+    """Whether all keys of a batch are valid, so that Arrow makes the marks, or some are not."""
+    kinds: dict[str, list[Value]] = {
+        "boolean": [True, False],
+        "byte": [-128, 0],
+        "long": [-(2**63), 10],
+        "string": ["", "é", "1", "x" * 900],
+    }
+    for names in (
+        ["long"],
+        ["string"],
+        ["string", "long"],
+        ["long", "byte", "string"],
+        ["string"] * 2,
+        ["boolean"] * 2,
+    ):
+        fields = [getattr(Field, kind)(f"k{place}") for place, kind in enumerate(names)]
+        spec = TableSpecification("t", [*fields], [field.name for field in fields])
+        mark = mark_function(spec)
+        keys: list[KeyValues] = list(itertools.product(*(kinds[kind] for kind in names)))
+        assert len(set(map(mark, keys))) == len(keys)
+        for invalid in ([], [(None,) * len(names)]):
+            columns = zip(*keys, *invalid, strict=True)
+            pairs = zip(columns, spec.key_fields, strict=True)
+            asked = KeyColumns(spec, [pa.array(column, arrow_type(field)) for column, field in pairs])
+            wanted: list[KeyValues | None] = [*keys, *(None for _ in invalid)]
+            assert asked.tuples() == wanted
+            assert list(asked.marks()) == [None if key is None else mark(key) for key in wanted]
+            places = [len(wanted) - 1, 0, 0]
+            assert asked.at(places).tuples() == [wanted[place] for place in places]

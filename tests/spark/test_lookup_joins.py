@@ -1,7 +1,7 @@
 """`lookup_join`: what Spark's own join gives, by reading the rows of the keys alone."""
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from structable.spark_bridge import TableRef, lookup_join
-from structable.spark_bridge.found_rows import Found, KeyValues, Matches, RowCache
+from structable.spark_bridge.found_rows import Found, Matches, RowCache
+from structable.spark_bridge.lookup_keys import KeyColumns, KeyValues
 from structable.spark_bridge.lookup_rows import LookupTask, StoreRows
 from structable.spi import (
     Field,
@@ -181,8 +182,8 @@ def test_a_batch_is_one_read_of_its_distinct_keys(storage: Storage, url: str, mo
     read: list[int] = []
     own = RowCache.of
 
-    def noted(self: RowCache, keys: Sequence[KeyValues | None], reads: Callable[[list[KeyValues]], Found]) -> Matches:
-        read.append(len(set(keys)))
+    def noted(self: RowCache, keys: KeyColumns, reads: Callable[[list[KeyValues]], Found]) -> Matches:
+        read.append(len(set(keys.tuples())))
         return own(self, keys, reads)
 
     monkeypatch.setattr(RowCache, "of", noted)

@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from structable.spark_bridge.errors import carrying_errors
-from structable.spark_bridge.found_rows import Found, KeyValues, Matches, RowCache
+from structable.spark_bridge.found_rows import Found, Matches, RowCache
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.lookup_joins import check_join, joined
+from structable.spark_bridge.lookup_keys import KeyValues
 from structable.spark_bridge.lookup_rows import How, RowsOf, RowSource, read_rows
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, RemoteTable, StoreTable, TableJoin
 from structable.spark_bridge.pipelines.planned import Planned, Step
