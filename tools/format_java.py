@@ -1,6 +1,6 @@
 """Format all Java of the project by google-java-format; with `--check`, fail if a file would change, and change none.
 
-1.28.0 is the last version that runs on Java 17. Where it cannot be fetched, `--check` leaves the check out, and fails if
+1.28.0 is the last version that runs on Java 17. Where it cannot be fetched, `--check` checks nothing, and fails if
 STRUCTABLE_REQUIRE_ALL_BACKENDS is 1, as tests of a missing server do.
 """
 

@@ -96,7 +96,6 @@ def test_rows_are_those_that_were_read_last(absent: bool, monkeypatch: pytest.Mo
         assert reads.keys[-1] == [0]
 
 
-
 def test_marks_are_equal_where_keys_are() -> None:
     """Whether all keys of a batch are valid, so that Arrow makes the marks, or some are not."""
     kinds: dict[str, list[Value]] = {
@@ -105,7 +104,14 @@ def test_marks_are_equal_where_keys_are() -> None:
         "long": [-(2**63), 10],
         "string": ["", "é", "1", "x" * 900],
     }
-    for names in (["long"], ["string"], ["string", "long"], ["long", "byte", "string"], ["string"] * 2, ["boolean"] * 2):
+    for names in (
+        ["long"],
+        ["string"],
+        ["string", "long"],
+        ["long", "byte", "string"],
+        ["string"] * 2,
+        ["boolean"] * 2,
+    ):
         fields = [getattr(Field, kind)(f"k{place}") for place, kind in enumerate(names)]
         spec = TableSpecification("t", [*fields], [field.name for field in fields])
         mark = mark_function(spec)
