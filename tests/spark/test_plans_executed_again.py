@@ -9,18 +9,24 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import PythonException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast
 from pyspark.sql.functions import max as max_
 
 from structable.spark_bridge import registration
 from structable.spi import Field, Storage, TableSpecification, connect
-from tests.spark.conftest import Tables, every_store
+from tests.spark.conftest import Tables, every_store, give_up_snapshots
 from tests.spark.support.samples import create_runs, runs
 from tests.spark.test_query_snapshots import create, move
 from tests.waiting import until
 
 GRACE = 0.1
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_held(spark: SparkSession) -> None:
+    """Close the snapshots of earlier tests, which their leases may hold for minutes."""
+    give_up_snapshots(spark)
 
 
 @pytest.fixture
