@@ -48,10 +48,8 @@ __all__ = ["Stepper"]
 
 _log = logging.getLogger("structable.joins")
 
-_ATTEMPTS = 10
-"""The most calls of `commit_write` with an undetermined outcome."""
-_LOOK_SECONDS = 60.0
-"""The least seconds between two checks of the positions' age."""
+_ATTEMPTS = 10  # the most calls of `commit_write` with an undetermined outcome
+_LOOK_SECONDS = 60.0  # the least between two checks of the positions' age
 _LONGEST_AGE = 10_000 * 86_400.0
 
 _Next: TypeAlias = Literal["bind", "large", "rebuild", "take over", "wait", "widen"]
@@ -240,10 +238,7 @@ class Stepper:
         return _Outcome(record, counts.progress(now), written=moves)
 
     def _large(self, record: Record) -> JoinProgress | None:
-        """Do a large step, or a rebuild instead.
-
-        None if another worker was quicker, the result was dropped, or the schema of a table was changed meanwhile.
-        """
+        """Do a large step, or a rebuild instead; None if it must start over, as after another worker's step."""
         since = record.positions
         assert since is not None
         with self._result_may_go():
@@ -254,16 +249,12 @@ class Stepper:
                 self._log_lost(lost)
                 staged = None
             except BaseException as error:
-                self._stores.result.abort_write(job)
-                if isinstance(error, TransactionConflictError):
-                    return None
-                raise
-            if staged is None:
-                self._stores.result.abort_write(job)
-                return self._rebuild(record, adopts=False)
-            if staged.positions.reach(since):
+                return self._abandon(job, error)
+            if staged is not None and staged.positions.reach(since):
                 return self._publish(job, staged, record, record.definition, rebuilt=False)
             self._stores.result.abort_write(job)
+            if staged is None:
+                return self._rebuild(record, adopts=False)
         return None
 
     def _rebuild(self, record: Record | None, *, adopts: bool) -> JoinProgress | None:
@@ -287,12 +278,15 @@ class Stepper:
             try:
                 staged = self._large_steps.stage_all(self._stores, self.kernel, job)
             except BaseException as error:
-                self._stores.result.abort_write(job)
-                if isinstance(error, TransactionConflictError):
-                    return None
-                raise
+                return self._abandon(job, error)
             return self._publish(job, staged, record, wanted.text, rebuilt=True)
         return None
+
+    def _abandon(self, job: WriteJob, error: BaseException) -> None:
+        """Abort a job, and raise its error unless the schema of a table was changed: the step starts over then."""
+        self._stores.result.abort_write(job)
+        if not isinstance(error, TransactionConflictError):
+            raise error
 
     @contextmanager
     def _result_may_go(self) -> Iterator[None]:
