@@ -2,8 +2,7 @@
 
 A small step is one transaction: it reads the feeds, the tables and the result, and writes the differences and the
 positions. A large step and a rebuild are write jobs: a `LargeSteps` stages the differences, and the stepper records an
-intent, commits the job and records the positions. In each case a step takes effect only if the record has
-not changed since it began. So one of two concurrent workers starts over.
+intent, commits the job and records the positions. A step takes effect only if the record has not changed meanwhile.
 """
 
 from __future__ import annotations
@@ -249,7 +248,8 @@ class Stepper:
                 self._log_lost(lost)
                 staged = None
             except BaseException as error:
-                return self._abandon(job, error)
+                self._abandon(job, error)
+                return None
             if staged is not None and staged.positions.reach(since):
                 return self._publish(job, staged, record, record.definition, rebuilt=False)
             self._stores.result.abort_write(job)
@@ -272,13 +272,13 @@ class Stepper:
                     record = emptied
                 elif not adopts:
                     self._require_same(known)
-            feed = self._tables.create()
-            wanted = definition_of(self.kernel.bound, feed)
+            wanted = definition_of(self.kernel.bound, self._tables.create())
             job = self._begin()
             try:
                 staged = self._large_steps.stage_all(self._stores, self.kernel, job)
             except BaseException as error:
-                return self._abandon(job, error)
+                self._abandon(job, error)
+                return None
             return self._publish(job, staged, record, wanted.text, rebuilt=True)
         return None
 
