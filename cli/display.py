@@ -45,7 +45,7 @@ class BatchWriter(ABC):
     def finish(self) -> None:  # noqa: B027 (most formats need nothing)
         """Write the end of the format. The stream stays open."""
 
-    def abandon(self) -> None:  # noqa: B027
+    def abandon(self) -> None:  # noqa: B027 (most formats hold nothing)
         """Release resources after a failure; the output is discarded."""
 
     def __enter__(self) -> Self:

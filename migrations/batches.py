@@ -157,7 +157,7 @@ def changed_row(fill: Fill, row: Row, key: Sequence[str]) -> tuple[dict[str, Val
     """Return the key and changes of a row, or None, and whether no value fits it."""
     try:
         changes, failed = fill.change(row)
-    except Exception as error:
+    except Exception as error:  # whatever the function of a revision raises
         raise _refused(fill, row.key, error) from error
     if changes is None:
         return None, failed

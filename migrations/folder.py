@@ -121,7 +121,7 @@ def _load(number: int, name: str, file: Path) -> Revision:
     try:
         source = file.read_bytes()
         exec(compile(source, str(file), "exec"), namespace)  # noqa: S102 - a script of the program's own
-    except Exception as error:
+    except Exception as error:  # whatever the script raises
         raise RevisionError(f"{file} cannot be loaded: {type(error).__name__}: {error}") from error
     up = _recorded(file, namespace, "up")
     if up is None:
@@ -143,7 +143,7 @@ def _recorded(file: Path, namespace: dict[str, object], function: str) -> tuple[
         body(recorder)
     except RevisionError as error:
         raise RevisionError(f"{file}, {function}: {error}") from None
-    except Exception as error:
+    except Exception as error:  # whatever the script raises
         raise RevisionError(f"{file}, {function}: {type(error).__name__}: {error}") from error
     return recorder.recorded
 

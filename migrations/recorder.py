@@ -61,14 +61,14 @@ class Constructors:
     def json_field(
         self,
         path: tuple[str | builtins.int, ...],
-        type: FieldType | str,  # noqa: A002
+        type: FieldType | str,  # noqa: A002 - the name of the contract
         *,
         strict: bool = False,
     ) -> JsonField:
         """Return the function that reads a value from a JSON document; `type` is a name such as "long"."""
         return JsonField(path, type, strict=strict)
 
-    def cast(self, type: FieldType | str) -> Cast:  # noqa: A002
+    def cast(self, type: FieldType | str) -> Cast:  # noqa: A002 - the name of the contract
         """Return the function that converts a number to a wider type, or to decimal text."""
         return Cast(type)
 

@@ -44,7 +44,7 @@ class StreamStart:
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """A position, and the time of the first snapshot if the batch that ends here has its rows, or those of a log."""
+    """A position, and the time of the first snapshot if the batch that ends here has rows of it or of a log."""
 
     position: FeedPosition
     time: dt.datetime | None = None

@@ -18,7 +18,7 @@ from .values import EXACT, Value, is_nan
 __all__ = ["Combine", "combine_function", "negated", "undoes"]
 
 Combine: TypeAlias = Callable[[Any, Any], Any]
-"""Combines the value of a field with a given one, either of which may be None, into the new value.
+"""Combines the value of a field with a given one into the new value; either may be None.
 
 It raises `InvalidFieldError` if the new value does not fit. COUNT is given 1 or -1 for each value.
 """

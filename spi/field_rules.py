@@ -74,7 +74,7 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """A table of which only the specification can be read, until `set_rules` gives it other rules.
+    """Allows reads of a table's specification only, until `set_rules` gives the table other rules.
 
     Parameters
     ----------

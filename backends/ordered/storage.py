@@ -281,7 +281,7 @@ def _expiry(reference: weakref.ref[OrderedStorage]) -> Callable[[str], None]:
 
 def _require_arrow() -> None:
     with needing("Arrow batches need", "arrow"):
-        import numpy  # noqa: F401
+        import numpy  # noqa: F401 - only tried
         import pyarrow  # noqa: F401
 
 

@@ -82,7 +82,7 @@ def offer_catalog(spark: SparkSession, coordinator: Coordinator) -> None:
 def _list_tables_of_catalogs() -> None:
     """Let `spark.catalog.listTables` list the tables of a catalog of structable's, in each session of this process.
 
-    Spark parses the namespace of each table that it lists, and refuses that of these tables, which is empty.
+    Spark's own method parses the namespace of each listed table. These tables have an empty one, which it rejects.
     """
     listed_by_spark = Catalog.listTables
 
@@ -95,11 +95,11 @@ def _list_tables_of_catalogs() -> None:
         rows = self._sparkSession.sql(f"SHOW TABLES IN `{name.replace('`', '``')}`{like}").collect()
         return [Table(row.tableName, name, [], None, "MANAGED", row.isTemporary) for row in rows]
 
-    Catalog.listTables = list_tables  # type: ignore[method-assign]
+    Catalog.listTables = list_tables  # type: ignore[method-assign] # Spark has no hook
 
 
 def _catalog_named(catalog: Catalog, database: str | None) -> str | None:
-    """Return the catalog of structable's whose tables are to be listed; None for those of Spark or another catalog."""
+    """Return the name of the structable catalog to list; None if Spark or another catalog has the tables."""
     name = catalog.currentDatabase() if database is None else database
     if name:
         session = catalog._jsparkSession.sessionState()

@@ -180,7 +180,7 @@ class Stepper:
                 return _Outcome(record, next="rebuild")
             self._require_same(known)
             if known.unfilled != self.kernel.bound.unfilled:
-                self._log_lost("a rule of fields has changed what reads return, of which no feed has an entry")
+                self._log_lost("a rule of fields changed what reads return, and no feed records that")
                 return _Outcome(record, next="rebuild")
             if not self._tables.result_fits(view):
                 return _Outcome(record, next="widen")

@@ -274,7 +274,7 @@ class Pipeline:
             refs[0],
             refs[1],
             (on,) if isinstance(on, str) else on,
-            how,  # type: ignore[arg-type]  # is checked
+            how,  # type: ignore[arg-type]  # ForeignKeyJoin checks it
             select=select,
             joiner=joiner,
             result_fields=result_fields,

@@ -109,7 +109,7 @@ class TableVerbs(ABC, Generic[K]):
                     yield row
 
     async def _parts(self, range: Range, options: Mapping[str, object]) -> AsyncGenerator[list[Row]]:
-        """Yield the rows of a scan in lists, each of which a thread fetches at once."""
+        """Yield the rows of a scan in lists. A thread fetches one list at a time."""
         self._use_for_reads()
         source = self._structured("scan")
         await self._earlier_calls()

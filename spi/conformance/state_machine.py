@@ -359,7 +359,7 @@ class StateMachineCase(ConformanceCase):
     """Rules of rows, transactions and operations, all at once."""
 
     def test_random_operations_match_the_model(self, storage_url: str) -> None:
-        """For any operations in any order, results, rows, order and conflicts equal those of a naive model."""
+        """Random operations have the results, rows, order and conflicts of a naive model."""
 
         def machine() -> TableMachine:
             return TableMachine(

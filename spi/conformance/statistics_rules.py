@@ -81,7 +81,7 @@ class StatisticsRules(ConformanceCase):
             assert (found.bytes > 0) == (found.rows > 0)
 
     def test_statistics_see_commits_only(self, storage: Storage) -> None:
-        """Statistics describe committed rows, not those of an open transaction."""
+        """Statistics ignore the rows of an open transaction."""
         self.require("statistics")
         storage.admin.create(ITEMS)
         with storage.transaction() as transaction:

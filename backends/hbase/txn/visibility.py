@@ -177,7 +177,7 @@ class Visibility:
 
 
 class Pushes:
-    """The pushes of one read, after each of which it reads the statuses again, until there is none to push."""
+    """Pushes pending transactions for one read, which reads the statuses again after each push."""
 
     def __init__(self, context: Context) -> None:
         self._status_table = context.status_table

@@ -125,9 +125,10 @@ class TestClaim:
     def test_seconds_until_a_job_is_due(self, system: SystemData, clock: Clock) -> None:
         queue = system.queue("q")
         assert queue.until_due() is None
-        for seconds, priority in ((60, 0), (30, 3), (90, 3)):
-            due = clock.time + dt.timedelta(seconds=seconds)
-            system.run(lambda s, due=due, priority=priority: s.jobs.enqueue("q", 1, due=due, priority=priority))  # type: ignore[misc] # mypy cannot infer it
+        due = [
+            (clock.time + dt.timedelta(seconds=seconds), priority) for seconds, priority in ((60, 0), (30, 3), (90, 3))
+        ]
+        system.run(lambda s: [s.jobs.enqueue("q", 1, due=time, priority=priority) for time, priority in due])
         assert queue.until_due() == 30
         clock.tick(31)
         assert queue.until_due() == -1

@@ -762,8 +762,8 @@ class TestStatus:
         monkeypatch.setattr(status, "_MOST_COUNTED", 3)
         with joined(events) as consumer:
             publish(events, *"abcdef")
-            for number in range(20):
-                events.run(lambda s, at=number: s.external_positions.put("t", "s", str(at)))  # type: ignore[misc] # mypy cannot infer it
+            for _ in range(20):
+                events.run(lambda s: s.external_positions.put("t", "s", "1"))
             (group,) = events.topics.status(EVENTS).groups
             assert (group.lag, group.estimated) == (4, True)
             assert handled(consumer, 3) == ["a", "b", "c"]
