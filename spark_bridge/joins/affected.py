@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
@@ -25,8 +25,10 @@ from structable.spi import (
 
 from .binding import BoundJoin
 from .kernel import Kernel, Values
+from .progress import Positions
+from .stores import JoinStores
 
-__all__ = ["SideChanges", "changed_rows", "left_rows_of", "oldest_change"]
+__all__ = ["SideChanges", "changed_rows", "changed_sides", "left_rows_of", "oldest_change", "rows_to_join"]
 
 _KEYS_AT_ONCE = 1_000
 """The most values of `isin` that become intervals of an index; more are compared row by row."""
@@ -102,6 +104,35 @@ def changed_rows(
                 found.complete = False
                 break
     return found
+
+
+def changed_sides(
+    stores: JoinStores, kernel: Kernel, since: Positions, now: Positions, most: int
+) -> tuple[SideChanges, SideChanges]:
+    """Return `changed_rows` of the left and of the right table; the right one is not read if the left has too many."""
+    left = changed_rows(stores.left, kernel, "left", since.left, now.left, most)
+    if not left.complete:
+        return left, SideChanges(complete=False)
+    return left, changed_rows(stores.right, kernel, "right", since.right, now.right, most)
+
+
+def rows_to_join(
+    kernel: Kernel, table: StructuredTable, left: SideChanges, right: SideChanges, most: int
+) -> tuple[dict[Values, Row | None], Mapping[Values, Row | None]] | None:
+    """Return the affected rows of the left table, and the known ones of the right table, by their keys.
+
+    None if more than `most` left rows are affected. `table` is the left table at the end of the changes, which are
+    complete.
+    """
+    rows, rights = dict(left.rows), right.rows
+    if kernel.bound.unfilled:  # feeds lack computed fields
+        read = table.multi_read(list(rows), kernel.bound.left_columns)
+        rows, rights = dict.fromkeys(rows) | {row.key: row for row in read}, {}
+    for row in left_rows_of(kernel, table, right.rows):
+        rows.setdefault(row.key, row)
+        if len(rows) > most:
+            return None
+    return rows, rights
 
 
 def oldest_change(feed: ChangeFeed, since: FeedPosition) -> dt.datetime | None:

@@ -28,18 +28,19 @@ from structable.spi import (
     ScanSplit,
     SharedSnapshot,
     Storage,
+    TableNotFoundError,
     TableSpecification,
     UnsupportedOperationError,
     WriteJob,
 )
 from structable.spi.changes import CHANGE_TYPE
 
-from .affected import SideChanges, changed_rows, left_rows_of
+from .affected import SideChanges, changed_rows, changed_sides, rows_to_join
 from .few_changes import RightImages, SnapshotRows, keys_are
 from .joining import Counts, differences
 from .kernel import Kernel
 from .progress import Positions
-from .rebuild import MergePass, Staged, difference_batches, reading
+from .rebuild import Staged, difference_batches, reading
 from .spark_tasks import ChangedKeys, JoinedRows, ReferringRows, SplitRows, Staging
 from .stores import JoinStores
 
@@ -52,6 +53,8 @@ _SCANNED_PER_READ = 20
 """The number of rows of a distributed scan, joins included, that cost as much as one read by key."""
 _FILTERED_PER_READ = 100
 """The same for a scan that needs no join."""
+_MOST_SELECTED = 100_000
+"""The most left rows that the driver keeps, to join them by itself."""
 FEW = 1_000
 """The most changes of each table that the driver keeps; up to here no table is read whole."""
 
@@ -102,15 +105,15 @@ class SparkSteps:
     def __init__(self, spark: SparkSession, large: int) -> None:
         self._spark = spark
         self._large = large
-        self._by_key = MergePass(large)
 
     def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
         """Stage the differences by the changes since these positions; None if there are more than `large` changes.
 
         If few left rows are affected, the driver reads them by their keys.
         """
-        if self._is_selective(stores, kernel, since):
-            return self._by_key.stage_changes(stores, kernel, job, since)
+        staged = self._stage_selected(stores, kernel, job, since)
+        if staged is not None:
+            return staged
         with self._state(stores, kernel) as state:
             now = state.positions
             if not now.reach(since):
@@ -137,31 +140,32 @@ class SparkSteps:
             staged.counts.affected = staged.counts.written
             return staged
 
-    def _is_selective(self, stores: JoinStores, kernel: Kernel, since: Positions) -> bool:
-        """Return whether so few rows are affected that reading them by key is cheaper than scans of the tables."""
+    def _stage_selected(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
+        """Stage the differences if so few rows are affected that reading them by key is cheaper than scans."""
         try:
             rows = stores.left.statistics(stores.join.left.name).rows
         except UnsupportedOperationError:
-            return False
-        most = min(rows // _SCANNED_PER_READ, self._large)
+            return None
+        most = min(rows // _SCANNED_PER_READ, self._large, _MOST_SELECTED)
         with reading(stores) as view:
             now = view.positions
             if not most or not now.reach(since):
-                return False
-            left = changed_rows(stores.left, kernel, "left", since.left, now.left, most, keys_only=True)
-            if not left.complete:
-                return False
-            right = changed_rows(stores.right, kernel, "right", since.right, now.right, most, keys_only=True)
+                return None
+            left, right = changed_sides(stores, kernel, since, now, most)
             if not right.complete:
-                return False
+                return None
             if kernel.bound.images_suffice and max(len(left.rows), len(right.rows)) <= FEW:
                 most = min(rows // _FILTERED_PER_READ, self._large)
-            affected = len(left.rows)
-            for _ in left_rows_of(kernel, view.left, right.rows):
-                affected += 1
-                if affected > most:
-                    return False
-            return True
+            found = rows_to_join(kernel, view.left, left, right, most)
+            if found is None:
+                return None
+            if view.result is None:
+                raise TableNotFoundError(stores.join.result.name)
+            lefts, rights = found
+            counts = Counts(len(lefts))
+            changes = differences(kernel, view.right, view.result, lefts, rights)
+            batches = difference_batches(kernel, changes, counts)
+            return Staged([stores.result.stage(job, 0, 0, batches)], now, counts)
 
     @contextmanager
     def _state(self, stores: JoinStores, kernel: Kernel) -> Iterator[_State]:

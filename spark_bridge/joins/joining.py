@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from structable.spi import Row, RowKind
@@ -74,10 +75,10 @@ def differences(
     right_rows : mapping of tuple to Row or None
         Known rows of the right table.
     """
-    if not left_rows:
-        return
-    before = {row.key: kernel.result_values(row) for row in result.multi_read(list(left_rows))}
-    yield from compared(kernel, right, before, left_rows, right_rows)
+    remaining = iter(left_rows.items())
+    while batch := dict(islice(remaining, BATCH_ROWS)):
+        before = {row.key: kernel.result_values(row) for row in result.multi_read(list(batch))}
+        yield from compared(kernel, right, before, batch, right_rows)
 
 
 def compared(

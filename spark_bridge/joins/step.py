@@ -31,7 +31,7 @@ from structable.spi import (
     retry,
 )
 
-from .affected import changed_rows, left_rows_of, oldest_change
+from .affected import changed_sides, oldest_change, rows_to_join
 from .failpoints import reach
 from .intents import Intents
 from .joining import Counts, differences
@@ -199,22 +199,14 @@ class Stepper:
             for feed, at in zip(stores.feeds, (since.left, since.right), strict=True):
                 feed.position(at.version)  # lost if it is beyond the newest
             raise TransactionConflictError("a table was read as it was before the last step; run the step again")
-        left = changed_rows(stores.left, kernel, "left", since.left, now.left, self._small)
-        self._instruments.behind(left.oldest)
-        if not left.complete:
-            return _Outcome(record, next="large")
-        right = changed_rows(stores.right, kernel, "right", since.right, now.right, self._small)
+        left, right = changed_sides(stores, kernel, since, now, self._small)
         self._instruments.behind(left.oldest, right.oldest)
         if not right.complete:
             return _Outcome(record, next="large")
-        rows, rights = left.rows, right.rows
-        if kernel.bound.unfilled:  # feeds lack computed fields
-            read = view.left.multi_read(list(rows), kernel.bound.left_columns)
-            rows, rights = dict.fromkeys(rows) | {row.key: row for row in read}, {}
-        for row in left_rows_of(kernel, view.left, right.rows):
-            rows.setdefault(row.key, row)
-            if len(rows) > self._small:
-                return _Outcome(record, next="large")
+        affected = rows_to_join(kernel, view.left, left, right, self._small)
+        if affected is None:
+            return _Outcome(record, next="large")
+        rows, rights = affected
         counts = Counts(len(rows))
         assert view.result is not None
         assert view.progress is not None

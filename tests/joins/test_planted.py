@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from structable.spark_bridge.joins import intents, progress, step
+from structable.spark_bridge.joins import affected, intents, progress, step
 from structable.spark_bridge.joins.intents import Intents
 from structable.spark_bridge.joins.kernel import Kernel, Values
 from structable.spark_bridge.joins.progress import Positions, Record
@@ -22,7 +22,7 @@ MOST = 400
 
 def no_index_step(patch: pytest.MonkeyPatch) -> None:
     """Changes of the right table reach no row of the left."""
-    patch.setattr(step, "left_rows_of", lambda *arguments: iter(()))
+    patch.setattr(affected, "left_rows_of", lambda *arguments: iter(()))
 
 
 def no_null_rule(patch: pytest.MonkeyPatch) -> None:
