@@ -30,7 +30,7 @@ from .base.types import check_write_schema, days_to_cast, feed_schema, spark_sch
 from .catalog.requests import answer_catalog, asks_catalog
 from .coordinator.client import CoordinatorClient
 from .jvm.scan_requests import FACTS_OPTION, ReadRequest, facts_schema, size_schema
-from .read.pushed_aggregates import parse_aggregation
+from .read.pushdown import parse_aggregation
 from .read.reader import ChangeReader, StructableReader
 from .stream.writer import StructableStreamWriter
 from .write.row_changes import CHANGES_OPTION, ChangedRows

@@ -43,7 +43,7 @@ class CatalogRequest:
     table: str = ""
     schema: StructType = field(default_factory=StructType)
     properties: tuple[tuple[str, str], ...] = ()
-    where: str = ""  # for `pushed_conditions.parse_filter`
+    where: str = ""  # for `pushdown.parse_filter`
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> CatalogRequest:

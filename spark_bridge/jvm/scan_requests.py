@@ -48,11 +48,11 @@ class ReadRequest:
 
     execution: int | None = None  # the execution in which it is planned, if there is one
     zone: str | None = None  # the time zone of the session, if it is known
-    where: str | None = None  # the pushed filter, for `pushed_conditions.parse_filter`
+    where: str | None = None  # the pushed filter, for `pushdown.parse_filter`
     limit: int | None = None  # rows of each partition, at most
     whole: bool = False  # whether one partition gives all the rows of the limit
     top: Top | None = None  # which ones, if not any
-    aggregates: str | None = None  # what the store gives in place of rows, for `pushed_aggregates.parse_aggregation`
+    aggregates: str | None = None  # what the store gives in place of rows, for `pushdown.parse_aggregation`
     scaled: StructType | None = None  # the schema with decimals, where some columns hold their unscaled values
 
     @classmethod

@@ -29,8 +29,7 @@ from structable.spi import (
     check_aggregation,
 )
 
-from .pushed_aggregates import parse_aggregation, require_unchanged, spark_batches
-from .pushed_conditions import parse_filter
+from .pushdown import parse_aggregation, parse_filter, require_unchanged, spark_batches
 from .split_results import chosen, unscaled_batch
 
 __all__ = ["ChangeReader", "ReadPartition", "SplitPartition", "StructableReader"]
