@@ -16,9 +16,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from . import changes, copying, creation, doctor, rows, scans, tables, transfer
-from .arguments import URL_VARIABLE, StoreCommand
-from .errors import (
+from .commands import changes, copying, creation, doctor, rows, scans, tables, transfer
+from .commands.examples import epilog
+from .commands.extensions import extension, extension_names
+from .language.arguments import URL_VARIABLE, StoreCommand
+from .language.errors import (
     DEBUG_VARIABLE,
     CommandError,
     Ended,
@@ -29,8 +31,6 @@ from .errors import (
     one_line,
     outcome_unknown,
 )
-from .examples import epilog
-from .extensions import extension, extension_names
 
 __all__ = ["app"]
 

@@ -10,14 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .foreach_batches import foreach_batch
-    from .lookup_joins import lookup_join
-    from .options import DEFAULT_GRACE_SECONDS, DEFAULT_LEASE_SECONDS
-    from .part_map import spark_map
+    from .base.options import DEFAULT_GRACE_SECONDS, DEFAULT_LEASE_SECONDS
+    from .base.table_ref import TableRef
+    from .read.lookup_joins import lookup_join
     from .registration import register
-    from .sending import WriteSummary, send_to, send_update_to
-    from .table_creation import create_table
-    from .table_ref import TableRef
+    from .stream.foreach_batches import foreach_batch
+    from .write.jobs import WriteSummary
+    from .write.part_map import spark_map
+    from .write.rows import send_to
+    from .write.table_creation import create_table
+    from .write.updates import send_update_to
 
 __all__ = [
     "DEFAULT_GRACE_SECONDS",
@@ -34,17 +36,17 @@ __all__ = [
 ]
 
 _MODULES = {
-    "DEFAULT_GRACE_SECONDS": "options",
-    "DEFAULT_LEASE_SECONDS": "options",
-    "TableRef": "table_ref",
-    "WriteSummary": "sending",
-    "create_table": "table_creation",
-    "foreach_batch": "foreach_batches",
-    "lookup_join": "lookup_joins",
+    "DEFAULT_GRACE_SECONDS": "base.options",
+    "DEFAULT_LEASE_SECONDS": "base.options",
+    "TableRef": "base.table_ref",
+    "WriteSummary": "write.jobs",
+    "create_table": "write.table_creation",
+    "foreach_batch": "stream.foreach_batches",
+    "lookup_join": "read.lookup_joins",
     "register": "registration",
-    "send_to": "sending",
-    "send_update_to": "sending",
-    "spark_map": "part_map",
+    "send_to": "write.rows",
+    "send_update_to": "write.updates",
+    "spark_map": "write.part_map",
 }
 _WITHOUT_SPARK = {"TableRef"}
 

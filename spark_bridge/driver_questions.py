@@ -13,10 +13,10 @@ from typing import Any
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructField, StructType
 
-from .channel import MOST_BYTES, Channel
-from .coordinator_client import CoordinatorClient
-from .errors import CONTRACT_ERRORS
-from .reader import ReadPartition
+from .base.errors import CONTRACT_ERRORS
+from .coordinator.channel import MOST_BYTES, Channel
+from .coordinator.client import CoordinatorClient
+from .read.reader import ReadPartition
 from .source import answered_schema, batch_reader
 
 __all__ = ["DriverQuestions"]

@@ -22,22 +22,23 @@ from structable.spi import (
 from structable.spi.changes import FEED_COLUMNS
 from structable.spi.rules.jobs import requested_job
 
+from .base.errors import one_line_errors
+from .base.micro_batches import require_streaming
+from .base.options import ReadOptions, WriteOptions
+from .base.time_zones import time_zone
+from .base.types import check_write_schema, days_to_cast, feed_schema, spark_schema
 from .catalog.requests import answer_catalog, asks_catalog
-from .coordinator_client import CoordinatorClient
-from .errors import one_line_errors
-from .micro_batches import require_streaming
-from .options import ReadOptions, WriteOptions
-from .pushed_aggregates import parse_aggregation
-from .reader import ChangeReader, StructableReader
-from .row_changes import CHANGES_OPTION, ChangedRows
-from .scan_requests import FACTS_OPTION, ReadRequest, facts_schema, size_schema
-from .staging import typed_batches
-from .time_zones import time_zone
-from .types import check_write_schema, days_to_cast, feed_schema, spark_schema
-from .writer import StructableStreamWriter, StructableWriter
+from .coordinator.client import CoordinatorClient
+from .jvm.scan_requests import FACTS_OPTION, ReadRequest, facts_schema, size_schema
+from .read.pushdown import parse_aggregation
+from .read.reader import ChangeReader, StructableReader
+from .stream.writer import StructableStreamWriter
+from .write.row_changes import CHANGES_OPTION, ChangedRows
+from .write.staging import typed_batches
+from .write.writer import StructableWriter
 
 if TYPE_CHECKING:
-    from .stream_reader import FeedStreamReader
+    from .stream.reader import FeedStreamReader
 
 __all__ = ["StructableDataSource", "answered_schema", "batch_reader", "bound_data_source"]
 
@@ -65,7 +66,7 @@ class StructableDataSource(DataSource):
     @one_line_errors()
     def streamReader(self, schema: StructType) -> FeedStreamReader:
         require_streaming()
-        from .stream_reader import FeedStreamReader  # of what older versions of PySpark lack
+        from .stream.reader import FeedStreamReader  # of what older versions of PySpark lack
 
         options = ReadOptions.parse(self.options, streaming=True)
         _check_columns(options, schema)

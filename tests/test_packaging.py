@@ -43,7 +43,8 @@ def test_wheel_holds_every_module_and_no_stale_one(tmp_path: Path) -> None:
     before = {path.relative_to(copy) for path in copy.rglob("*")}
     modules = {f"structable/{source.relative_to(ROOT)}" for source in sources()}
     markers = {f"structable/{folder.relative_to(ROOT)}/py.typed" for folder in FOLDERS.values()}
-    markers |= {f"structable/{source.relative_to(ROOT)}" for source in (ROOT / "spark_bridge" / "java").glob("*.java")}
+    java = (ROOT / "spark_bridge" / "jvm" / "java").glob("*.java")
+    markers |= {f"structable/{source.relative_to(ROOT)}" for source in java}
     assert packed(copy, tmp_path / "first") == modules | markers
     assert {path.relative_to(copy) for path in copy.rglob("*") if "__pycache__" not in path.parts} == before
 

@@ -1,4 +1,4 @@
-"""Have Spark compile the Java of `spark_bridge/java`, as `register` does; what it refuses is an error here."""
+"""Have Spark compile the Java of `spark_bridge/jvm/java`, as `register` does; what it refuses is an error here."""
 
 import os
 import sys

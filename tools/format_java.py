@@ -15,7 +15,7 @@ from tests.servers.processes import ServerFailedError
 
 VERSION = "1.28.0"
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("spark_bridge/java", "tests/hbase/support")
+FOLDERS = ("spark_bridge/jvm/java", "tests/hbase/support")
 
 
 def jar() -> Path:

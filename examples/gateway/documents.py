@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from structable.cli.json_rows import row_from_json, row_to_json
+from structable.cli.formats.json_rows import row_from_json, row_to_json
 from structable.spi import Key, TableSpecification, Value, check_key
 from structable.spi.literals import LiteralError, parse_value
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from structable.spark_bridge.pushed_conditions import parse_filter
-from structable.spark_bridge.stores import OpenStores
-from structable.spark_bridge.types import spark_schema, table_fields
-from structable.spark_bridge.write_jobs import commit_with_retries
+from structable.spark_bridge.base.types import spark_schema, table_fields
+from structable.spark_bridge.coordinator.stores import OpenStores
+from structable.spark_bridge.coordinator.write_jobs import commit_with_retries
+from structable.spark_bridge.read.pushdown import parse_filter
 from structable.spi import (
     Field,
     InvalidFieldError,

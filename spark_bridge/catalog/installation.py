@@ -9,9 +9,9 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.catalog import Catalog, Table
 
-from structable.spark_bridge.coordinator import Coordinator
-from structable.spark_bridge.format_lookup import class_loader, define_classes
-from structable.spark_bridge.optimizer_rules import (
+from structable.spark_bridge.coordinator.coordinator import Coordinator
+from structable.spark_bridge.jvm.format_lookup import class_loader, define_classes
+from structable.spark_bridge.jvm.optimizer_rules import (
     has_rule,
     inject_early_rule,
     inject_pre_cbo_rule,
@@ -19,8 +19,8 @@ from structable.spark_bridge.optimizer_rules import (
     instance_of,
     reason_of,
 )
-from structable.spark_bridge.row_changes import BEFORE, CHANGES_OPTION, ORIGINAL
-from structable.spark_bridge.session_rules import COORDINATOR_CLASS
+from structable.spark_bridge.jvm.session_rules import COORDINATOR_CLASS
+from structable.spark_bridge.write.row_changes import BEFORE, CHANGES_OPTION, ORIGINAL
 from structable.spi import WriteMode
 
 from .commands import CatalogCommands

@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from structable.spark_bridge.coordinator_client import CoordinatorClient
-from structable.spark_bridge.store_client import READ_OPTIONS, STREAM_WRITE_OPTIONS, WRITE_OPTIONS, StoreClient
+from structable.spark_bridge.base.store_client import READ_OPTIONS, STREAM_WRITE_OPTIONS, WRITE_OPTIONS, StoreClient
+from structable.spark_bridge.coordinator.client import CoordinatorClient
 
 __all__ = ["NOT_READ", "ONLY_READ", "REQUEST", "CatalogRequest", "answer_catalog", "asks_catalog"]
 
@@ -43,7 +43,7 @@ class CatalogRequest:
     table: str = ""
     schema: StructType = field(default_factory=StructType)
     properties: tuple[tuple[str, str], ...] = ()
-    where: str = ""  # for `pushed_conditions.parse_filter`
+    where: str = ""  # for `pushdown.parse_filter`
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> CatalogRequest:

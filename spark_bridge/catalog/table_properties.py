@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructType
 
-from structable.spark_bridge.types import new_specification
+from structable.spark_bridge.base.types import new_specification
 from structable.spi import InvalidFieldError, InvalidSpecificationError, TableSpecification
 
 __all__ = ["PRIMARY_KEY", "check_properties", "properties_of", "specification_of"]

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from structable.spark_bridge.table_ref import TableRef
+from structable.spark_bridge.base.table_ref import TableRef
 from structable.spi import (
     ChangesLostError,
     FeedPosition,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast
 
-from structable.spark_bridge.table_ref import TableRef, require_ref
+from structable.spark_bridge.base.table_ref import TableRef, require_ref
 from structable.spi import Field, InvalidSpecificationError, Row, Value, mask_url
 from structable.spi.showing import shown
 

@@ -17,9 +17,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark_types
 
-from structable.spark_bridge.staging import collect_reports
-from structable.spark_bridge.store_client import StoreClient
-from structable.spark_bridge.types import spark_type
+from structable.spark_bridge.base.store_client import StoreClient
+from structable.spark_bridge.base.types import spark_type
+from structable.spark_bridge.write.staging import collect_reports
 from structable.spi import (
     ChangePlan,
     FeedPosition,

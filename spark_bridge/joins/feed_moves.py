@@ -18,10 +18,10 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from structable.spark_bridge.coordinator_client import CoordinatorClient
-from structable.spark_bridge.format_lookup import session_active
-from structable.spark_bridge.registration import coordinator_of
-from structable.spark_bridge.table_ref import TableRef
+from structable.spark_bridge.base.table_ref import TableRef
+from structable.spark_bridge.coordinator.applications import coordinator_of
+from structable.spark_bridge.coordinator.client import CoordinatorClient
+from structable.spark_bridge.jvm.format_lookup import session_active
 from structable.spi import StructableError
 
 __all__ = ["feed_moves"]

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from structable.spark_bridge.sending.grouping import flags
+from structable.spark_bridge.write.grouping import flags
 from structable.spi import (
     Filter,
     Row,

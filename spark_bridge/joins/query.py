@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from structable.spark_bridge.micro_batches import require_streaming
-from structable.spark_bridge.registration import coordinator_of
+from structable.spark_bridge.base.micro_batches import require_streaming
+from structable.spark_bridge.coordinator.applications import coordinator_of
 from structable.spi import UnsupportedOperationError, mask_url
 
 from .definition import ForeignKeyJoin

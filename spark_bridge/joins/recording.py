@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from structable.spark_bridge.table_ref import TableRef
+from structable.spark_bridge.base.table_ref import TableRef
 from structable.spi import DataCorruptionError, InvalidSpecificationError, StructuredTable
 from structable.spi.documents import field_from_document, field_to_document
 from structable.spi.urls import is_secret, without_secrets

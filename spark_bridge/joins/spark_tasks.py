@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from structable.spark_bridge.errors import quiet_when_abandoned
-from structable.spark_bridge.python_workers import freeze_imports
-from structable.spark_bridge.sending.grouping import flags
-from structable.spark_bridge.staging import Report, report_batch, stage_task, typed_batches
-from structable.spark_bridge.store_client import StoreClient
+from structable.spark_bridge.base.errors import quiet_when_abandoned
+from structable.spark_bridge.base.python_workers import freeze_imports
+from structable.spark_bridge.base.store_client import StoreClient
+from structable.spark_bridge.write.grouping import flags
+from structable.spark_bridge.write.staging import Report, report_batch, stage_task, typed_batches
 from structable.spi import (
     FieldSizeLimitError,
     InvalidFieldError,

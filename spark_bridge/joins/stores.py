@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from structable.spark_bridge.store_client import StoreClient
-from structable.spark_bridge.table_ref import TableRef
+from structable.spark_bridge.base.store_client import StoreClient
+from structable.spark_bridge.base.table_ref import TableRef
 from structable.spi import (
     ChangeFeed,
     Listener,

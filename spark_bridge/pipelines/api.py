@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
-from structable.spark_bridge.table_ref import TableRef, require_ref
+from structable.spark_bridge.base.table_ref import TableRef, require_ref
 from structable.spi import Field
 from structable.spi.imports import needing
 from structable.spi.values import Value

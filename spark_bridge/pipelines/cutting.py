@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from structable.spark_bridge.table_ref import TableRef
+from structable.spark_bridge.base.table_ref import TableRef
 
 from .graph import (
     Changes,

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from structable.spark_bridge.send_options import SendOptions
-from structable.spark_bridge.table_ref import TableRef
+from structable.spark_bridge.base.table_ref import TableRef
+from structable.spark_bridge.write.send_options import SendOptions
 from structable.spi import Field
 from structable.spi.values import Value
 

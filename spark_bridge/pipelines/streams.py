@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from structable.spark_bridge.send_options import SendOptions, order_of
+from structable.spark_bridge.write.send_options import SendOptions, order_of
 from structable.spi.values import Value
 
 from .arguments import (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.cli import copying
+from structable.cli.commands import copying
 from structable.spi import CommitOutcomeUnknownError, Field, Storage, TableSpecification, connect
 from tests.cli.conftest import Command, Fails, every_store
 from tests.cli.support.samples import EVERYTHING, ROWS, RUNS, RUNS_ROWS

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from structable.cli import doctor
-from structable.cli.arguments import Access
+from structable.cli.commands import doctor
+from structable.cli.language.arguments import Access
 from structable.spi import (
     DataCorruptionError,
     Finding,

@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 import typer
 
-from structable.cli import errors, main, tables
+from structable.cli import main
 from structable.cli.app import app
-from structable.cli.errors import ExitCode, explain_error, masked, one_line
-from structable.cli.examples import EXAMPLES
+from structable.cli.commands import tables
+from structable.cli.commands.examples import EXAMPLES
+from structable.cli.language import errors
+from structable.cli.language.errors import ExitCode, explain_error, masked, one_line
 from structable.spi import (
     BackendNotFoundError,
     CommitOutcomeUnknownError,

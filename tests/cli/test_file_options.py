@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from structable.cli.csv_dialect import CsvDialect
+from structable.cli.formats.csv_dialect import CsvDialect
 from structable.spi import Field, TableSpecification, Value, connect
 from tests.cli.conftest import Command, every_store
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from structable.cli import importing, output
-from structable.cli.display import Advance
+from structable.cli.commands import importing
+from structable.cli.formats import output
+from structable.cli.language.display import Advance
 from structable.spi import Field, Storage, TableSpecification, connect
 from tests.cli.conftest import Command, Fails, every_store
 from tests.cli.support.signals import inherited

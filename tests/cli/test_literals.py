@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structable.cli.json_rows import row_from_json, row_to_json
-from structable.cli.text_columns import column_from_text, column_to_text
+from structable.cli.formats.json_rows import row_from_json, row_to_json
+from structable.cli.formats.text_columns import column_from_text, column_to_text
 from structable.spi import Field, Value
 from structable.spi.arrow_columns import CastError, arrow_type
 from structable.spi.literals import LiteralError, format_value, parse_value, value_from_json, value_to_json

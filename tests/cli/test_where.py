@@ -4,8 +4,8 @@ import datetime as dt
 
 import pytest
 
-from structable.cli.errors import UsageProblem
-from structable.cli.selection import parse_where
+from structable.cli.language.errors import UsageProblem
+from structable.cli.language.selection import parse_where
 from structable.spi import Field, Filter, TableSpecification, col
 from structable.spi.rules.filters import bind_filter
 from tests.cli.support.samples import EVERYTHING

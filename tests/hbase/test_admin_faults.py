@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from structable.cli.doctor import examine
+from structable.cli.commands.doctor import examine
 from structable.spi import (
     Field,
     FindingLevel,

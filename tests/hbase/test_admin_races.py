@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from structable.backends.hbase.txn import schema_lease
-from structable.cli.doctor import examine
+from structable.cli.commands.doctor import examine
 from structable.spi import (
     Field,
     FindingLevel,

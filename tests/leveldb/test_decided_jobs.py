@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.cli.doctor import examine
+from structable.cli.commands.doctor import examine
 from structable.spi import DataCorruptionError, Field, FindingLevel, Storage, TableSpecification, connect
 
 from .support.processes import Process

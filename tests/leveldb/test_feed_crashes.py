@@ -11,7 +11,7 @@ from shutil import rmtree
 
 import pytest
 
-from structable.cli.doctor import examine
+from structable.cli.commands.doctor import examine
 from structable.spi import DataCorruptionError, FeedPosition, Field, RowKind, Storage, TableSpecification, connect
 from tests.waiting import until
 

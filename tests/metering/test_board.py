@@ -15,7 +15,7 @@ from prometheus_client import REGISTRY
 from structable.spark_bridge.joins.metrics import JoinInstruments
 from structable.spark_bridge.joins.progress import JoinProgress
 from structable.spark_bridge.pipelines.running.stages import record
-from structable.spark_bridge.sending.jobs import measure_missing
+from structable.spark_bridge.write.jobs import measure_missing
 from structable.spi import connect
 from structable.spi.access.metrics import Instruments
 

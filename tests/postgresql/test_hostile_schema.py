@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from structable.cli.doctor import examine
+from structable.cli.commands.doctor import examine
 from structable.spi import (
     Field,
     FindingLevel,

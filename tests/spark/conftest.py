@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 
-from structable.spark_bridge import register, registration
-from structable.spark_bridge.format_lookup import session_active
-from structable.spark_bridge.types import spark_schema
+from structable.spark_bridge import register
+from structable.spark_bridge.base.types import spark_schema
+from structable.spark_bridge.coordinator import applications
+from structable.spark_bridge.jvm.format_lookup import session_active
 from structable.spi import Storage, TableSpecification, connect
 from structable.spi.arrow import arrow_schema
 from structable.spi.values import Value
@@ -68,7 +69,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def give_up_snapshots(session: SparkSession) -> None:
     """Let the coordinator close the snapshots of queries: on a server a snapshot keeps tables from being dropped."""
-    coordinator = registration.coordinators[session.sparkContext]
+    coordinator = applications.coordinators[session.sparkContext]
     deadline = time.monotonic() + 20
     while coordinator.plans() and time.monotonic() < deadline:
         for held in list(coordinator.held.values()):

@@ -14,8 +14,8 @@ from pyspark.sql import types as spark
 from pyspark.sql.functions import col
 
 from structable.spark_bridge import TableRef, foreach_batch, send_to, send_update_to
-from structable.spark_bridge.time_zones import midnights, time_zone
-from structable.spark_bridge.types import castable, check_write_schema
+from structable.spark_bridge.base.time_zones import midnights, time_zone
+from structable.spark_bridge.base.types import castable, check_write_schema
 from structable.spi import Field, InvalidFieldError, Storage, TableSpecification, WriteMode
 from tests.spark.conftest import Tables
 from tests.spark.support.arrivals import Arrivals, ended

@@ -7,8 +7,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.catalog import Table
 
-from structable.spark_bridge import format_lookup, register
+from structable.spark_bridge import register
 from structable.spark_bridge.catalog import installation
+from structable.spark_bridge.jvm import format_lookup
 from structable.spi import Field, Storage, TableAdmin, TableSpecification
 from tests.spark.conftest import Tables, complete, every_store, give_up_snapshots, rows_of
 from tests.spark.support.catalogs import both_stores, catalog_of, rows

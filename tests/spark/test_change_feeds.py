@@ -6,8 +6,8 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame
 
-from structable.spark_bridge.feed_options import FeedOptions
-from structable.spark_bridge.options import ReadOptions
+from structable.spark_bridge.base.feed_options import FeedOptions
+from structable.spark_bridge.base.options import ReadOptions
 from structable.spi import ChangeFeed, FeedPosition, Field, Storage, TableSpecification
 from structable.spi.changes import FEED_COLUMNS
 from tests.spark.conftest import Tables, every_store

@@ -18,13 +18,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from structable.spark_bridge import channel as channel_module
-from structable.spark_bridge import coordinator as coordinator_module
-from structable.spark_bridge.coordinator import Coordinator
-from structable.spark_bridge.coordinator_client import CoordinatorClient
-from structable.spark_bridge.held_plans import PlannedSplits, Reader
-from structable.spark_bridge.options import ReadOptions
-from structable.spark_bridge.store_client import StoreClient
+from structable.spark_bridge.base.options import ReadOptions
+from structable.spark_bridge.base.store_client import StoreClient
+from structable.spark_bridge.coordinator import channel as channel_module
+from structable.spark_bridge.coordinator import coordinator as coordinator_module
+from structable.spark_bridge.coordinator.client import CoordinatorClient
+from structable.spark_bridge.coordinator.coordinator import Coordinator
+from structable.spark_bridge.coordinator.held_plans import PlannedSplits, Reader
 from structable.spi import (
     Storage,
     StorageUnavailableError,

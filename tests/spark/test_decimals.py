@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame
 
-from structable.spark_bridge.split_results import unscaled_batch
+from structable.spark_bridge.read.split_results import unscaled_batch
 from structable.spi import Field, Storage, TableSpecification, Value
 from tests.spark.conftest import Tables, every_store, give_up_snapshots
 

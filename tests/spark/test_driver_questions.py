@@ -12,12 +12,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.types import StructField, StructType
 
-from structable.spark_bridge import register, registration
-from structable.spark_bridge.channel import Channel, open_channel
-from structable.spark_bridge.coordinator import Coordinator
-from structable.spark_bridge.python_workers import acknowledge
-from structable.spark_bridge.scan_requests import REQUEST_KEYS
-from structable.spark_bridge.types import spark_schema
+from structable.spark_bridge import register
+from structable.spark_bridge.base.python_workers import acknowledge
+from structable.spark_bridge.base.types import spark_schema
+from structable.spark_bridge.coordinator import applications
+from structable.spark_bridge.coordinator.channel import Channel, open_channel
+from structable.spark_bridge.coordinator.coordinator import Coordinator
+from structable.spark_bridge.jvm.scan_requests import REQUEST_KEYS
 from structable.spi import Storage
 from tests.spark.conftest import Tables
 from tests.spark.support.catalogs import catalog_of
@@ -34,7 +35,7 @@ def planners(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[objec
 
 def watched(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     asked: list[object] = []
-    listener = registration.coordinators[spark.sparkContext]._planners
+    listener = applications.coordinators[spark.sparkContext]._planners
     serve = listener._serve
 
     def counted(channel: Channel) -> None:
@@ -48,7 +49,7 @@ def watched(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[object
 @pytest.fixture
 def unreachable(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the coordinator refuse the JVM."""
-    monkeypatch.setattr(registration.coordinators[spark.sparkContext]._questions, "_secret", b"another")
+    monkeypatch.setattr(applications.coordinators[spark.sparkContext]._questions, "_secret", b"another")
 
 
 def test_a_query_starts_no_planning_process(tables: Tables, storage: Storage, planners: list[object]) -> None:
@@ -73,7 +74,7 @@ def test_a_coordinator_that_replaces_another_plans(
     tables: Tables, storage: Storage, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_runs(storage, 10)
-    registration.coordinators[spark.sparkContext].close()
+    applications.coordinators[spark.sparkContext].close()
     register(spark)
     frame = tables.read("runs")
     planners = watched(spark, monkeypatch)
@@ -117,7 +118,7 @@ def test_a_lost_answer_is_an_error(
     create_runs(storage, 10)
     frame = tables.read("runs")
     planners.clear()
-    monkeypatch.setattr(registration.coordinators[spark.sparkContext]._questions, "_serve", lambda channel: None)
+    monkeypatch.setattr(applications.coordinators[spark.sparkContext]._questions, "_serve", lambda channel: None)
     with pytest.raises(AnalysisException, match="the coordinator in the driver ended before it answered"):
         frame.collect()
     assert not planners
@@ -135,7 +136,7 @@ def test_a_stopped_stream_is_no_lost_coordinator(
         asked.set()
         over.wait(60)
 
-    monkeypatch.setattr(registration.coordinators[spark.sparkContext]._questions, "_serve", slow)
+    monkeypatch.setattr(applications.coordinators[spark.sparkContext]._questions, "_serve", slow)
     query = joined.writeStream.format("noop").start()
     try:
         assert asked.wait(60)
@@ -153,7 +154,7 @@ def test_a_task_carries_the_keys_of_a_filter_once(spark: SparkSession, tables: T
     where = json.dumps(["in", "status", texts])
     schema = StructType([StructField(first.name, first.dataType, False, {REQUEST_KEYS["WHERE"]: where}), *others])
     options = {"url": tables.url, "table": "runs"}
-    coordinator = registration.coordinators[spark.sparkContext]
+    coordinator = applications.coordinators[spark.sparkContext]
     _, function, *_ = answer(
         coordinator, question="plan", names=[*options], values=[*options.values()], schema=schema.json()
     )
@@ -169,7 +170,7 @@ def answer(coordinator: Coordinator, **question: object) -> list[bytes]:
 
 
 def test_a_stranger_gets_no_answer(spark: SparkSession) -> None:
-    host, port, _ = registration.coordinators[spark.sparkContext].driver_address
+    host, port, _ = applications.coordinators[spark.sparkContext].driver_address
     with pytest.raises((AuthenticationError, OSError, EOFError)):
         open_channel((host, port), secrets.token_bytes(32))
 
@@ -178,7 +179,7 @@ def test_clients_that_end_are_no_errors(
     tables: Tables, storage: Storage, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     create_runs(storage, 10)
-    coordinator = registration.coordinators[spark.sparkContext]
+    coordinator = applications.coordinators[spark.sparkContext]
     host, port, secret = coordinator.driver_address
     open_channel((host, port), secret).close()
     with open_channel((host, port), secret) as channel:

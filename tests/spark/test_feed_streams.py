@@ -10,9 +10,11 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql.types import StructType
 
-from structable.spark_bridge.coordinator_client import CoordinatorClient
-from structable.spark_bridge.feed_options import FeedOptions
-from structable.spark_bridge.feed_streams import (
+from structable.spark_bridge.base.feed_options import FeedOptions
+from structable.spark_bridge.base.options import ReadOptions
+from structable.spark_bridge.base.store_client import READ_OPTIONS, StoreClient
+from structable.spark_bridge.coordinator.client import CoordinatorClient
+from structable.spark_bridge.coordinator.feed_streams import (
     Advance,
     FeedStream,
     advance,
@@ -20,12 +22,10 @@ from structable.spark_bridge.feed_streams import (
     first_snapshot,
     plan_changes,
 )
-from structable.spark_bridge.held_plans import PlannedSplits
-from structable.spark_bridge.options import ReadOptions
-from structable.spark_bridge.snapshot_parts import snapshot_parts
-from structable.spark_bridge.store_client import READ_OPTIONS, StoreClient
-from structable.spark_bridge.stream_offsets import StreamOffset, StreamStart, offset_of
-from structable.spark_bridge.stream_reader import FeedStreamReader
+from structable.spark_bridge.coordinator.held_plans import PlannedSplits
+from structable.spark_bridge.coordinator.stream_offsets import StreamOffset, StreamStart, offset_of
+from structable.spark_bridge.stream.reader import FeedStreamReader
+from structable.spark_bridge.stream.snapshot_parts import snapshot_parts
 from structable.spi import (
     Change,
     ChangesLostError,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from structable.spark_bridge.sending.folding import DEFAULT, DELETES, UpdateFolding
-from structable.spark_bridge.sending.grouping import KeyCounts, last_rows
+from structable.spark_bridge.write.folding import DEFAULT, DELETES, UpdateFolding
+from structable.spark_bridge.write.grouping import KeyCounts, last_rows
 from structable.spi import Field, InvalidFieldError, TableSpecification
 from structable.spi.arrow import arrow_schema
 from structable.spi.values import Value

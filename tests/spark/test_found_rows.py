@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from structable.spark_bridge import found_rows
-from structable.spark_bridge.found_rows import Found, RowCache
-from structable.spark_bridge.lookup_keys import KeyColumns, KeyValues, mark_function
+from structable.spark_bridge.read import found_rows
+from structable.spark_bridge.read.found_rows import Found, RowCache
+from structable.spark_bridge.read.lookup_keys import KeyColumns, KeyValues, mark_function
 from structable.spi import Field, TableSpecification
 from structable.spi.arrow import arrow_type
 from structable.spi.values import Value

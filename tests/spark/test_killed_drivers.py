@@ -28,7 +28,8 @@ DRIVER = """
 import os, sys, threading, time
 from pyspark.sql import SparkSession
 from pyspark import TaskContext
-from structable.spark_bridge import register, write_jobs
+from structable.spark_bridge import register
+from structable.spark_bridge.coordinator import write_jobs
 
 rows, checkpoints, *urls = sys.argv[1:]
 spark = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false").getOrCreate()

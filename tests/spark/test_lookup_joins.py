@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from structable.spark_bridge import TableRef, lookup_join
-from structable.spark_bridge.found_rows import Found, Matches, RowCache
-from structable.spark_bridge.lookup_keys import KeyColumns, KeyValues
-from structable.spark_bridge.lookup_rows import LookupTask, StoreRows
+from structable.spark_bridge.read.found_rows import Found, Matches, RowCache
+from structable.spark_bridge.read.lookup_keys import KeyColumns, KeyValues
+from structable.spark_bridge.read.lookup_rows import LookupTask, StoreRows
 from structable.spi import (
     Field,
     InvalidFieldError,

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from structable.spark_bridge.options import ReadOptions, WriteOptions
-from structable.spark_bridge.store_client import StoreClient
+from structable.spark_bridge.base.options import ReadOptions, WriteOptions
+from structable.spark_bridge.base.store_client import StoreClient
 from structable.spi import StoreNotFoundError, WriteMode
 
 PLACE = {"url": "leveldb:///tables", "table": "runs"}

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast
 from pyspark.sql.functions import max as max_
 
-from structable.spark_bridge import registration
+from structable.spark_bridge.coordinator import applications
 from structable.spi import Field, Storage, TableSpecification, connect
 from tests.spark.conftest import Tables, every_store, give_up_snapshots
 from tests.spark.support.samples import create_runs, runs
@@ -37,7 +37,7 @@ def frame(tables: Tables, storage: Storage) -> DataFrame:
 
 
 def let_snapshots_end(tables: Tables) -> None:
-    coordinator = registration.coordinators[tables.session.sparkContext]
+    coordinator = applications.coordinators[tables.session.sparkContext]
 
     def ended() -> bool:
         coordinator.expire()

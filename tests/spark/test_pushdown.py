@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr, lit
 
-from structable.spark_bridge.pushed_conditions import parse_filter
+from structable.spark_bridge.read.pushdown import parse_filter
 from structable.spi import AggregateExpression, Aggregation, Field, Storage, TableSpecification, connect
 from tests.postgresql.support.shared import fresh_schema
 from tests.spark.conftest import Tables, give_up_snapshots

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from structable.spark_bridge.pushed_conditions import parse_filter
+from structable.spark_bridge.read.pushdown import parse_filter
 from structable.spi import Filter, col
 from structable.spi.rules.filters import bind_filter
 from tests.spark.support.samples import EVERYTHING, UTC

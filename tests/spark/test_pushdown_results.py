@@ -4,9 +4,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from structable.spark_bridge.pushed_aggregates import parse_aggregation, spark_batches
-from structable.spark_bridge.scan_requests import ReadRequest, Top
-from structable.spark_bridge.split_results import chosen
+from structable.spark_bridge.jvm.scan_requests import ReadRequest, Top
+from structable.spark_bridge.read.pushdown import parse_aggregation, spark_batches
+from structable.spark_bridge.read.split_results import chosen
 from structable.spi import Field, TableSpecification, check_aggregation, partial_aggregates, rows_to_batches
 
 SALES = TableSpecification(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from structable.spark_bridge.python_workers import freeze_imports, warn_of_another_python
+from structable.spark_bridge.base.python_workers import freeze_imports, warn_of_another_python
 
 
 def warn(program: object) -> None:

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from structable.spark_bridge import registration
-from structable.spark_bridge.coordinator import Coordinator
+from structable.spark_bridge.coordinator import applications
+from structable.spark_bridge.coordinator.coordinator import Coordinator
 from structable.spi import Field, Storage, TableSpecification, Transaction
 from tests.spark.conftest import Tables, every_store, give_up_snapshots
 from tests.spark.support.plans import planned_scans
@@ -18,7 +18,7 @@ LEFT, RIGHT = (
 
 
 def coordinator_of(session: SparkSession) -> Coordinator:
-    return registration.coordinators[session.sparkContext]
+    return applications.coordinators[session.sparkContext]
 
 
 def create(storage: Storage) -> None:

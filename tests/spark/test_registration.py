@@ -9,9 +9,10 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from structable.spark_bridge import optimizer_rules as optimizer_rules_module
-from structable.spark_bridge import register, registration
-from structable.spark_bridge.registration import coordinator_of
+from structable.spark_bridge import register
+from structable.spark_bridge.coordinator import applications
+from structable.spark_bridge.coordinator.applications import coordinator_of
+from structable.spark_bridge.jvm import optimizer_rules as optimizer_rules_module
 from structable.spark_bridge.source import bound_data_source
 from structable.spi import Storage, UnsupportedOperationError
 from tests.spark.conftest import Tables, every_store
@@ -49,11 +50,11 @@ spark.stop()
 def test_registering_again_changes_nothing(tables: Tables, storage: Storage, spark: SparkSession) -> None:
     create_runs(storage, 10)
     frame = tables.read("runs")
-    coordinator = registration.coordinators[spark.sparkContext]
+    coordinator = applications.coordinators[spark.sparkContext]
     rules = optimizer_rules(spark)
     register(spark)
     register(spark)
-    assert registration.coordinators[spark.sparkContext] is coordinator
+    assert applications.coordinators[spark.sparkContext] is coordinator
     assert optimizer_rules(spark) == rules
     assert frame.count() == 10
     assert tables.read("runs").where("started > 7").count() == 2

@@ -8,12 +8,12 @@ from itertools import chain
 
 import pytest
 
-from structable.spark_bridge import replanning
-from structable.spark_bridge.coordinator import Coordinator
-from structable.spark_bridge.held_plans import PlannedSplits
-from structable.spark_bridge.options import ReadOptions
-from structable.spark_bridge.replanning import Rerun, digest_of, pickled_scan
-from structable.spark_bridge.store_client import StoreClient
+from structable.spark_bridge.base.options import ReadOptions
+from structable.spark_bridge.base.store_client import StoreClient
+from structable.spark_bridge.coordinator import replanning
+from structable.spark_bridge.coordinator.coordinator import Coordinator
+from structable.spark_bridge.coordinator.held_plans import PlannedSplits
+from structable.spark_bridge.coordinator.replanning import Rerun, digest_of, pickled_scan
 from structable.spi import (
     AggregateExpression,
     Aggregation,

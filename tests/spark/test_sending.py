@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit
 
 from structable.spark_bridge import TableRef, WriteSummary, send_to, send_update_to
-from structable.spark_bridge.sending import jobs
+from structable.spark_bridge.write import jobs
 from structable.spi import (
     Field,
     InvalidFieldError,

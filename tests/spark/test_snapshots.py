@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast
 from pyspark.sql.functions import max as max_
 
-from structable.spark_bridge import registration
+from structable.spark_bridge.coordinator import applications
 from structable.spi import Field, Storage, TableSpecification, connect
 from tests.spark.conftest import Tables, every_store, give_up_snapshots
 from tests.spark.support.plans import planned_scans
@@ -102,7 +102,7 @@ QUERIES: dict[str, Callable[[DataFrame], object]] = {
 def test_nothing_stays_open_after_queries(
     tables: Tables, storage: Storage, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    coordinator = registration.coordinators[tables.session.sparkContext]
+    coordinator = applications.coordinators[tables.session.sparkContext]
     for name, query in QUERIES.items():
         frame = tables.read("runs", splits=2, graceSeconds=2)
         with contextlib.suppress(SparkRuntimeException):
@@ -123,7 +123,7 @@ def test_a_cancelled_query_leaves_nothing_open(tables: Tables) -> None:
             time.sleep(60)
             yield batch
 
-    coordinator = registration.coordinators[tables.session.sparkContext]
+    coordinator = applications.coordinators[tables.session.sparkContext]
     frame = tables.read("runs", graceSeconds=1)
     context = tables.session.sparkContext
     with ThreadPoolExecutor(1) as other:
@@ -156,7 +156,7 @@ def test_an_rdd_may_be_read_long_after_it_was_planned(tables: Tables, storage: S
 
 
 def test_a_part_of_a_cached_frame_that_is_lost_too_late_is_a_clear_error(tables: Tables) -> None:
-    coordinator = registration.coordinators[tables.session.sparkContext]
+    coordinator = applications.coordinators[tables.session.sparkContext]
     frame = tables.read("runs", splits=2, graceSeconds=1).cache()
     assert frame.count() == 3000
     until(lambda: coordinator.plans() == 0)

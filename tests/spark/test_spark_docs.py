@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from structable.spark_bridge.format_lookup import session_active
+from structable.spark_bridge.jvm.format_lookup import session_active
 from tests.page_code import ROOT, Block, blocks_of, run_blocks
 from tests.spark.conftest import every_store
 

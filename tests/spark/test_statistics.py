@@ -3,8 +3,8 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from structable.spark_bridge import registration
-from structable.spark_bridge.store_client import StoreClient
+from structable.spark_bridge.base.store_client import StoreClient
+from structable.spark_bridge.coordinator import applications
 from structable.spi import Field, Storage, TableSpecification, UnsupportedOperationError
 from tests.spark.conftest import Tables, every_store, settings
 from tests.spark.support.samples import EVERYTHING, create_runs, runs
@@ -98,7 +98,7 @@ def test_a_store_without_statistics_reports_none(
     def statistics(table: str) -> None:
         raise UnsupportedOperationError("no statistics")
 
-    coordinator = registration.coordinators[spark.sparkContext]
+    coordinator = applications.coordinators[spark.sparkContext]
     with coordinator.stores.using(StoreClient(tables.url)) as connected:
         monkeypatch.setattr(type(connected), "statistics", lambda self, table: statistics(table))
         frame = tables.read("runs")
@@ -110,7 +110,7 @@ def test_the_store_is_asked_once_for_each_frame(
     tables: Tables, storage: Storage, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_runs(storage, 100)
-    coordinator = registration.coordinators[spark.sparkContext]
+    coordinator = applications.coordinators[spark.sparkContext]
     asked: list[str] = []
     measure = coordinator.operations["statistics"]
 

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from structable.spark_bridge import registration
-from structable.spark_bridge.options import ReadOptions
+from structable.spark_bridge.base.options import ReadOptions
+from structable.spark_bridge.base.types import spark_schema
+from structable.spark_bridge.coordinator import applications
 from structable.spark_bridge.source import StructableDataSource
-from structable.spark_bridge.types import spark_schema
 from structable.spi import Field, Storage, TableSpecification, UnsupportedOperationError
 from structable.spi.changes import FEED_COLUMNS
 from tests.spark.conftest import Tables, every_store
@@ -72,7 +72,7 @@ def fail(batch: int) -> None:
 
 
 def snapshots(tables: Tables) -> int:
-    return registration.coordinators[tables.session.sparkContext].plans()
+    return applications.coordinators[tables.session.sparkContext].plans()
 
 
 @every_store

@@ -13,8 +13,8 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from structable.spark_bridge import TableRef, foreach_batch, send_to
-from structable.spark_bridge.micro_batches import MicroBatch
-from structable.spark_bridge.writer import BatchMessage, StructableStreamWriter
+from structable.spark_bridge.base.micro_batches import MicroBatch
+from structable.spark_bridge.stream.writer import BatchMessage, StructableStreamWriter
 from structable.spi import Field, Storage, StructableError, TableSpecification, UnsupportedOperationError
 from structable.spi.rules.jobs import requested_job
 from tests.spark.conftest import every_store

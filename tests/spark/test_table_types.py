@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, count, lit
 from pyspark.sql.types import StructType
 
-from structable.spark_bridge import registration
+from structable.spark_bridge.coordinator import applications
 from structable.spark_bridge.source import bound_data_source
-from structable.spark_bridge.writer import StagedMessage, StructableWriter
+from structable.spark_bridge.write.writer import StagedMessage, StructableWriter
 from structable.spi import Field, Storage, TableSpecification
 from tests.spark.conftest import Tables, every_store
 
@@ -105,7 +105,7 @@ def failing_after_staging(session: SparkSession) -> type:
                 raise RuntimeError("this task fails after staging")
             return message
 
-    bound = bound_data_source(registration.coordinators[session.sparkContext].client)
+    bound = bound_data_source(applications.coordinators[session.sparkContext].client)
 
     class FailingSource(bound):  # type: ignore[misc,valid-type]
         @classmethod

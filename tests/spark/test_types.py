@@ -6,7 +6,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from structable import spark_bridge
-from structable.spark_bridge.types import arrow_schema_of, check_read_schema, check_write_schema, spark_schema
+from structable.spark_bridge.base.types import arrow_schema_of, check_read_schema, check_write_schema, spark_schema
 from structable.spi import InvalidFieldError, WriteMode
 from structable.spi.arrow import arrow_schema
 from tests.spark.support.samples import EVERYTHING, RUNS

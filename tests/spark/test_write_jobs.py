@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from structable.spark_bridge.store_client import StoreClient
-from structable.spark_bridge.stores import OpenStores
-from structable.spark_bridge.write_jobs import OpenWriteJobs
+from structable.spark_bridge.base.store_client import StoreClient
+from structable.spark_bridge.coordinator.stores import OpenStores
+from structable.spark_bridge.coordinator.write_jobs import OpenWriteJobs
 from structable.spi import (
     CommitOutcomeUnknownError,
     CommitResult,

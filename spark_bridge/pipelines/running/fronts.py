@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
+from structable.spark_bridge.base.table_ref import TableRef
 from structable.spark_bridge.pipelines.graph import Changes, Source
 from structable.spark_bridge.pipelines.planned import Stage, Step
-from structable.spark_bridge.table_ref import TableRef
 from structable.spi.changes import FEED_COLUMNS
 
 __all__ = ["Front", "loaded", "read_options"]

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from structable.spark_bridge.errors import carrying_errors
-from structable.spark_bridge.found_rows import Found, Matches, RowCache
+from structable.spark_bridge.base.errors import carrying_errors
+from structable.spark_bridge.base.store_client import StoreClient
+from structable.spark_bridge.base.table_ref import TableRef
+from structable.spark_bridge.coordinator.applications import coordinator_of
 from structable.spark_bridge.joins.binding import bind
-from structable.spark_bridge.lookup_joins import check_join, joined
-from structable.spark_bridge.lookup_keys import KeyValues
-from structable.spark_bridge.lookup_rows import How, RowsOf, RowSource, read_rows
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, RemoteTable, StoreTable, TableJoin
 from structable.spark_bridge.pipelines.planned import Planned, Step
-from structable.spark_bridge.registration import coordinator_of
-from structable.spark_bridge.sending.arrangement import named
-from structable.spark_bridge.store_client import StoreClient
-from structable.spark_bridge.table_ref import TableRef
+from structable.spark_bridge.read.found_rows import Found, Matches, RowCache
+from structable.spark_bridge.read.lookup_joins import check_join, joined
+from structable.spark_bridge.read.lookup_keys import KeyValues
+from structable.spark_bridge.read.lookup_rows import How, RowsOf, RowSource, read_rows
+from structable.spark_bridge.write.arrangement import named
 from structable.spi import TableNotFoundError, TableSpecification
 from structable.spi.access import BlockingTable, Cache, FunctionTable, blocking, open_table
 from structable.spi.rules.keyless import keyless_refusal

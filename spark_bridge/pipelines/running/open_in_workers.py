@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
-from structable.spark_bridge.store_client import StoreClient
-from structable.spark_bridge.stores import OpenStores
+from structable.spark_bridge.base.store_client import StoreClient
+from structable.spark_bridge.coordinator.stores import OpenStores
 from structable.spi import Storage
 
 __all__ = ["kept", "using_store"]

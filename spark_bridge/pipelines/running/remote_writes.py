@@ -13,15 +13,15 @@ from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
-from structable.spark_bridge.errors import carrying_errors
+from structable.spark_bridge.base.errors import carrying_errors
 from structable.spark_bridge.pipelines.graph import RemoteTable
 from structable.spark_bridge.pipelines.planned import Numbered
-from structable.spark_bridge.send_options import SendOptions
-from structable.spark_bridge.sending.arguments import Sending
-from structable.spark_bridge.sending.arrangement import Arrangement, RowOrder, named
-from structable.spark_bridge.sending.jobs import WriteSummary, measure_missing
-from structable.spark_bridge.sending.rows import plan_rows
-from structable.spark_bridge.sending.updates import plan_updates
+from structable.spark_bridge.write.arguments import Sending
+from structable.spark_bridge.write.arrangement import Arrangement, RowOrder, named
+from structable.spark_bridge.write.jobs import WriteSummary, measure_missing
+from structable.spark_bridge.write.rows import plan_rows
+from structable.spark_bridge.write.send_options import SendOptions
+from structable.spark_bridge.write.updates import plan_updates
 from structable.spi import RecordNotFoundError, TableSpecification
 from structable.spi.access import AsyncTable, Batching, FunctionTable, open_table
 from structable.spi.values import Value

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from structable.spark_bridge.micro_batches import require_streaming
+from structable.spark_bridge.base.micro_batches import require_streaming
+from structable.spark_bridge.base.table_ref import TableRef
 from structable.spark_bridge.pipelines.plan import Plan
 from structable.spark_bridge.pipelines.planned import Numbered
 from structable.spark_bridge.registration import register
-from structable.spark_bridge.table_ref import TableRef
 from structable.spi import WriteMode
 
 from .plan_files import PlanFile

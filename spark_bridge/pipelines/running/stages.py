@@ -11,8 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from structable.spark_bridge.errors import carried_error
-from structable.spark_bridge.micro_batches import MicroBatch
+from structable.spark_bridge.base.errors import carried_error
+from structable.spark_bridge.base.micro_batches import MicroBatch
+from structable.spark_bridge.base.table_ref import TableRef
 from structable.spark_bridge.pipelines.graph import (
     Changes,
     Intermediate,
@@ -26,7 +27,6 @@ from structable.spark_bridge.pipelines.graph import (
     StepKind,
 )
 from structable.spark_bridge.pipelines.planned import Numbered, Planned, Problem, Stage, Step
-from structable.spark_bridge.table_ref import TableRef
 from structable.spi import PlanError, RecordNotFoundError
 from structable.spi.metering import duration_histogram, recording_meter
 

@@ -10,18 +10,18 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
+from structable.spark_bridge.base.table_ref import TableRef
 from structable.spark_bridge.joins import JoinWorker, open_join
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, Intermediate, RemoteTable, Send, SideInput, Sink
 from structable.spark_bridge.pipelines.planned import Numbered, Planned, Step
-from structable.spark_bridge.send_options import SendOptions
-from structable.spark_bridge.sending.arguments import Planner, Sending
-from structable.spark_bridge.sending.arrangement import COMMIT_VERSION
-from structable.spark_bridge.sending.jobs import Reshape, WriteSummary, run_job
-from structable.spark_bridge.sending.rows import plan_rows
-from structable.spark_bridge.sending.updates import plan_updates
-from structable.spark_bridge.table_creation import create_table
-from structable.spark_bridge.table_ref import TableRef
+from structable.spark_bridge.write.arguments import Planner, Sending
+from structable.spark_bridge.write.arrangement import COMMIT_VERSION
+from structable.spark_bridge.write.jobs import Reshape, WriteSummary, run_job
+from structable.spark_bridge.write.rows import plan_rows
+from structable.spark_bridge.write.send_options import SendOptions
+from structable.spark_bridge.write.table_creation import create_table
+from structable.spark_bridge.write.updates import plan_updates
 from structable.spi import TableSpecification, WriteMode
 from structable.spi.metering import recording_meter
 

@@ -18,7 +18,7 @@ from structable.spark_bridge.pipelines import (
     partition_of,
 )
 from structable.spark_bridge.pipelines.running import stages, writes
-from structable.spark_bridge.sending import jobs
+from structable.spark_bridge.write import jobs
 from structable.spi import Field, RecordNotFoundError, Storage, StructableError, TableSpecification
 from structable.spi.access import Cache
 from structable.spi.values import Value

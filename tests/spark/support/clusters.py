@@ -18,12 +18,12 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from structable.spark_bridge import driver_questions, register
-from structable.spark_bridge.coordinator_client import CoordinatorClient
-from structable.spark_bridge.format_lookup import format_hidden, session_active
-from structable.spark_bridge.reader import ChangeReader, StructableReader
-from structable.spark_bridge.registration import coordinator_of
+from structable.spark_bridge.coordinator.applications import coordinator_of
+from structable.spark_bridge.coordinator.client import CoordinatorClient
+from structable.spark_bridge.jvm.format_lookup import format_hidden, session_active
+from structable.spark_bridge.read.reader import ChangeReader, StructableReader
 from structable.spark_bridge.source import batch_reader, bound_data_source
-from structable.spark_bridge.writer import StagedMessage, StructableWriter
+from structable.spark_bridge.write.writer import StagedMessage, StructableWriter
 from tests.quick_java import QUICK_JAVA
 from tests.spark.conftest import give_up_snapshots
 from tests.spark.support.faulty_tasks import executor

@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from structable.spark_bridge import register
-from structable.spark_bridge.micro_batches import MicroBatch
-from structable.spark_bridge.registration import coordinator_of
+from structable.spark_bridge.base.micro_batches import MicroBatch
+from structable.spark_bridge.coordinator.applications import coordinator_of
 from structable.spark_bridge.source import bound_data_source
-from structable.spark_bridge.writer import BatchMessage, StructableStreamWriter
+from structable.spark_bridge.stream.writer import BatchMessage, StructableStreamWriter
 
 ROWS = 40
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from structable.spark_bridge.registration import coordinator_of
+from structable.spark_bridge.coordinator.applications import coordinator_of
 from structable.spi import Aggregation, Filter
 
 __all__ = ["Planned", "planned_scans"]

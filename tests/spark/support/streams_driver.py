@@ -21,7 +21,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from structable.spark_bridge import TableRef, foreach_batch, register, send_update_to, write_jobs
+from structable.spark_bridge import TableRef, foreach_batch, register, send_update_to
+from structable.spark_bridge.coordinator import write_jobs
 from structable.spi import CommitResult, StagedWrite, Storage, WriteJob
 
 ARRIVING = "k string, n bigint"

@@ -17,7 +17,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from structable.spark_bridge import TableRef, write_jobs
+from structable.spark_bridge import TableRef
+from structable.spark_bridge.coordinator import write_jobs
 from structable.spark_bridge.joins.failpoints import failpoints
 from structable.spark_bridge.pipelines import JoinWindow, Pipeline
 from structable.spi import CommitResult, Field, StagedWrite, Storage, TableSpecification, WriteJob
