@@ -205,6 +205,7 @@ class OrderedAdmin(TableAdmin):
             left = schema.taken if retires else {what: one for what, one in schema.taken.items() if what != TAKEN_TABLE}
             changed = replace(schema, spec=spec, taken=left).taking(TAKEN_TABLE, revision if retires else None)
             if changed != schema:
+                require_whole(snapshot.get(stuck_key(table)), schema)
                 put_schema(changes, changed)
 
         self._change(body)
