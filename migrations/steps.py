@@ -58,6 +58,8 @@ def lacking(calls: SchemaCalls, operation: Operation) -> set[What]:
             created = {(kind, table, new) for kind in ("field", "rule", "index")}
         case _:
             return set()
+    if not isinstance(operation, CreateTable):
+        calls.require(operation.table)
     return created - calls.things(operation.table)
 
 
