@@ -151,14 +151,14 @@ def check_reversible(number: int, operations: Operations) -> None:
 
 
 def revert(calls: SchemaCalls, made: Collection[What], taken: Mapping[What, int]) -> None:
-    """Remove the things that `expand` and `finish` created. A widened number stays: old code accepts it.
+    """Remove the things that an operation created. A widened number stays: old code accepts it.
 
     Parameters
     ----------
     made : collection of What
-        The things that the store lacked before an operation of the revision.
+        The things to remove.
     taken : mapping of What to int
-        The things that earlier revisions took away for good; these are then taken away by them as before.
+        The earlier revisions that took things away for good: they are recorded again.
     """
     for kind, table, *names in sorted(made, reverse=True):  # a field after its rule and its index
         revision = taken.get((kind, table, *names))
