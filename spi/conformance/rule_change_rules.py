@@ -76,7 +76,7 @@ class RuleChangeRules(FieldRuleCase):
                 assert other.table("events").specification == spec
 
     def test_rules_are_changed_only_if_they_are_as_expected(self, migrating: Storage, other: Storage) -> None:
-        """With rules other than `expected` it is `SchemaIncompatibleError`, unless they are those that the call gives."""
+        """With rules other than `expected` it is `SchemaIncompatibleError`, unless they are the ones that it sets."""
         migrating.admin.create(EVENTS)
         migrating.admin.set_rules("events", iter([NUMBER]), expected=iter([]))
         for expected in ([], [TEXT], [NUMBER, TEXT], [replace(NUMBER, ready=True)]):

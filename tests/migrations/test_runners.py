@@ -176,7 +176,7 @@ def test_a_runner_that_is_stopped_begins_nothing_more(
     def stopping(self: SchemaCalls, table: str, field: Field) -> None:
         add_field(self, table, field)
         if field.name == "one":
-            self._ended.set()
+            self._scope.ended.set()
 
     with monkeypatch.context() as patch:
         patch.setattr(SchemaCalls, "add_field", stopping)
