@@ -7,7 +7,6 @@ by `Schema`. docs/migrations.md is the guide.
 from __future__ import annotations
 
 from .autogenerate import Differences, differences
-from .backfill import Mapper
 from .errors import (
     IrreversibleError,
     LiveClientsError,
@@ -26,6 +25,7 @@ from .plans import PlannedOperation, PlannedRevision
 from .recorder import Recorder
 from .runner import Background
 from .schema import Schema
+from .scope import Mapper
 from .states import State
 from .status import RevisionStatus
 from .throttle import Throttle

@@ -6,64 +6,22 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeAlias
 
 from structable.spi import Range, Row, Storage, Transaction, Value
 
 from .batches import TaskKey, task_of
 from .errors import MigrationError, VerificationError
 from .fills import Fill
-from .history import History
-from .lease import Clocks, RunnerLease, check_epoch
+from .lease import check_epoch
 from .part_filler import Filling, PartFiller
 from .parts import Part, cut, range_of_texts, text_of_key
 from .schema_calls import SchemaCalls
-from .throttle import Throttle
+from .scope import RunnerScope, Stopped
 
-__all__ = ["Backfill", "Mapper", "RunnerScope", "Stopped", "verify"]
-
-Mapper: TypeAlias = Callable[[Callable[[int], int], Iterable[int]], Iterable[int]]
-"""Calls a function with each number, like `map`, in any order, anywhere; the function is picklable."""
+__all__ = ["Backfill", "verify"]
 
 _ROWS = 2_000
 _SAMPLES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerScope:
-    """The state that a runner and its backfills share.
-
-    Parameters
-    ----------
-    history : History
-        The store, which has the state tables.
-    folder : Path
-        The folder of revisions.
-    lease : RunnerLease
-        The held lease.
-    clocks : Clocks
-        The clocks.
-    throttle : Throttle
-        Limits of backfills.
-    mapper : callable or None
-        Fills parts elsewhere; None: threads of this process fill them.
-    ended : Event
-        Ends the work after the running batches.
-    """
-
-    history: History
-    folder: Path
-    lease: RunnerLease
-    clocks: Clocks
-    throttle: Throttle
-    mapper: Mapper | None
-    ended: threading.Event
-
-
-class Stopped(MigrationError):
-    """The runner was stopped; `resume` continues the revision."""
 
 
 class Backfill:
@@ -131,7 +89,7 @@ class Backfill:
         rows = self._tasks(revision, operation)
         if rows:
             return [row.part for row in rows if not row.done]
-        spec = SchemaCalls(self._storage, revision, self._ended).require(fill.table)
+        spec = SchemaCalls(self._scope, revision).require(fill.table)
         if spec.keyless:
             raise MigrationError(f"table {fill.table!r} has no primary key, by which rows are filled; make a new table")
         now = self._scope.clocks.clock()

@@ -32,7 +32,7 @@ __all__ = [
 INDEX_PART = -1
 """The part whose row counts the rows that an index covers while it is built."""
 MADE_PART = -2
-"""The part whose row records that an operation created something new."""
+"""The part whose row lists, as JSON in `begin`, the things that the store lacked before an operation."""
 MOST_ROWS = 5_000
 MOST_BYTES = 4 * 1024**2
 

@@ -10,10 +10,10 @@ from structable.spi import Row, Storage, StructuredTable, TableNotFoundError, Ta
 
 from .errors import MigrationError
 from .folder import Revision
-from .operations import Operations, What, added
+from .operations import Operations, What, added, taken
 from .states import CLIENTS, DEFAULT_PREFIX, LEASE, REVISIONS, STATE_TABLES, TASKS, State
 
-__all__ = ["MINIMUM", "History", "RevisionRow", "added_after"]
+__all__ = ["MINIMUM", "History", "RevisionRow", "added_after", "taken_before"]
 
 MINIMUM = ("", "minimum")
 """The key, in the table of clients, of the oldest revision that is still served; each announcement writes it."""
@@ -203,3 +203,17 @@ def added_after(rows: Mapping[int, RevisionRow], number: int) -> set[What]:
     """Return what later revisions, which have begun, add: it is theirs, also if an earlier one drops its name."""
     later = (row for row in rows.values() if row.number > number and row.state is not State.PENDING)
     return {what for row in later for operation in row.operations.up for what in added(operation)}
+
+
+def taken_before(rows: Mapping[int, RevisionRow], number: int) -> dict[What, int]:
+    """Return the things that contracts of earlier revisions took away, and no later one of these added again."""
+    gone: dict[What, int] = {}
+    for row in sorted(rows.values(), key=lambda row: row.number):
+        if row.number < number and row.state is not State.PENDING:
+            operations = row.operations
+            for operation in operations.up:
+                for what in added(operation):
+                    gone.pop(what, None)
+            if row.state in (State.CONTRACTING, State.DONE):
+                gone.update((what, row.number) for operation in operations.contracts for what in taken(operation))
+    return gone

@@ -99,11 +99,11 @@ def check_epoch(tx: Transaction, history: History, epoch: int) -> None:
     MigrationLockedError
         If another runner holds it.
     MigrationError
-        If an operator's pause revoked it.
+        If an operator's pause revoked it, or another runner held it and has ended.
     """
     held = history.lease(tx).read(_RUNNER)
     if held is None or held.owner is None:
-        raise MigrationError("this runner was told to pause; 'structable migrate resume' goes on")
+        raise MigrationError("this runner was told to pause, or replaced; 'structable migrate resume' goes on")
     if held.epoch != epoch:
         raise MigrationLockedError(held.owner, held.since)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from structable.spi import Storage, StructableError, Transaction
 
-from .backfill import Mapper, RunnerScope
 from .errors import IrreversibleError, MigrationError, RevisionChangedError
 from .folder import Folder, Revision
 from .history import History, RevisionRow, added_after
@@ -19,6 +18,7 @@ from .operations import Operation, needed, taken
 from .plans import PlannedRevision, planned, rehearse
 from .runner import Background, Runner
 from .schema import require_no_older
+from .scope import Mapper, RunnerScope
 from .states import DEFAULT_PREFIX, State
 from .status import RevisionStatus, status_of
 from .steps import check_reversible

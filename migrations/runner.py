@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import json
 import logging
 import threading
 import time
@@ -12,15 +13,16 @@ from collections.abc import Callable
 from structable.spi import Range, StructableError, Transaction
 
 from . import steps
-from .backfill import Backfill, RunnerScope, Stopped
+from .backfill import Backfill
 from .batches import INDEX_PART, MADE_PART, TaskKey, task_of
 from .errors import MigrationError, MigrationLockedError
 from .fills import fill_of
 from .folder import Revision, function_named
-from .history import added_after
-from .lease import ENDING, check_epoch
-from .operations import FIRST_OF_DOWN, Operation, Run
+from .history import added_after, taken_before
+from .lease import ENDING
+from .operations import FIRST_OF_DOWN, Operation, Run, What, added
 from .schema_calls import Report, SchemaCalls
+from .scope import RunnerScope
 from .states import State
 
 __all__ = ["Background", "Runner"]
@@ -40,12 +42,12 @@ class Runner:
     """
 
     def __init__(self, scope: RunnerScope) -> None:
+        self._scope = scope
         self._history = scope.history
         self._storage = scope.history.storage
         self._folder = scope.folder
         self._lease = scope.lease
         self._clocks = scope.clocks
-        self._ended = scope.ended
         self._backfill = Backfill(scope)
 
     def begin(self, revision: Revision) -> None:
@@ -62,7 +64,7 @@ class Runner:
         """
         row = self._history.require(number)
         operations = row.operations
-        calls = SchemaCalls(self._storage, number, self._ended)
+        calls = SchemaCalls(self._scope, number)
         state = row.resumes
         try:
             if row.state is State.PAUSED:
@@ -71,9 +73,8 @@ class Runner:
                 steps.check_contract(calls, operations)
                 waiting = steps.filled_fields(operations)
                 for position, operation in enumerate(operations.up):
-                    self._check()
-                    if steps.adds(calls, operation):
-                        self._note(number, position)
+                    self._scope.check()
+                    self._note(number, position, steps.lacking(calls, operation))
                     steps.expand(calls, operation, self._report_of(number, position), waiting)
                     if isinstance(operation, Run):
                         self._call_once(number, position, operation)
@@ -83,7 +84,7 @@ class Runner:
                 state = self._move(number, State.VERIFYING)
             if state is State.VERIFYING:
                 self._verify(number, operations.up)
-                self._check()
+                self._scope.check()
                 steps.finish(calls, operations, lambda position: self._report_of(number, position))
                 state = self._move(number, State.READY if operations.contracts else State.DONE)
         except BaseException as error:
@@ -97,13 +98,13 @@ class Runner:
         The caller must have raised the minimum revision, and made sure that no older program is alive.
         """
         row = self._history.require(number)
-        calls = SchemaCalls(self._storage, number, self._ended)
+        calls = SchemaCalls(self._scope, number)
         if row.state is not State.CONTRACTING:
             self._move(number, State.CONTRACTING)
         again = added_after(self._history.all(), number)
         kept: list[dt.datetime] = []
         for operation in row.operations.contracts:
-            self._check()
+            self._scope.check()
             until = steps.contract(calls, operation, self._clocks.clock(), again)
             if until is not None:
                 kept.append(until)
@@ -116,17 +117,19 @@ class Runner:
         """Undo the expansion of a revision, from any state before its contract."""
         row = self._history.require(number)
         operations = row.operations
-        calls = SchemaCalls(self._storage, number, self._ended)
+        calls = SchemaCalls(self._scope, number)
         if row.state is not State.REVERTING:
             self._move(number, State.REVERTING)
         for position, operation in enumerate(operations.down, FIRST_OF_DOWN):
             if isinstance(operation, Run):
                 self._call_once(number, position, operation)
         self._fill(number, operations.down, FIRST_OF_DOWN)
-        made = self._storage.run(lambda tx: self._made(tx, number), read_only=True)
+        taken = taken_before(self._history.all(), number)
         for position, operation in reversed([*enumerate(operations.up)]):
-            self._check()
-            steps.revert(calls, operation, made=position in made)
+            self._scope.check()
+            # The contract of an earlier revision kept these for this one.
+            left = {what for what in added(operation) if what in taken and what[0] != "table"}
+            steps.revert(calls, self._made(number, position) | left, taken)
 
         def end(tx: Transaction, at: dt.datetime) -> None:
             self._history.tasks(tx).delete_all(Range.prefix((number,)))
@@ -163,14 +166,17 @@ class Runner:
 
         self._in_transaction(call)
 
-    def _note(self, number: int, position: int) -> None:
-        """Record before an operation creates something that it did not exist, so that `down` may remove it."""
-        key = TaskKey(number, position, MADE_PART)
-        self._in_transaction(lambda tx, at: self._history.tasks(tx).upsert(task_of(key, at, done=True)))
+    def _note(self, number: int, position: int, lacking: set[What]) -> None:
+        """Record, before an operation creates things, that the store lacked them, so that `down` may remove them."""
+        if lacking:
+            key = TaskKey(number, position, MADE_PART)
+            made = json.dumps(sorted(self._made(number, position) | lacking))  # a killed runner has created some
+            self._in_transaction(lambda tx, at: self._history.tasks(tx).upsert(task_of(key, at, begin=made, done=True)))
 
-    def _made(self, tx: Transaction, number: int) -> set[int]:
-        with self._history.tasks(tx).scan(Range.prefix((number,)), columns=["part"]) as tasks:
-            return {task.operation for task in tasks if task.part == MADE_PART}
+    def _made(self, number: int, position: int) -> set[What]:
+        key = TaskKey(number, position, MADE_PART)
+        task = self._storage.run(lambda tx: self._history.tasks(tx).read(key), read_only=True)
+        return set() if task is None else {tuple(what) for what in json.loads(task.begin)}
 
     def _report_of(self, number: int, position: int) -> Report:
         """Return a callback that records, at intervals, how many rows an operation's new index covers."""
@@ -186,12 +192,6 @@ class Runner:
                 self._in_transaction(lambda tx, at: self._history.tasks(tx).upsert(task_of(key, at, seen=done)))
 
         return report
-
-    def _check(self) -> None:
-        """Check before a change of tables, which cannot check it, that the lease is held and no stop was requested."""
-        if self._ended.is_set():
-            raise Stopped("the runner was stopped")
-        self._storage.run(lambda tx: check_epoch(tx, self._history, self._lease.epoch), read_only=True)
 
     def _move(self, number: int, state: State) -> State:
         self._in_transaction(lambda tx, at: self._history.move(tx, number, state, runner=self._lease.owner, at=at))

@@ -128,6 +128,8 @@ class Schema:
     def _beat(self) -> None:
         def beat(tx: Transaction) -> None:
             row = self._history.clients(tx).read((self.application, self.instance))
+            if self._ended.is_set():
+                return  # `close` removes the row, and a beat that conflicted with that must not bring it back
             # A contract forgets a process whose beats have stopped; the program then meets the removed fields.
             self._put(tx, 1 if row is None else row.beat + 1)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable
 
 from structable.spi import (
@@ -13,9 +13,9 @@ from structable.spi import (
     Field,
     FieldRule,
     FindingLevel,
+    InvalidFieldError,
     Renamed,
     Retired,
-    Storage,
     StorageUnavailableError,
     StructableError,
     TableNotFoundError,
@@ -26,6 +26,8 @@ from structable.spi.fields import widens
 from structable.spi.rules.schema_changes import without_field
 
 from .errors import MigrationError
+from .operations import What
+from .scope import RunnerScope
 
 __all__ = ["Report", "SchemaCalls"]
 
@@ -39,21 +41,22 @@ Report = Callable[[int, int | None], None]
 class SchemaCalls:
     """Changes of the tables of a store for one revision. Each may be repeated: a change already made is skipped.
 
+    Each change checks the lease first, and rules are changed only if they are as they were read: a runner that stood
+    still does not undo the changes of the one that took over.
+
     Parameters
     ----------
-    storage : Storage
-        The store.
+    scope : RunnerScope
+        The state of the runner.
     revision : int
-        The revision, which the store records with everything that is removed.
-    ended : Event
-        Ends the waits.
+        The revision, which the store records with everything that its contract removes.
     """
 
-    def __init__(self, storage: Storage, revision: int, ended: threading.Event) -> None:
-        self._storage = storage
-        self._admin = storage.admin
-        self._revision = revision
-        self._ended = ended
+    def __init__(self, scope: RunnerScope, revision: int) -> None:
+        self.revision = revision
+        self._scope = scope
+        self._storage = scope.history.storage
+        self._admin = self._storage.admin
 
     def find(self, table: str) -> TableSpecification | None:
         """Return the present specification of a table, also of a retired one; None if there is no table."""
@@ -73,13 +76,21 @@ class SchemaCalls:
         found = self.find(table)
         if found is None:
             raise MigrationError(
-                f"table {table!r}, which revision {self._revision} changes, does not exist; create it before"
+                f"table {table!r}, which revision {self.revision} changes, does not exist; create it before"
             )
         return found
 
+    def things(self, table: str) -> set[What]:
+        """Return a table, its fields, indexes and rules; nothing if there is no table."""
+        spec = self.find(table)
+        if spec is None:
+            return set()
+        named = {"field": spec.field_names, "index": spec.indexes, "rule": [_target(rule) for rule in spec.rules]}
+        return {("table", table), *((kind, table, name) for kind, names in named.items() for name in names if name)}
+
     def create(self, spec: TableSpecification) -> None:
         """Create a table, or add the fields and indexes that it lacks."""
-        self._patiently(lambda: self._admin.create_or_update(spec, revision=self._revision))
+        self._patiently(lambda: self._admin.create_or_update(spec, revision=self.revision))
 
     def drop(self, table: str) -> None:
         """Drop a table, also a retired one."""
@@ -92,7 +103,7 @@ class SchemaCalls:
             self.create(spec.evolve(fields=[*spec.fields, field]))
         elif (found := spec.field(field.name)) != field and not widens(field, found):
             raise MigrationError(
-                f"table {table!r} has a field {found}, which revision {self._revision} adds as {field}; give it "
+                f"table {table!r} has a field {found}, which revision {self.revision} adds as {field}; give it "
                 "another name"
             )
 
@@ -100,7 +111,7 @@ class SchemaCalls:
         """Widen a field."""
         spec = self.require(table)
         if field.name not in spec:
-            raise MigrationError(f"table {table!r} has no field {field.name!r}, which revision {self._revision} widens")
+            raise MigrationError(f"table {table!r} has no field {field.name!r}, which revision {self.revision} widens")
         found = spec.field(field.name)
         if found == field or widens(field, found):
             return
@@ -116,23 +127,24 @@ class SchemaCalls:
         spec = self.require(table)
         if field not in spec.indexes:
             wanted = spec.evolve(indexes=[*spec.indexes, field])
-            self._patiently(lambda: self._admin.create_or_update(wanted, progress=report, revision=self._revision))
+            self._patiently(lambda: self._admin.create_or_update(wanted, progress=report, revision=self.revision))
 
-    def drop_index(self, table: str, field: str, *, for_good: bool) -> None:
-        """Remove an index."""
-        spec = self.find(table)
-        if spec is not None and field in spec.indexes:
-            revision = self._revision if for_good else None
-            self._patiently(lambda: self._admin.drop_index(table, field, revision=revision))
+    def drop_index(self, table: str, field: str, *, revision: int | None) -> None:
+        """Remove an index, even if its build was interrupted; for good by a revision, if there is one."""
+        if self.find(table) is not None:
+            with contextlib.suppress(InvalidFieldError):  # there is none
+                self._patiently(lambda: self._admin.drop_index(table, field, revision=revision))
 
-    def drop_field(self, table: str, field: str, *, for_good: bool) -> None:
-        """Remove a field, its index, and the rules that name it; fields computed from it keep their values."""
+    def drop_field(self, table: str, field: str, *, revision: int | None) -> None:
+        """Remove a field, its index, and the rules that name it; fields computed from it keep their values.
+
+        It is removed for good by a revision, if there is one.
+        """
         spec = self.find(table)
         if spec is None or field not in spec:
             return
-        self.drop_index(table, field, for_good=for_good)
+        self.drop_index(table, field, revision=revision)
         self._set_rules(spec, [rule for rule in spec.rules if field not in named_fields([rule])])
-        revision = self._revision if for_good else None
         self._patiently(lambda: self._admin.drop_field(table, field, revision=revision))
 
     def require_droppable(self, table: str, field: str) -> None:
@@ -156,7 +168,7 @@ class SchemaCalls:
             self._set_rules(spec, [*spec.rules, rule])
         elif _ready(present) != _ready(rule):
             raise MigrationError(
-                f"table {table!r} has the rule {present!r}, where revision {self._revision} has {rule!r}; add a field "
+                f"table {table!r} has the rule {present!r}, where revision {self.revision} has {rule!r}; add a field "
                 "of another name"
             )
 
@@ -165,7 +177,7 @@ class SchemaCalls:
         spec = self.require(table)
         if old not in spec:
             raise MigrationError(
-                f"table {table!r} has no field {old!r}, which revision {self._revision} renames to {new!r}"
+                f"table {table!r} has no field {old!r}, which revision {self.revision} renames to {new!r}"
             )
         self.add_field(table, dataclasses.replace(spec.field(old), name=new))
         self.add_rule(table, Renamed(old, new))
@@ -204,22 +216,22 @@ class SchemaCalls:
         since = retired_since(spec.rules)
         if since is not None:
             return since
-        rules = [*spec.rules, Retired(at)]
-        self._patiently(lambda: self._admin.set_rules(table, rules, revision=self._revision))
+        self._set_rules(spec, [*spec.rules, Retired(at)], self.revision)
         return at
 
-    def _set_rules(self, spec: TableSpecification, rules: list[FieldRule]) -> None:
+    def _set_rules(self, spec: TableSpecification, rules: list[FieldRule], revision: int | None = None) -> None:
         if list(spec.rules) != rules:
-            self._patiently(lambda: self._admin.set_rules(spec.name, rules))
+            self._patiently(lambda: self._admin.set_rules(spec.name, rules, expected=spec.rules, revision=revision))
 
     def _patiently(self, call: Callable[[], None]) -> None:
         """Call, and retry after a pause while other transactions hold the tables. They are reported, never ended."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
+                self._scope.check()
                 return call()
             except StorageUnavailableError as error:
                 in_the_way = self._in_the_way()
-                if error.lasting or attempt == _ATTEMPTS or self._ended.wait(_FIRST_PAUSE * 2 ** (attempt - 1)):
+                if error.lasting or attempt == _ATTEMPTS or self._scope.ended.wait(_FIRST_PAUSE * 2 ** (attempt - 1)):
                     for note in in_the_way:
                         error.add_note(note)
                     raise

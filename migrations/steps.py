@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from structable.spi import Derived
 
@@ -23,10 +23,11 @@ from .operations import (
     Run,
     What,
     WidenField,
+    added,
 )
 from .schema_calls import Report, SchemaCalls
 
-__all__ = ["adds", "check_contract", "check_reversible", "contract", "expand", "filled_fields", "finish", "revert"]
+__all__ = ["check_contract", "check_reversible", "contract", "expand", "filled_fields", "finish", "lacking", "revert"]
 
 
 def expand(calls: SchemaCalls, operation: Operation, report: Report, deferred: set[tuple[str, str]]) -> None:
@@ -46,18 +47,20 @@ def expand(calls: SchemaCalls, operation: Operation, report: Report, deferred: s
             calls.add_name(table, old, new)
 
 
-def adds(calls: SchemaCalls, operation: Operation) -> bool:
-    """Return whether `expand` would create something that the store lacks; `revert` may then remove it."""
+def lacking(calls: SchemaCalls, operation: Operation) -> set[What]:
+    """Return the things that the store lacks, and `expand` or `finish` creates; `revert` may then remove them."""
     match operation:
-        case CreateTable(specification):
-            return calls.find(specification.name) is None
-        case AddField(table, field):
-            return field.name not in calls.require(table)
+        case CreateTable() | AddIndex():
+            created = added(operation)
+        case AddField(table, field, derive):
+            created = {(kind, table, field.name) for kind in (["field"] if derive is None else ["field", "rule"])}
         case RenameField(table, _, new):
-            return new not in calls.require(table)
-        case AddIndex(table, name):
-            return name not in calls.require(table).indexes
-    return False
+            created = {(kind, table, new) for kind in ("field", "rule", "index")}
+        case _:
+            return set()
+    if not isinstance(operation, CreateTable):
+        calls.require(operation.table)
+    return created - calls.things(operation.table)
 
 
 def filled_fields(operations: Operations) -> set[tuple[str, str]]:
@@ -114,13 +117,13 @@ def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime, again: C
                 own = {what[2] for what in again if stays and what[:2] == ("rule", table)}
                 calls.end_name(table, field, operation.new, own)
             if not stays:
-                calls.drop_field(table, field, for_good=True)
+                calls.drop_field(table, field, revision=calls.revision)
             elif ("index", table, field) not in again:
-                calls.drop_index(table, field, for_good=True)
+                calls.drop_index(table, field, revision=calls.revision)
         case DropRule(table, field) if ("rule", table, field) not in again:
             calls.drop_rule(table, field)
         case DropIndex(table, field) if ("index", table, field) not in again:
-            calls.drop_index(table, field, for_good=True)
+            calls.drop_index(table, field, revision=calls.revision)
         case DropTable(table, keep_days) if ("table", table) not in again or calls.is_retired(table):
             since = calls.retire(table, at)
             if since is not None:
@@ -147,27 +150,25 @@ def check_reversible(number: int, operations: Operations) -> None:
             )
 
 
-def revert(calls: SchemaCalls, operation: Operation, *, made: bool) -> None:
-    """Remove what `expand` created. A widened number stays: old code accepts it.
+def revert(calls: SchemaCalls, made: Collection[What], taken: Mapping[What, int]) -> None:
+    """Remove the things that an operation created. A widened number stays: old code accepts it.
 
     Parameters
     ----------
-    made : bool
-        Whether the revision created the table, field or index.
+    made : collection of What
+        The things to remove.
+    taken : mapping of What to int
+        The earlier revisions that took things away for good: they are recorded again.
     """
-    match operation:
-        case CreateTable(specification) if made:
-            calls.drop(specification.name)
-        case AddField(table, field, derive):
-            _remove(calls, table, field.name, made=made, ruled=derive is not None)
-        case AddIndex(table, name) if made:
-            calls.drop_index(table, name, for_good=False)
-        case RenameField(table, _, new):
-            _remove(calls, table, new, made=made, ruled=True)
-
-
-def _remove(calls: SchemaCalls, table: str, field: str, *, made: bool, ruled: bool) -> None:
-    if made:
-        calls.drop_field(table, field, for_good=False)
-    elif ruled:
-        calls.drop_rule(table, field)
+    for kind, table, *names in sorted(made, reverse=True):  # a field after its rule and its index
+        revision = taken.get((kind, table, *names))
+        match kind, names:
+            case "table", _:
+                calls.drop(table)
+                return
+            case "rule", [name]:
+                calls.drop_rule(table, name)
+            case "index", [name]:
+                calls.drop_index(table, name, revision=revision)
+            case "field", [name]:
+                calls.drop_field(table, name, revision=revision)

@@ -111,7 +111,14 @@ class TableAdmin(ABC):
             If the field has no index.
         """
 
-    def set_rules(self, table: str, rules: Iterable[FieldRule], *, revision: int | None = None) -> None:
+    def set_rules(
+        self,
+        table: str,
+        rules: Iterable[FieldRule],
+        *,
+        expected: Iterable[FieldRule] | None = None,
+        revision: int | None = None,
+    ) -> None:
         """Give a table these rules in place of those that it has. A retired table is one with the rule `Retired`.
 
         When the call returns, no transaction can commit a write any more that was made under the older rules. Equal
@@ -123,6 +130,9 @@ class TableAdmin(ABC):
             The table.
         rules : iterable of Derived, Renamed and Retired
             All its rules.
+        expected : iterable of Derived, Renamed and Retired, optional
+            The rules that the table must have now. A caller that read the rules, and changes some of them, passes what
+            it read: a change that another caller made since is not undone.
         revision : int, optional
             The revision that retires the table.
 
@@ -132,6 +142,8 @@ class TableAdmin(ABC):
             If there is no such table.
         InvalidSpecificationError
             If the rules do not fit the table.
+        SchemaIncompatibleError
+            If the table has neither the `expected` rules nor `rules`; nothing was changed.
         UnsupportedOperationError
             If tables of the store have no rules, which is the default.
         """

@@ -149,7 +149,14 @@ class ReadOnlyAdmin(TableAdmin):
     def drop_index(self, table: str, field: str, *, revision: int | None = None) -> None:
         self._refuse("drop_index")
 
-    def set_rules(self, table: str, rules: Iterable[FieldRule], *, revision: int | None = None) -> None:
+    def set_rules(
+        self,
+        table: str,
+        rules: Iterable[FieldRule],
+        *,
+        expected: Iterable[FieldRule] | None = None,
+        revision: int | None = None,
+    ) -> None:
         self._refuse("set_rules")
 
     def drop_field(self, table: str, field: str, *, revision: int | None = None) -> None:

@@ -278,6 +278,9 @@ class Storage(Transactional, Signalling):
         ------
         TableNotFoundError
             If the table was dropped since the job began, even if another of its name exists; nothing was written.
+        SchemaIncompatibleError
+            If rows were staged under other rules than the table has, or name a field that was dropped since, even if
+            another field has its name; nothing was written.
         RecordExistsError, RecordNotFoundError, RecordChangedError
             As the mode, or a patch's arms, demand; nothing was written.
         InvalidFieldError, FieldSizeLimitError, UnsupportedOperationError

@@ -75,6 +75,18 @@ class RuleChangeRules(FieldRuleCase):
                 assert migrating.admin.get_specification("events") == other.admin.get_specification("events") == spec
                 assert other.table("events").specification == spec
 
+    def test_rules_are_changed_only_if_they_are_as_expected(self, migrating: Storage, other: Storage) -> None:
+        """With rules other than `expected` it is `SchemaIncompatibleError`, unless they are the ones that it sets."""
+        migrating.admin.create(EVENTS)
+        migrating.admin.set_rules("events", iter([NUMBER]), expected=iter([]))
+        for expected in ([], [TEXT], [NUMBER, TEXT], [replace(NUMBER, ready=True)]):
+            with pytest.raises(SchemaIncompatibleError, match="another call has changed them"):
+                other.admin.set_rules("events", [RENAMED], expected=expected)
+            assert migrating.admin.get_specification("events").rules == (NUMBER,)
+        other.admin.set_rules("events", [NUMBER], expected=[TEXT])
+        other.admin.set_rules("events", [NUMBER, TEXT], expected=[NUMBER])
+        assert migrating.admin.get_specification("events").rules == (NUMBER, TEXT)
+
     def test_rules_are_kept_by_every_storage(self, migrating: Storage, other: Storage) -> None:
         """Views and transactions of all storages keep the rules that are set, once `set_rules` has returned."""
         migrating.admin.create(EVENTS)

@@ -143,18 +143,21 @@ class RuledJobRules(FieldRuleCase):
             assert events.table("events").read((1,), ["number"]) == {"id": 1, "number": 5}
 
     def test_rows_staged_for_a_dropped_field_are_refused(self, events: Storage) -> None:
-        """Rows that name a field which was dropped since are refused, also if one of another type has its name now."""
-        for kind in (None, Field.string("size"), Field.bytes("size")):
-            job = events.begin_write("events", mode="upsert", job_id=self.fresh_id())
-            given: list[Record] = [{"id": 1, "size": 7}]
+        """Rows that name a field which was dropped since are refused, whatever has its name now; others are taken."""
+        for again in (None, EVENTS.field("size"), Field.long("size"), Field.bytes("size")):
+            job, other = (events.begin_write("events", mode="upsert", job_id=self.fresh_id()) for _ in range(2))
+            given: list[Record] = [{"id": 1, "size": 7, "note": "a"}]
             staged = events.stage(job, 0, 0, rows_to_batches(EVENTS, given, ["id", "size"]))
+            unnamed = events.stage(other, 0, 0, rows_to_batches(EVENTS, given, ["id", "note"]))
             events.admin.drop_field("events", "size")
-            if kind is not None:
-                fields = [kind if field.name == "size" else field for field in EVENTS.fields]
+            if again is not None:
+                fields = [again if field.name == "size" else field for field in EVENTS.fields]
                 events.admin.create_or_update(EVENTS.evolve(fields=fields))
             with pytest.raises(SchemaIncompatibleError, match="staged"):
                 events.commit_write(job, [staged])
             assert events.table("events").count() == 0
+            assert events.commit_write(other, [unnamed])
+            assert plain(events.table("events").scan(columns=["note"])) == [{"id": 1, "note": "a"}]
             events.admin.drop("events")
             events.admin.create(EVENTS)
 

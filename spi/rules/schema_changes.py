@@ -23,6 +23,7 @@ __all__ = [
     "plan_schema_change",
     "taken_field",
     "taken_index",
+    "with_rules",
     "without_field",
 ]
 
@@ -190,6 +191,25 @@ def _taken_away(before: TableSpecification, wanted: TableSpecification, taken: M
         *(f"revision {taken[taken_field(name)]} took the field {name!r} away" for name in fields),
         *(f"revision {taken[taken_index(name)]} took the index of {name!r} away" for name in indexes),
     ]
+
+
+def with_rules(
+    spec: TableSpecification, rules: tuple[FieldRule, ...], expected: tuple[FieldRule, ...] | None
+) -> TableSpecification:
+    """Return a table with other rules.
+
+    Raises
+    ------
+    InvalidSpecificationError
+        If they do not fit the table.
+    SchemaIncompatibleError
+        If rules are expected, and the table has others.
+    """
+    after = spec.evolve(rules=rules)
+    if expected is not None and spec.rules not in (expected, after.rules):
+        reason = f"it has {[*spec.rules]!r}, not the expected {[*expected]!r}; another call has changed them"
+        raise SchemaIncompatibleError(spec.name, [reason], "does not take these rules")
+    return after
 
 
 def without_field(spec: TableSpecification, name: str, building: Collection[str] = ()) -> TableSpecification:

@@ -26,6 +26,7 @@ from structable.spi import (
     TableSpecification,
     connect,
 )
+from structable.spi.fields import widens
 from tests.migrations.support.folders import Scripts
 
 MADE: list[tuple[FieldFunction, Field]] = [
@@ -75,23 +76,41 @@ def specifications(draw: st.DrawFn) -> list[TableSpecification]:
 
 @settings(deadline=None)
 @given(first=specifications(), second=specifications())
-def test_after_up_nothing_differs(
+def test_after_up_nothing_differs_and_down_undoes_it(
     first: list[TableSpecification], second: list[TableSpecification], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = Folder(Scripts(tmp_path_factory.mktemp("auto")).path)
     with connect(f"memory://{uuid.uuid4().hex}") as storage:
         generated(storage, first, folder)
         assert not found(storage, first, folder)
+        made, before = len(folder.revisions()), tables(storage)
         try:
             one = generated(storage, second, folder)
         except RevisionError:
             return  # a type that cannot become the other one
         assert not found(storage, second, folder)
         if one:
-            number = len(folder.revisions())
-            for revision in range(1, number + 1):
-                Migrator(storage, folder).contract(revision)
+            migrator = Migrator(storage, folder)
+            migrator.down(made)
+            require_as_before(tables(storage), before)
+            migrator.up()
+            assert not found(storage, second, folder)
+            for revision in range(1, made + 2):
+                migrator.contract(revision)
             assert not found(storage, [contracted(spec) for spec in second], folder)
+
+
+def tables(storage: Storage) -> dict[str, TableSpecification]:
+    names = (name for name in storage.admin.list() if not name.startswith("structable_"))
+    return {name: storage.admin.get_specification(name) for name in names}
+
+
+def require_as_before(now: dict[str, TableSpecification], before: dict[str, TableSpecification]) -> None:
+    """Compare tables; numbers of `now` may be wider."""
+    assert now.keys() == before.keys()
+    for name, spec in now.items():
+        fields = [old if widens(old, new) else new for old, new in zip(before[name].fields, spec.fields, strict=True)]
+        assert spec.evolve(fields=fields) == before[name]
 
 
 def contracted(spec: TableSpecification) -> TableSpecification:

@@ -32,11 +32,15 @@ from structable.migrations.parts import Part
 from structable.migrations.schema_calls import Report, SchemaCalls
 from structable.migrations.throttle import Pace
 from structable.spi import (
+    Derived,
     Field,
     InvalidFieldError,
     Row,
+    SchemaIncompatibleError,
     Storage,
     StorageUnavailableError,
+    TableAdmin,
+    TableSpecification,
     Transaction,
     TransactionConflictError,
     col,
@@ -172,7 +176,7 @@ def test_a_runner_that_is_stopped_begins_nothing_more(
     def stopping(self: SchemaCalls, table: str, field: Field) -> None:
         add_field(self, table, field)
         if field.name == "one":
-            self._ended.set()
+            self._scope.ended.set()
 
     with monkeypatch.context() as patch:
         patch.setattr(SchemaCalls, "add_field", stopping)
@@ -296,6 +300,23 @@ def test_programs_are_refused_behind_and_ahead(store: Storage, migrator: Migrato
     Schema(store, revision=1, application="a").close()
 
 
+def test_a_beat_does_not_bring_a_closed_program_back(store: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program is closed while its beat is written."""
+    put = Schema._put
+
+    def closing(self: Schema, tx: Transaction, beat: int) -> None:
+        if beat:
+            self.close()
+        put(self, tx, beat)
+
+    monkeypatch.setattr(Schema, "_put", closing)
+    schema = Schema(store, revision=0, application="closed", monotonic=fast)
+    for thread in threading.enumerate():
+        if thread.name == "schema of closed":
+            thread.join()
+    assert store.table("structable_clients").read((schema.application, schema.instance)) is None
+
+
 def test_contract_waits_for_the_end_of_older_programs(store: Storage, migrator: Migrator) -> None:
     migrator.up()
     old = Schema(store, revision=0, application="old", instance="i", monotonic=fast)
@@ -401,6 +422,56 @@ def test_a_table_that_is_in_use_is_waited_for(
         migrator.up()
     assert attempts >= 3
     assert migrator.status()[0].state is State.READY
+
+
+def test_a_runner_that_wakes_after_a_takeover_changes_no_rules(
+    store: Storage, migrator: Migrator, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runner that took over has ended the revision by then, and added the rule of another one."""
+    scripts.add("low", up='op.add_field("runs", op.string("low"), derive=op.lower(), source="state")')
+    set_rules = type(store.admin).set_rules
+    slept = False
+
+    def late(*args: object, **options: object) -> None:
+        nonlocal slept
+        if not slept:
+            slept = True
+            Migrator(store, scripts.path, monotonic=fast).up()
+        set_rules(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunnerLease, "_beat", lambda self: None)
+    monkeypatch.setattr(type(store.admin), "set_rules", late)
+    with pytest.raises(SchemaIncompatibleError, match="another call has changed them"):
+        migrator.up()
+    assert [one.state for one in migrator.status()] == [State.READY, State.DONE]
+    rules = store.admin.get_specification("runs").rules
+    assert {rule.field for rule in rules if isinstance(rule, Derived) and rule.ready} == {"n", "low"}
+
+
+def test_a_runner_that_waited_for_a_table_checks_its_lease_again(
+    store: Storage, migrator: Migrator, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runner that took over has undone the revision by then."""
+    monkeypatch.setattr(schema_calls, "_FIRST_PAUSE", 0.001)
+    create_or_update = type(store.admin).create_or_update
+    waited = False
+
+    def busy(self: TableAdmin, spec: TableSpecification, **options: object) -> None:
+        nonlocal waited
+        if spec.name == "runs" and not waited:
+            waited = True
+            other = Migrator(store, scripts.path, monotonic=fast)
+            other.up()
+            other.down(0)
+            raise StorageUnavailableError("a plan holds the table")
+        create_or_update(self, spec, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunnerLease, "_beat", lambda self: None)
+    monkeypatch.setattr(type(store.admin), "create_or_update", busy)
+    with pytest.raises(MigrationError, match="told to pause"):
+        migrator.up()
+    assert "n" not in store.admin.get_specification("runs")
+    assert migrator.status()[0].state is State.PENDING
 
 
 def test_two_runners_of_one_part_collide(store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch) -> None:

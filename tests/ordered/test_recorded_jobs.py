@@ -13,7 +13,9 @@ from structable.backends.ordered import OrderedStorage
 from structable.backends.ordered.engine import Pair, RunLostError
 from structable.backends.ordered.jobs import rows as job_rows
 from structable.spi import (
+    Cast,
     DataCorruptionError,
+    Derived,
     Field,
     RecordExistsError,
     StagedWrite,
@@ -336,8 +338,8 @@ def test_tables_with_a_job_that_cannot_be_completed_keep_their_feed() -> None:
     storage.admin.create_or_update(spec("input"))
 
 
-def test_tables_with_a_job_that_cannot_be_completed_take_no_index() -> None:
-    """Else the rest of the job, once its rows are back, would be missing in it."""
+def test_tables_with_a_job_that_cannot_be_completed_take_no_index_and_no_rules() -> None:
+    """Otherwise the rest of the job, once its rows are back, would be missing in the index and break the rules."""
     stored = VersionedMap()
     storage = filled("none", engine=CrashingEngine(stored, 1))
     storage.admin.drop_index("items", "text")
@@ -347,6 +349,8 @@ def test_tables_with_a_job_that_cannot_be_completed_take_no_index() -> None:
     storage.engine.upcalls.procedures["recover"](b"")
     with pytest.raises(DataCorruptionError, match="not whole"):
         storage.admin.create_or_update(spec("none"))
+    with pytest.raises(DataCorruptionError, match="not whole"):
+        storage.admin.set_rules("items", [Derived("text", "n", Cast("string"))])
     storage = recovered(stored)
     storage.admin.create_or_update(spec("none"))
     assert [row["id"] for row in storage.table("items").scan_index("text", "new")] == [1]

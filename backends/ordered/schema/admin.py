@@ -36,6 +36,7 @@ from structable.spi.rules.schema_changes import (
     plan_schema_change,
     taken_field,
     taken_index,
+    with_rules,
     without_field,
 )
 from structable.spi.values import value_size
@@ -187,16 +188,24 @@ class OrderedAdmin(TableAdmin):
         self._change(body)
         self._garbage.notify()
 
-    def set_rules(self, table: str, rules: Iterable[FieldRule], *, revision: int | None = None) -> None:
-        given = tuple(rules)
+    def set_rules(
+        self,
+        table: str,
+        rules: Iterable[FieldRule],
+        *,
+        expected: Iterable[FieldRule] | None = None,
+        revision: int | None = None,
+    ) -> None:
+        given, wanted = tuple(rules), None if expected is None else tuple(expected)
 
         def body(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             schema = _required(snapshot, table)
-            spec = schema.spec.evolve(rules=given)
+            spec = with_rules(schema.spec, given, wanted)
             retires = retired_since(spec.rules) is not None
             left = schema.taken if retires else {what: one for what, one in schema.taken.items() if what != TAKEN_TABLE}
             changed = replace(schema, spec=spec, taken=left).taking(TAKEN_TABLE, revision if retires else None)
             if changed != schema:
+                require_whole(snapshot.get(stuck_key(table)), schema)
                 put_schema(changes, changed)
 
         self._change(body)

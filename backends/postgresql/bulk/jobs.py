@@ -151,7 +151,7 @@ class WriteJobs:
             len(named) > 1,
             tuple(name for place, name in enumerate(columns) if any(one >> place & 1 for one in named)),
             rules_digest(binding.spec.rules),
-            tuple(binding.spec.field(name).type_text for name in columns),
+            binding.version.version,
         )
         return StagedWrite(job.job_id, partition, attempt, rows, staged.encode(), staged.rules)
 

@@ -28,7 +28,6 @@ from structable.backends.postgresql.sql.names import JOBS, STREAMS, literal, qua
 from structable.backends.postgresql.sql.types import array, stored_type
 from structable.spi import DataCorruptionError, Field, PatchArm, WriteJob
 from structable.spi.field_rules import rules_digest
-from structable.spi.fields import field_of_type, widens
 from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
 
 __all__ = [
@@ -56,7 +55,7 @@ _NAME = re.compile(r"_stage_(?P<job>[0-9a-f]{16})_(?P<time>[0-9a-f]{8,12})_[0-9a
 _BATCH_NAME = re.compile(
     r"_stage_s(?P<stream>[0-9a-f]{16})_(?P<batch>[0-9a-f]{1,16})_(?P<time>[0-9a-f]{8,9})_[0-9a-f]{10}\Z"
 )
-_LEFT_OUT: list[Any] = [(), "", False, (), "", ()]
+_LEFT_OUT: list[Any] = [(), "", False, (), "", 0]
 """The defaults of the last fields of a `StagedTable`, which an older structable did not write."""
 _GRACE_SECONDS = 60
 _NOW = command("select extract(epoch from clock_timestamp())::bigint")
@@ -69,11 +68,6 @@ _DIGEST = "encode(substring(sha256(convert_to(job_id, 'UTF8')) from 1 for 8), 'h
 _STREAM_DIGEST = "encode(substring(sha256(convert_to(table_id || ' ' || stream, 'UTF8')) from 1 for 8), 'hex')"
 # In use, owned by another role, or already dropped: left to the next sweep.
 _LEFT_FOR_LATER = frozenset({LOCK_NOT_AVAILABLE, INSUFFICIENT_PRIVILEGE, UNDEFINED_TABLE})
-
-
-def _takes(field: Field, kind: str) -> bool:
-    """Return whether a field has the type of staged values, or a wider one; the type "" is unknown."""
-    return kind in ("", field.type_text) or widens(field_of_type(field.name, kind), field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +85,7 @@ class StagedTable:
     partial: bool = False  # in mode patch: whether changes of rows do not all name the same columns
     changed: tuple[str, ...] = ()  # in mode patch: the columns that they name; empty if an older structable staged
     rules: str = ""  # the digest of the table's field rules when the rows were staged
-    types: tuple[str, ...] = ()  # of the columns; empty if an older structable staged
+    version: int = 0  # of the table when the rows were staged; 0 if an older structable staged them
 
     def require_taken_by(self, binding: TableBinding) -> None:
         """Raise SchemaIncompatibleError if a table cannot take the rows: it is another table, or has other rules."""
@@ -99,10 +93,8 @@ class StagedTable:
         if self.table_id != binding.version.id:
             raise staged_for_dropped(spec.name)
         require_same_rules(spec.name, self.rules, rules_digest(spec.rules))
-        types = self.types or [""] * len(self.columns)
-        if not all(
-            name in spec and _takes(spec.field(name), kind) for name, kind in zip(self.columns, types, strict=True)
-        ):
+        dropped = binding.version.dropped
+        if not all(name in spec and dropped.get(name, 0) <= self.version for name in self.columns):
             raise staged_for_dropped(spec.name)
 
     @property
@@ -124,7 +116,7 @@ class StagedTable:
                 self.partial,
                 self.changed,
                 self.rules,
-                self.types,
+                self.version,
             ]
         ).encode()
 
@@ -135,7 +127,7 @@ class StagedTable:
             name, table_id, columns, indexes, rows, largest, *more = json.loads(data)
             if not _is_staging(name) or not name.startswith(staging_prefix(job, int(table_id))):
                 raise ValueError(f"{name!r} is not a staging table of the job")
-            kinds, mode, partial, changed, rules, types = more + _LEFT_OUT[len(more) :]
+            kinds, mode, partial, changed, rules, version = more + _LEFT_OUT[len(more) :]
             staged = cls(
                 name,
                 int(table_id),
@@ -148,7 +140,7 @@ class StagedTable:
                 bool(partial),
                 tuple(changed),
                 str(rules),
-                tuple(map(str, types)),
+                int(version),
             )
         except (ValueError, TypeError, RecursionError) as error:
             raise DataCorruptionError(

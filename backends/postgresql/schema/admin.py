@@ -44,6 +44,7 @@ from structable.spi.rules.schema_changes import (
     plan_schema_change,
     taken_field,
     taken_index,
+    with_rules,
     without_field,
 )
 
@@ -193,10 +194,17 @@ class PostgreSQLAdmin(TableAdmin):
             require_index(table, field, (*found.spec.indexes, *found.building), found.spec.indexes)
             remove_index(work, self._catalog.schema, _taking(found, taken_index(field), revision), field)
 
-    def set_rules(self, table: str, rules: Iterable[FieldRule], *, revision: int | None = None) -> None:
-        given = tuple(rules)
+    def set_rules(
+        self,
+        table: str,
+        rules: Iterable[FieldRule],
+        *,
+        expected: Iterable[FieldRule] | None = None,
+        revision: int | None = None,
+    ) -> None:
+        given, wanted = tuple(rules), None if expected is None else tuple(expected)
         with self._changing(table) as (work, found):
-            spec = found.spec.evolve(rules=given)
+            spec = with_rules(found.spec, given, wanted)
             retires = retired_since(spec.rules) is not None
             left = found.taken if retires else {what: one for what, one in found.taken.items() if what != TAKEN_TABLE}
             changed = _taking(replace(found, taken=left), TAKEN_TABLE, revision if retires else None)

@@ -88,12 +88,14 @@ def begin_signals(work: AdminWork, schema: str, table: TableVersion) -> None:
 def remove_field(work: AdminWork, schema: str, table: TableVersion, spec: TableSpecification, field: Field) -> None:
     """Remove a field that a specification lacks, with its values, and from the entries of the table's feed."""
     require_intact(work.ask, schema, table)
+    after = _next(table, spec, set(table.building))
+    after = replace(after, dropped={**table.dropped, field.name: after.version})
     binding = TableBinding(schema, table)
     feed = [] if table.feed is None else feed_without(schema, spec, table.feed, field)
     calls = [
         command(f"alter table {binding.qualified} drop column {quoted(column_name(field.name))}"),
         *map(command, feed),
-        *_version_change(schema, table, _next(table, spec, set(table.building))),
+        *_version_change(schema, table, after),
     ]
     work.change(lambda: work.connection.pipeline(calls), lock=TableLock(binding.qualified, "access exclusive"))
 

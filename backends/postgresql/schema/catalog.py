@@ -43,6 +43,7 @@ TYPES_VERSION = 2
 _FEED = "feed"
 _TAKEN = "taken"
 _SIGNALS = "signals"
+_DROPPED = "dropped"
 # A restored dump has transaction numbers of another server: a number in this server's future is ignored.
 _COLUMNS = (
     "id, version, specification, building, "
@@ -53,7 +54,8 @@ _COLUMNS = (
 def encode_specification(table: TableVersion) -> tuple[str, str]:
     """Return the record of a table as JSON: its specification, and unfinished indexes.
 
-    The specification includes the number of its feed, whether the feed is signalled, and the removals of revisions.
+    The specification includes the number of its feed, whether the feed is signalled, the removals of revisions, and
+    the names of dropped fields.
 
     Software that does not know feeds rejects the specification.
     """
@@ -64,6 +66,8 @@ def encode_specification(table: TableVersion) -> tuple[str, str]:
         document[_TAKEN] = dict(table.taken)
     if table.signals:
         document[_SIGNALS] = True
+    if table.dropped:
+        document[_DROPPED] = dict(table.dropped)
     return json.dumps(document), json.dumps(list(table.building))
 
 
@@ -71,12 +75,12 @@ def decode_version(number: str, version: str, specification: str, building: str,
     """Return the version of a table with this record; any error of decoding is raised."""
     document = json.loads(specification)
     feed, taken = document.pop(_FEED, None), document.pop(_TAKEN, {})
-    signals = document.pop(_SIGNALS, False)
+    signals, dropped = document.pop(_SIGNALS, False), document.pop(_DROPPED, {})
     spec = specification_from_catalog(document)
     if has_feed(spec) is not isinstance(feed, int):
         raise ValueError(f"{feed!r} is not the number of its change feed")
     unfinished = tuple(json.loads(building))
-    return TableVersion(int(number), int(version), spec, unfinished, int(changed_by), feed, taken, signals)
+    return TableVersion(int(number), int(version), spec, unfinished, int(changed_by), feed, taken, signals, dropped)
 
 
 def is_name(name: object) -> TypeGuard[str]:

@@ -51,6 +51,8 @@ class TableVersion:
         The removals of revisions of migrations, see `SchemaChange.taken`.
     signals : bool
         Whether the feed has ever had a listener; commits then signal it.
+    dropped : mapping of str to int
+        For each name of a dropped field, the version that lacked it first. A later field may have the name.
     """
 
     id: int
@@ -61,6 +63,7 @@ class TableVersion:
     feed: int | None = None
     taken: Mapping[str, int] = field(default_factory=lambda: NOTHING_TAKEN, hash=False)
     signals: bool = False
+    dropped: Mapping[str, int] = field(default_factory=lambda: NOTHING_TAKEN, hash=False)
 
     @property
     def stored_key(self) -> tuple[str, ...]:

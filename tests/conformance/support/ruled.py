@@ -246,16 +246,24 @@ class RulingAdmin(TableAdmin):
     def drop_index(self, table: str, field: str, *, revision: int | None = None) -> None:
         self._admin.drop_index(table, field, revision=revision)
 
-    def set_rules(self, table: str, rules: Iterable[FieldRule], *, revision: int | None = None) -> None:
+    def set_rules(
+        self,
+        table: str,
+        rules: Iterable[FieldRule],
+        *,
+        expected: Iterable[FieldRule] | None = None,
+        revision: int | None = None,
+    ) -> None:
         given = consumed(rules)
         found = self._find(table)
         hidden = [] if found is None else [rule for rule in found.rules if is_hidden(rule)]
+        known = None if expected is None else [*expected, *hidden]
         if hidden and isinstance(given, builtins.list):
             try:
-                return self._admin.set_rules(table, [*given, *hidden], revision=revision)
+                return self._admin.set_rules(table, [*given, *hidden], expected=known, revision=revision)
             except InvalidSpecificationError:
                 pass  # by the rules that are given, or they are of the same fields as the hidden ones
-        return self._admin.set_rules(table, given, revision=revision)
+        return self._admin.set_rules(table, given, expected=known, revision=revision)
 
     def drop_field(self, table: str, field: str, *, revision: int | None = None) -> None:
         found = self._find(table)
