@@ -47,7 +47,7 @@ class _Program(TyperGroup):
     ) -> object:
         given = list(sys.argv[1:] if args is None else args)
         for stream in (sys.stdout, sys.stderr):
-            # Characters that the terminal cannot show are escaped: failing to show data is no failure of the command.
+            # Characters that the terminal cannot show are escaped: the command has not failed if they cannot be shown.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         ended: list[Ended] = []

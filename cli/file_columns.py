@@ -48,7 +48,7 @@ class ColumnChoice:
     only : tuple of str
         The fields to import; empty for all.
     skips_unknown : bool
-        Whether columns that are no fields are left out.
+        Whether columns that are not fields are left out.
     names : tuple of str, optional
         The columns of a file that does not name them; empty for the default.
     """
@@ -64,7 +64,7 @@ class ColumnChoice:
         Raises
         ------
         ValueError
-            If the number of names is another one.
+            If the number of names differs from the number of cells.
         """
         if self.names is None:
             return None

@@ -141,7 +141,7 @@ def _form(
         str | None, typer.Option(metavar="FIELDS", help="Only these fields, separated by commas.", show_default=False)
     ] = None,
     skip_unknown: Annotated[
-        bool, typer.Option("--skip-unknown", help="Leave out columns that are no fields, or that no field takes.")
+        bool, typer.Option("--skip-unknown", help="Leave out columns that are not fields, or that no field takes.")
     ] = False,
     no_header: Annotated[
         bool,

@@ -79,7 +79,7 @@ class _Text:
         return True
 
     def peek(self) -> str:
-        """Return the next character that is no space, without consuming it; empty at the end."""
+        """Return the next character that is not a space, without consuming it; empty at the end."""
         while True:
             while self._at < len(self._text) and self._text[self._at] in _SPACE:
                 self.line += self._text[self._at] == "\n"

@@ -52,7 +52,7 @@ class DatasetError(StructableError):
 
 
 class NotFoundError(DatasetError, RecordNotFoundError):
-    """There is no record of this key.
+    """There is no record with this key.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class InvalidCursorError(DatasetError, ValueError):
 
 
 class RecordTypeError(DatasetError, ValueError):
-    """A class cannot be the record of a table, or an object is no record of it."""
+    """A class cannot be the record of a table, or an object is not a record of that class."""
 
 
 class DocumentError(DatasetError, ValueError):

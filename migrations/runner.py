@@ -164,7 +164,7 @@ class Runner:
         self._in_transaction(call)
 
     def _note(self, number: int, position: int) -> None:
-        """Record before an operation creates something that it did not exist, so that `down` may remove it."""
+        """Record that something does not exist yet, before an operation creates it, so that `down` may remove it."""
         key = TaskKey(number, position, MADE_PART)
         self._in_transaction(lambda tx, at: self._history.tasks(tx).upsert(task_of(key, at, done=True)))
 
@@ -188,7 +188,7 @@ class Runner:
         return report
 
     def _check(self) -> None:
-        """Check before a change of tables, which cannot check it, that the lease is held and no stop was requested."""
+        """Check that the lease is held and no stop was requested; changes of tables cannot check that themselves."""
         if self._ended.is_set():
             raise Stopped("the runner was stopped")
         self._storage.run(lambda tx: check_epoch(tx, self._history, self._lease.epoch), read_only=True)

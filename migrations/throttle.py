@@ -22,7 +22,7 @@ class Throttle:
     Parameters
     ----------
     rows_per_second : float or None
-        The most rows a second, in each process that fills.
+        The maximum number of rows a second, in each process that fills.
     threads : int
         The number of parts filled at a time in this process: while the store works on one, the next is computed.
     max_conflicts : int

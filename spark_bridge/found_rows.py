@@ -96,7 +96,7 @@ class RowCache:
     fields : sequence of str
         The fields that are wanted.
     most : int
-        The most rows and absences to keep; if there would be more, an eighth of them goes, too.
+        The maximum number of rows and absences to keep; if there would be more, an eighth of them goes, too.
     ttl : float
         The seconds for which they are kept.
     absent : bool

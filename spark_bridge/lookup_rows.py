@@ -47,7 +47,7 @@ class StoreRows:
     fields : tuple of str
         The fields that are wanted.
     cache_rows : int
-        The most rows and absences to cache.
+        The maximum number of rows and absences to cache.
     """
 
     store: StoreClient

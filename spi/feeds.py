@@ -160,7 +160,7 @@ class ChangeFeed(ABC):
         ChangesLostError
             Also for `after` if `since` is the earliest position: the rest of its commit is not kept.
         ValueError
-            If `after` is no number of a change, or comes without `since`.
+            If `after` is not the number of a change, or comes without `since`.
         """
 
     @abstractmethod

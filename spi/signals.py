@@ -53,7 +53,7 @@ class Listener(ABC):
         Raises
         ------
         ValueError
-            If the timeout is no number of seconds from 0.
+            If the timeout is not a number of seconds from 0.
         """
 
     @abstractmethod

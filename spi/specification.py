@@ -138,7 +138,7 @@ class TableSpecification:
         with needing("Arrow schemas need", "arrow"):
             from .arrow_data import schema_of
             from .arrow_fields import fields_of_schema
-        # A string is no list of names: the constructor refuses it.
+        # A string is not a list of names: the constructor refuses it.
         key = primary_key if isinstance(primary_key, str) else tuple(primary_key)
         indexed = indexes if isinstance(indexes, str) else tuple(indexes)
         try:

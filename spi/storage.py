@@ -185,8 +185,8 @@ class Storage(Transactional, Signalling):
         ValueError
             If the mode is unknown, or the id is empty, over 200 characters, holds NUL characters or lone surrogates,
             reads like that of a batch ("batch 5 of stream x"), or was used with another mode, or with another table
-            that still exists; if there is neither an id nor a stream with a batch, or both; if the batch is no int or
-            negative; if `on_missing` is unknown, or "skip" in another mode than patch.
+            that still exists; if there is neither an id nor a stream with a batch, or both; if the batch is
+            negative or not an int; if `on_missing` is unknown, or "skip" in another mode than patch.
         """
         return self._begin_write(BeginWrite(table, mode, job_id, stream, batch, on_missing))
 

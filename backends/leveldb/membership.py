@@ -169,7 +169,7 @@ class Membership:
             raise lost_database(self.folder.path)
 
     def check_database(self) -> None:
-        """Give the database up if the folder no longer holds it: in another thread, because it ends the caller's."""
+        """Give the database up if the folder no longer holds it, in another thread: giving up ends the caller's."""
         if not self._identity.holds_database():
             threading.Thread(target=self._give_up, name="structable removed folder", daemon=True).start()
 

@@ -4,7 +4,7 @@ PostgreSQL's floor is Spark's own JDBC catalog, on the very tables of structable
 LevelDB's floor are the generator's Parquet files, and HBase is stated beside them. `lineitem` has 600,000 rows.
 
 The text of a query goes to sessions that differ in where they find its tables. They plan two partitions for a shuffle,
-as many as there are cores. The figures are ours, of TPC-H's questions and rows; they are no results of TPC-H.
+as many as there are cores. The figures are ours, with TPC-H's questions and rows; they are not results of TPC-H.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Topics:
         self._storage.admin.create_or_update(specification)
 
     def delete(self, topic: Source[Any]) -> None:
-        """Delete the topic with its messages, groups and dead letters; an absent one is no error.
+        """Delete the topic with its messages, groups and dead letters; an absent one is not an error.
 
         For a `Feed` it deletes only groups and dead letters: the table stays. The next call, or `create`, completes a
         call that was killed.
@@ -129,7 +129,7 @@ class Topics:
         NotFoundError
             If there is no such topic, or no such group.
         ValueError
-            If the place is no such text, or a time without a zone.
+            If the place is another text, or a time without a zone.
         MessagesLostError
             If the message of the id is not kept.
         """

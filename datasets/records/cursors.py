@@ -79,7 +79,7 @@ def decode_cursor(cursor: str, listing: str, fields: tuple[Field, ...]) -> tuple
     Raises
     ------
     InvalidCursorError
-        If it is no cursor of this listing.
+        If it is not a cursor of this listing.
     """
     try:
         data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)

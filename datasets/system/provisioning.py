@@ -46,7 +46,7 @@ class Provisioning(Dataset):
         attempts: int = 0,
         at: dt.datetime | None = None,
     ) -> ProvisioningTask:
-        """Keep a task, in place of the one before."""
+        """Store a task, replacing the previous one."""
         made = ProvisioningTask(
             namespace=namespace,
             application=application,

@@ -238,7 +238,7 @@ class Runs(Dataset):
         Raises
         ------
         ValueError
-            If the status is no end, or REJECTED.
+            If the status is not a final one, or is REJECTED.
         """
         wanted = RunStatus(status)
         if wanted not in ENDS - {RunStatus.REJECTED}:

@@ -29,7 +29,7 @@ from .kernel import Kernel, Values
 __all__ = ["SideChanges", "changed_rows", "left_rows_of", "oldest_change"]
 
 _KEYS_AT_ONCE = 1_000
-"""The most values of `isin` that become intervals of an index; more are compared row by row."""
+"""The maximum number of values of `isin` that become intervals of an index; more are compared row by row."""
 
 
 @dataclass(slots=True)

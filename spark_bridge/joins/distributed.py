@@ -53,7 +53,7 @@ _SCANNED_PER_READ = 20
 _FILTERED_PER_READ = 100
 """The same for a scan that needs no join."""
 FEW = 1_000
-"""The most changes of each table that the driver keeps; up to here no table is read whole."""
+"""The maximum number of changes of each table that the driver keeps; up to here no table is read whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class SparkSteps:
     spark : SparkSession
         The session whose tasks read, join and stage.
     large : int
-        The most changes of a table that a step takes from its feed; beyond them the whole result is compared.
+        The maximum number of changes of a table that a step takes from its feed; beyond them the whole result is compared.
     """
 
     def __init__(self, spark: SparkSession, large: int) -> None:

@@ -72,7 +72,7 @@ class Stepper:
     stores : JoinStores
         The connections.
     small : int
-        The most affected rows of a small step.
+        The maximum number of affected rows of a small step.
     large_steps : LargeSteps
         Computes all other steps.
     instruments : JoinInstruments

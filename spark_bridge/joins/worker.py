@@ -66,9 +66,9 @@ class JoinWorker:
     poll : float
         Seconds between two looks at feeds that have not moved; above 0.
     small : int
-        The most affected rows of a step in one transaction; a larger step is a write job.
+        The maximum number of affected rows of a step in one transaction; a larger step is a write job.
     large : int
-        The most affected rows of a step; a larger step reads both tables whole, in key order and in batches.
+        The maximum number of affected rows of a step; a larger step reads both tables whole, in key order and in batches.
     meter : opentelemetry.metrics.Meter, optional
         The meter to report to; by default the meter `structable` of the program's SDK.
 

@@ -32,7 +32,7 @@ class RateLimit:
     ----------
     read, write, update : float, optional
         Credits a second of get; of put, upsert and delete; of update. Fractions are allowed: 0.1 is one credit in ten
-        seconds. None is no limit, and for `update` the limit of `write`, out of the same credits.
+        seconds. None for no limit; for `update` None means the limit of `write`, with shared credits.
     credits : callable, optional
         `credits(key, value)`: the credits of one key, 0 or more. The value is None for get and delete, and an update's
         changes.
@@ -40,7 +40,7 @@ class RateLimit:
     Raises
     ------
     TypeError
-        If a limit is no number, or `credits` is not callable.
+        If a limit is not a number, or `credits` is not callable.
     ValueError
         If a limit is not positive and finite.
     """

@@ -279,7 +279,7 @@ class FeedRules(FeedCase):
             assert began - SKEW < time < dt.datetime.now(dt.UTC) + SKEW
 
     def test_equal_rows_are_left_out(self, fed: Storage) -> None:
-        """Under lookup a row that is equal afterwards is no change: NaN equals NaN, and 0.0 equals -0.0."""
+        """Under lookup a row that is equal afterwards has not changed: NaN equals NaN, and 0.0 equals -0.0."""
         spec = TableSpecification("t", [Field.long("id"), Field.double("x"), Field.string("s")], ["id"])
         fed.admin.create(with_feed(spec))
         table = fed.table("t")

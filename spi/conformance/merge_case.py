@@ -187,7 +187,7 @@ class MergeCase(ConformanceCase):
     ) -> StructuredTable:
         """Merge the changes of each case into a row of its own, in every way, and compare the rows with the expected.
 
-        Fields that an expected row does not name are null; None is no row. Returns the auto-commit view.
+        Fields that an expected row does not name are null; None stands for no row. Returns the auto-commit view.
         """
         storage.admin.create(spec)
         wanted: dict[tuple[str, int], Record | None] = {}

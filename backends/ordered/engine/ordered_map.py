@@ -184,9 +184,9 @@ class EngineSnapshot(ABC):
         reverse : bool
             Whether the pairs of each interval come in reverse.
         limit : int or None
-            The most pairs that the caller takes; the engine may yield more.
+            The maximum number of pairs that the caller takes; the engine may yield more.
         limit_each : int or None
-            The most pairs to yield of each interval.
+            The maximum number of pairs to yield of each interval.
         """
         if len(intervals) == 1 and limit_each is None:
             return self.scan(*intervals[0], reverse=reverse)

@@ -47,7 +47,7 @@ _MOST_PAGES = 1_024
 _MOST_BYTES = 32 << 20
 """The maximum size of a batch's arrays without the bytes of texts, if all rows are as short as possible."""
 _MOST_ROWS = 226
-"""The most rows of a page."""
+"""The maximum number of rows of a page."""
 _BATCH_BYTES = 512 << 10
 """The approximate size of a batch."""
 WARM_UP = "select octet_length(repeat(repeat('x', 1024), 4096))"
