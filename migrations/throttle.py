@@ -53,7 +53,7 @@ class Pace:
         self._lock = threading.Lock()
 
     def spend(self, rows: int, ended: threading.Event) -> None:
-        """Wait after a batch of so many rows until the next one may begin, or the event is set."""
+        """Wait after a batch of `rows` rows until the next one may begin, or the event is set."""
         if not self._seconds:
             return
         with self._lock:

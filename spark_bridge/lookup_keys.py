@@ -88,7 +88,7 @@ def _is_joined(spec: TableSpecification) -> bool:
 
 
 def _are_key_values(column: pa.Array[Any], longest: int) -> bool:
-    """Return whether all values are certainly valid in a key, none longer than so many bytes."""
+    """Return whether all values are certainly valid in a key, none longer than `longest` bytes."""
     if column.null_count:
         return False
     if not pa.types.is_string(column.type):

@@ -47,7 +47,7 @@ class ChangePlan(ScanPlan):
     Parameters
     ----------
     table, columns, states
-        As of `ScanPlan`; `columns` end with `FEED_COLUMNS`.
+        As in `ScanPlan`; `columns` end with `FEED_COLUMNS`.
     since, until : FeedPosition
         The range (since, until] as it was taken.
     """

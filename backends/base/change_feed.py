@@ -105,7 +105,7 @@ class FeedView(ABC):
 
     @abstractmethod
     def states(self, request: FeedRequest, splits: int) -> list[bytes]:
-        """Return the states of about that many splits of a request, at least one."""
+        """Return the states of about `splits` splits of a request, at least one."""
 
 
 class _GeneratedChanges(ChangeIterator):

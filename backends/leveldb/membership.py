@@ -31,7 +31,7 @@ from .splits import sweep_plans
 
 __all__ = ["INHERITED", "Membership"]
 
-INHERITED = "this storage was inherited by a fork; connect anew in the child process"
+INHERITED = "this storage was inherited by a fork; connect again in the child process"
 
 _LOCK_LINGERS = 3.0
 _FORKED = (

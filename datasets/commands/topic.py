@@ -89,7 +89,7 @@ def tail(
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Go on with what is published next, until Ctrl-C or SIGTERM.")
     ] = True,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="MESSAGES", help="End after so many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="MESSAGES", help="End after this number.")] = None,
     prefix: Prefix = "sys_",
     form: Form = Format.TEXT,
 ) -> None:

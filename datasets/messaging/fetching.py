@@ -71,7 +71,7 @@ class Fetcher(Generic[Body]):
         self._moved_at = group.now()
 
     def fetch(self, limit: int) -> Fetched[Body] | float:
-        """Return the next messages, or the most seconds until the next look.
+        """Return the next messages, or the maximum number of seconds until the next look.
 
         Raises
         ------

@@ -93,7 +93,7 @@ class Round:
 
 
 async def measure(load: Load, clients: int) -> Round:
-    """Run that many clients at once and return what they saw."""
+    """Run the given number of clients at once and return what they saw."""
     result = Round(clients)
     ranks = range(load.rows)
     weights = list(accumulate((rank + 1) ** -load.skew for rank in ranks))

@@ -44,7 +44,7 @@ FolderPath = Annotated[Path, typer.Option("--folder", help="The folder of revisi
 Form = Annotated[Format, typer.Option("--format", help="The form of the output.")]
 To = Annotated[int | None, typer.Option("--to", help="The last revision; the newest, if left out.", show_default=False)]
 Rate = Annotated[
-    float | None, typer.Option("--rows-per-second", help="The most rows that are filled a second.", show_default=False)
+    float | None, typer.Option("--rows-per-second", help="The most rows to fill per second.", show_default=False)
 ]
 Threads = Annotated[
     int, typer.Option("--threads", min=1, max=64, help="How many parts of a table are filled at a time.")

@@ -64,7 +64,7 @@ def changed_rows(
     *,
     keys_only: bool = False,
 ) -> SideChanges:
-    """Return the rows of one table with a change in (since, until] that may change the result; at most so many.
+    """Return the rows of one table with a change in (since, until] that may change the result; at most `most`.
 
     An update that leaves equal all fields that the join reads is left out. Each change is judged by itself, never the
     net change: after an interrupted step the result may be at a position between. With `keys_only` every row is None,

@@ -96,7 +96,8 @@ class SparkSteps:
     spark : SparkSession
         The session whose tasks read, join and stage.
     large : int
-        The maximum number of changes of a table that a step takes from its feed; beyond them the whole result is compared.
+        The maximum number of changes of a table that a step takes from its feed; with more, the whole result is
+        compared.
     """
 
     def __init__(self, spark: SparkSession, large: int) -> None:

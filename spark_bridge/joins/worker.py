@@ -68,7 +68,8 @@ class JoinWorker:
     small : int
         The maximum number of affected rows of a step in one transaction; a larger step is a write job.
     large : int
-        The maximum number of affected rows of a step; a larger step reads both tables whole, in key order and in batches.
+        The maximum number of affected rows of a step; a larger step reads both tables whole, in key order and in
+        batches.
     meter : opentelemetry.metrics.Meter, optional
         The meter to report to; by default the meter `structable` of the program's SDK.
 

@@ -50,8 +50,8 @@ class Batching:
     max_size : int, optional
         The size at which a batch is sent; None for no limit.
     max_delay : float, optional
-        Seconds of the event loop's clock, from the first operation, after which a batch is sent; None for no limit: only
-        `max_size`, `flush` and bulk calls of its keys send it.
+        Seconds of the event loop's clock, from the first operation, after which a batch is sent; None for no limit:
+        then only `max_size`, `flush` and bulk calls of its keys send it.
     max_in_flight : int, optional
         The maximum number of batches under way; others wait until one has ended. None for no limit.
 

@@ -63,7 +63,7 @@ class Background:
                 self._janitor.run(current)
 
     def stop(self, timeout: float) -> None:
-        """End the threads, waiting at most that many seconds for their current work."""
+        """End the threads, waiting at most `timeout` seconds for their current work."""
         self._stopping.set()
         deadline = time.monotonic() + timeout
         for thread in self._threads:

@@ -159,7 +159,7 @@ def returned_rows() -> StatementRefusedError:
 
     At READ COMMITTED the statement sees neither.
     """
-    return StatementRefusedError(SERIALIZATION_FAILURE, "rows were deleted and inserted by another writer meanwhile")
+    return StatementRefusedError(SERIALIZATION_FAILURE, "another writer deleted and inserted rows at the same time")
 
 
 # Tables without a key

@@ -37,7 +37,7 @@ class ChangeSplit(NamedTuple):
 
 
 def plan_splits(reader: SourceReader, entries: FeedEntries, request: FeedRequest, splits: int) -> list[bytes]:
-    """Return the states of about that many splits of a request."""
+    """Return the states of about `splits` splits of a request."""
     if not request.segments:
         parts: list[tuple[ChangePart, ...]] = [()]
     elif request.net or request.segments[0].mark is not None:
