@@ -1,4 +1,4 @@
-"""The application: its commands, and the one place where every error becomes a line and an exit code."""
+"""The application: its commands, and the only function that turns errors into a line and an exit code."""
 
 from __future__ import annotations
 

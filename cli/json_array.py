@@ -29,7 +29,7 @@ def array_elements(begin: bytes, stream: BinaryIO, lines_before: int) -> Iterato
     Raises
     ------
     ArrayError
-        If an element is no JSON or the array does not end, with nothing after it.
+        If an element is not JSON, the array does not end, or something follows it.
     """
     text = _Text(begin, stream, lines_before + 1)
     text.skip("[")

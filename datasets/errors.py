@@ -17,8 +17,8 @@
       MessagesLostError
       SecretError
 
-All are picklable. Where an operation raises one of them, it has written nothing, but
-`MessagesLostError` has moved its group.
+All are picklable. An operation that raises one of them has written nothing, except that `MessagesLostError` has moved
+its group.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class StaleGenerationError(DatasetError):
 
 
 class StaleParentError(DatasetError):
-    """A version was made from another one than the latest.
+    """A version was not made from the latest one.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ def one_line_errors() -> Iterator[None]:
 def carrying_errors(run: str) -> Iterator[None]:
     """Attach an error of a task to itself, in a note, since Spark passes on only its text; see `carried_error`.
 
-    An error that is none of structable's is a `StructableError` in the driver.
+    Any error that is not structable's becomes a `StructableError` in the driver.
     """
     try:
         yield

@@ -41,7 +41,7 @@ class KeyColumns:
         self._valid = all(_are_key_values(column, longest) for column in columns)
 
     def at(self, places: Sequence[int]) -> KeyColumns:
-        """Return the keys at some places."""
+        """Return the keys at some positions."""
         taken = pa.array(places, pa.int64())
         return KeyColumns(self._spec, [column.take(taken) for column in self._columns])
 

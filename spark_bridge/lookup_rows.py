@@ -99,7 +99,7 @@ class LookupTask:
     spec : TableSpecification
         The table.
     key : tuple of int
-        The places of the columns that have the key, in its order.
+        The positions of the columns that have the key, in its order.
     names : tuple of str
         All columns of the result.
     how : {"inner", "left", "semi", "anti"}

@@ -203,7 +203,7 @@ class Storage(Transactional, Signalling):
     ) -> CommitResult:
         """Write all rows of a frame, a table or a stream, by one atomic job.
 
-        Columns are matched to fields by name, and values taken that mean the same; docs/data-frames.md has the rules.
+        Columns are matched to fields by name; values are cast if they stay the same. docs/data-frames.md has the rules.
 
         Parameters
         ----------

@@ -153,7 +153,7 @@ def seek(
     prefix: Prefix = "sys_",
     form: Form = Format.TEXT,
 ) -> None:
-    """Move a group: before the first message that is kept, behind the last, behind the one of an id, or to a time."""
+    """Move a group: before the first kept message, behind the last one, behind the one with an id, or to a time."""
     url, name, group, place = placed(url, name, group, place)
     source, to = _source(name), _place(place)
     with opened(url, prefix, write=True) as system:

@@ -167,7 +167,7 @@ class Topics:
     def redrive(self, topic: Source[Any], group: str, ids: Iterable[str] | None = None) -> int:
         """Publish dead letters again, for this group alone: all, or those with the given ids. Return their number.
 
-        They have the header `structable-redriven`, by which other groups pass them over.
+        They have the header `structable-redriven`, which makes other groups skip them.
 
         Raises
         ------
@@ -175,7 +175,7 @@ class Topics:
             If there is no dead letter of an id, the topic is gone, or a message that is too large for a dead letter has
             expired: `purge` deletes it.
         ValueError
-            If an id is none.
+            If a text is not an id.
         UnsupportedOperationError
             For the feed of a table: its changes cannot be published.
         """
@@ -204,7 +204,7 @@ class Topics:
         NotFoundError
             If there is no dead letter of an id.
         ValueError
-            If an id is none.
+            If a text is not an id.
         """
         return self._taken(topic, group, ids, lambda context, rows: None)
 

@@ -163,7 +163,7 @@ def resume(
     folder: FolderPath = _FOLDER,
     form: Form = Format.TEXT,
 ) -> None:
-    """Go on with a paused revision."""
+    """Resume a paused revision."""
     throttle = _throttle(rows_per_second, threads, max_conflicts)
     with _answered(), _connected(url, create=False) as storage:
         migrator = Migrator(storage, folder)
@@ -209,7 +209,7 @@ def down(
     folder: FolderPath = _FOLDER,
     form: Form = Format.TEXT,
 ) -> None:
-    """Undo the revisions after one that were not contracted: what they added goes, with its values."""
+    """Undo the revisions after one that were not contracted: everything they added is deleted, with its values."""
     with _answered(), _connected(url, create=False) as storage:
         migrator = Migrator(storage, folder)
         migrator.down(to)

@@ -2,7 +2,7 @@
 
 A small step is one transaction: it reads the feeds, the tables and the result, and writes the differences and the
 positions. A large step and a rebuild are write jobs: a `LargeSteps` stages the differences, and the stepper records an
-intent, commits the job and records the positions. A step takes effect only if the record has not changed meanwhile.
+intent, commits the job and records the positions. A step takes effect only if the record has not changed since then.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class Stepper:
         return None
 
     def _rebuild(self, record: Record | None, *, adopts: bool) -> JoinProgress | None:
-        """Join everything, taking on this definition if `adopts`; None as `_large` does."""
+        """Join everything, and adopt this definition if `adopts`; None as `_large` does."""
         self._bind(resolve=adopts)
         with self._result_may_go():
             if record is not None:

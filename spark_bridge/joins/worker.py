@@ -126,7 +126,7 @@ class JoinWorker:
         Raises
         ------
         PlanChangedError
-            If the recorded join is another one: `rebuild` takes this one on.
+            If the recorded join is another one: `rebuild` adopts this one.
         InvalidFieldError, FieldSizeLimitError
             If the result rejects a row, or the joiner returned one that does not fit; nothing was written.
         InvalidSpecificationError, UnsupportedOperationError, SchemaIncompatibleError, TableNotFoundError
@@ -231,7 +231,7 @@ class JoinWorker:
             raise failure
 
     def rebuild(self) -> JoinProgress:
-        """Join everything, compare it with the result and write the differences; take on this join's definition.
+        """Join everything, compare it with the result and write the differences; adopt this join's definition.
 
         An absent selection is resolved again, and the result gets the new fields. The call waits while the intent of
         another worker stands.

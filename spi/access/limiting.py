@@ -24,9 +24,9 @@ Credits: TypeAlias = Callable[..., float]
 class RateLimit:
     """A table's limits in credits a second; immutable, and usable for any number of tables, each with its own credits.
 
-    Each attempt takes its credits first, retries too: one for each key, or what `credits` says. A bulk call takes the
-    sum. Up to one second's worth, and always one credit, may be taken at once; then credits come back evenly. A sum of
-    more than that is taken in parts. Calls take their credits in the order of their attempts.
+    Each attempt takes its credits first, retries too: one for each key, or the number that `credits` returns. A bulk
+    call takes the sum. Up to one second's worth, and always one credit, may be taken at once; then credits come back
+    evenly. A larger sum is taken in parts. Calls take their credits in the order of their attempts.
 
     Parameters
     ----------
