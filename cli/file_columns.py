@@ -98,7 +98,7 @@ class Columns(NamedFields, Protocol):
     """The columns of a file, as its source needs them."""
 
     def named(self, cells: int) -> Sequence[str] | None:
-        """Return the names of that many columns; None if the file names them; ValueError if the number is wrong."""
+        """Return the names of `cells` columns; None if the file names them; ValueError if the number is wrong."""
 
     def matched(self, columns: Sequence[str], *, growing: bool = False) -> list[str | None]:
         """Return the field of each column, None for a column that is left out; raises ValueError for wrong columns.

@@ -182,7 +182,7 @@ def _form(
     }
     only = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
     if columns is not None and not only:
-        raise UsageProblem("--columns names no field")
+        raise UsageProblem("--columns names no field: name at least one, or leave the option out")
     if bool(true) != bool(false):
         raise UsageProblem("--true and --false are given together: there is no other text of the other")
     texts = {"--null": null, "--true": true, "--false": false}

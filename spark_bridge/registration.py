@@ -24,7 +24,7 @@ __all__ = ["coordinator_of", "register"]
 _lock = threading.Lock()
 coordinators: weakref.WeakKeyDictionary[SparkContext, Coordinator] = weakref.WeakKeyDictionary()
 _sessions: weakref.WeakValueDictionary[str, SparkSession] = weakref.WeakValueDictionary()
-"""The coordinators of this process by the ids under which data sources know them."""
+"""The sessions of this process by the ids under which their data sources know them."""
 
 
 def register(spark: SparkSession) -> None:

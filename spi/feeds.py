@@ -221,7 +221,7 @@ class ChangeFeed(ABC):
         Returns
         -------
         FeedPosition
-            `earliest()` thereafter.
+            The result of `earliest()` from then on.
 
         Raises
         ------

@@ -120,7 +120,7 @@ class _GeneratedChanges(ChangeIterator):
 
     def __next__(self) -> Change:
         if self._closed:
-            raise TransactionClosedError("the iterator over changes was closed")
+            raise TransactionClosedError("the iterator over changes was closed; read them again")
         if self._failure is not None:
             raise self._failure
         try:

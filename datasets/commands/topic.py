@@ -158,7 +158,7 @@ def seek(
     source, to = _source(name), _place(place)
     with opened(url, prefix, write=True) as system:
         system.topics.seek(source, group, to)
-    typer.echo(json.dumps({"group": group, "place": place}) if form is Format.JSON else f"{group} goes on at {place}")
+    typer.echo(json.dumps({"group": group, "place": place}) if form is Format.JSON else f"{group} continues at {place}")
 
 
 def _source(name: str) -> Source[Any]:

@@ -181,7 +181,7 @@ class Topics:
         """
         if not isinstance(topic, Topic):
             raise UnsupportedOperationError(
-                f"the changes of {topic.subject} cannot be published anew: act on what `dead` returns, then `purge`"
+                f"the changes of {topic.subject} cannot be published again: act on what `dead` returns, then `purge`"
             )
         check_name(group, "group")
         large = self._letters(topic, group, where=col("body").is_null())

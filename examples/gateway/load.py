@@ -65,7 +65,7 @@ class Round:
     statuses : Counter of int
         The answers by their status; 0 counts requests without one.
     batch : float
-        The mean number of calls in the batches that the gateway sent to the store meanwhile.
+        The mean number of calls in the batches that the gateway sent to the store during the round.
     hits : float
         The part of the reads that the gateway's cache answered.
     """

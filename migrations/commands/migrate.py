@@ -180,7 +180,7 @@ def pause(url: Url, folder: FolderPath = _FOLDER, form: Form = Format.TEXT) -> N
     text = (
         "no revision is running"
         if paused is None
-        else f"revision {paused} is paused; 'structable migrate resume' goes on"
+        else f"revision {paused} is paused; 'structable migrate resume' continues it"
     )
     _print(form, {"paused": paused}, text)
 

@@ -49,7 +49,7 @@ _ROWS_AT_ONCE = 4
 
 
 def gate_places(txid: bytes, appends: Appends) -> GatePlaces:
-    """Return the places of a transaction's entries in the gates of its feeds."""
+    """Return the kinds of gate rows in which a transaction's entries are, by feed."""
     laned = not txid.endswith(OWN_COLUMN)
     return {feed: GATE_LANES if laned and len(values) == 1 else GATE_ROWS for feed, values in appends.items()}
 

@@ -1,4 +1,4 @@
-"""`Written`: the rows that a transaction wrote, and its places in the gates of feeds, as its record lists them."""
+"""`Written`: the rows that a transaction wrote, and its entries in the gates of feeds, as its record lists them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Written(NamedTuple):
 
 
 def encode_rows(writes: WrittenRows, gates: GatePlaces = MappingProxyType({})) -> bytes:
-    """Return the rows and places of a transaction as bytes."""
+    """Return the rows and gates of a transaction as bytes."""
     parts: list[bytes] = []
     for space, rows in (*writes.items(), *((feed, {place: _GATED}) for feed, place in gates.items())):
         parts.append(space + len(rows).to_bytes(4))

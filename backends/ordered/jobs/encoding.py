@@ -92,7 +92,7 @@ def kind_of(raw: bytes) -> RowKind:
 
 
 def mark_bytes(columns: int) -> int:
-    """Return the size of the prefix of a row staged in mode `patch`, with that many columns."""
+    """Return the size of the prefix of a row staged in mode `patch`, for a number of columns."""
     return 1 + -(-columns // 8)
 
 

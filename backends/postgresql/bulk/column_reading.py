@@ -146,7 +146,7 @@ class Column(ABC):
         return [*self._asked(), *mask]
 
     def tells(self, count: int, values: Values) -> bool:
-        """Return whether the answer determines the values of that many rows."""
+        """Return whether the answer determines the values of `count` rows."""
         return self.masked or self._count(values) in (0, count)
 
     def fuller(self, values: Values) -> Column:
@@ -169,7 +169,7 @@ class Column(ABC):
 
     @abstractmethod
     def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
-        """Return the array of that many rows; `valid` is the mask of rows with a value, None if all have one."""
+        """Return the array of `count` rows; `valid` is the mask of rows with a value, None if all have one."""
 
 
 class _Numbers(Column):

@@ -56,7 +56,7 @@ class SplitReader:
         try:
             for batch in self._results(state, arrow_schema(state.spec, state.columns)):
                 if self.pool.closed:
-                    raise StorageUnavailableError("the storage was closed")
+                    raise StorageUnavailableError("the storage was closed; connect again")
                 split.require_open()
                 yield batch
         except pa.ArrowInvalid as error:

@@ -178,7 +178,7 @@ def read_change_split(pool: ServerPool, split: ScanSplit) -> Iterator[RecordBatc
     for part in parts:
         for batch in batches.read(part):
             if pool.closed:
-                raise StorageUnavailableError("the storage was closed")
+                raise StorageUnavailableError("the storage was closed; connect again")
             yield batch
 
 

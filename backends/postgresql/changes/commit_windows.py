@@ -169,7 +169,7 @@ def _page_of(entries: FeedEntries, commit: CommitSize, is_netted: bool) -> Page:
 
 
 def pieces(reader: SourceReader, entries: FeedEntries, commit: CommitSize, size: int) -> list[TicketPart]:
-    """Return the parts, of about that many entries, of a commit that is not netted, in order."""
+    """Return the parts, of about `size` entries each, of a commit that is not netted, in order."""
     parts = []
     for one in commit.tickets:
         bounds = (

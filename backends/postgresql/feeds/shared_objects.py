@@ -7,8 +7,8 @@ deferred trigger of another table, or a second feed, its earlier records move up
 
 A transaction finds its ticket by a setting, which anyone can forge: it holds the place of the row in
 `_structable_touched`, which counts only if that row has the transaction's number. Places of recorded commits count only
-if a transaction in progress has put the row there: none but the own one is visible. So a forged setting can divide
-the own transaction in several versions, and do nothing else. No function reads by an index or a whole table, so that
+if a transaction in progress has put the row there: only its own row is visible. So a forged setting can divide the
+forging transaction into several versions, and do nothing else. No function reads by an index or a whole table, so that
 SERIALIZABLE finds no false conflicts.
 """
 

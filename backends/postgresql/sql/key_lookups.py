@@ -156,7 +156,7 @@ def oversized(binding: TableBinding, names: tuple[str, ...]) -> Statement:
 
 
 def places_of(binding: TableBinding) -> Statement:
-    """Return the statement that finds the rows of many keys: arrays of their numbers, from 1, and of their places."""
+    """Return the statement that finds rows of many keys: arrays of their numbers, from 1, and addresses (ctid)."""
 
     def make() -> Statement:
         key = binding.spec.primary_key
@@ -176,7 +176,7 @@ def places_of(binding: TableBinding) -> Statement:
 
 
 def read_places(keys: Sequence[Pieces], numbers: bytes | None, places: bytes | None) -> dict[Pieces, bytes]:
-    """Return the places that `places_of` found, by their keys."""
+    """Return the row addresses that `places_of` found, by their keys."""
     if numbers is None or places is None:
         return {}
     found = [keys[number - 1] for (number,) in _NUMBERS.iter_unpack(memoryview(numbers)[_HEADER:])]

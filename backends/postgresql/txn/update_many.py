@@ -192,7 +192,7 @@ def update_batch(
 
 
 def _places(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> dict[Pieces, bytes]:
-    """Return the places of the rows of some keys, found faster in key order; record the keys without a row."""
+    """Return the row addresses (ctid) of some keys, found faster in key order; record the keys without a row."""
     found: dict[Pieces, bytes] = {}
     for portion in portions(keys, at_most) if len(keys) > _ONE_PORTION else [keys] if keys else []:
 
@@ -207,7 +207,7 @@ def _places(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> dic
 
 
 class _Placed:
-    """Changes of the same fields of rows at known places.
+    """Changes of the same fields of rows with known addresses (ctid).
 
     `size` is an upper bound of their bytes.
     """
