@@ -103,10 +103,10 @@ class Splits:
         table, low, high = self._layout.interval(begin, end)
         parts = list(pairwise([low, *self._points(table, low, high, _SPOTS), high]))
         looked_at = [self._sample(table, *part) for part in parts[:: -(-len(parts) // _MOST_SPOTS)]]
-        place = _Places(key for rows, last, _ in looked_at for key in (*rows, *last))
+        numbers = _KeyNumbers(key for rows, last, _ in looked_at for key in (*rows, *last))
         pairs = size = 0.0
         for rows, last, bytes_found in looked_at:
-            more = place.share(rows[0], rows[-1], last[0]) if last else 1.0
+            more = numbers.share(rows[0], rows[-1], last[0]) if last else 1.0
             pairs += len(rows) * more
             size += bytes_found * more
         scale = len(parts) / len(looked_at)
@@ -210,7 +210,7 @@ def _common(one: bytes, other: bytes) -> int:
     return common
 
 
-class _Places:
+class _KeyNumbers:
     """Keys as numbers in which each byte is a digit: one of ten in texts of digits, of 256 in binary values."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
@@ -227,8 +227,8 @@ class _Places:
 
     def _number_of(self, key: bytes) -> int:
         number = 0
-        for place, (least, count) in enumerate(self._digits):
-            number = number * count + (key[place] - least if place < len(key) else 0)
+        for at, (least, count) in enumerate(self._digits):
+            number = number * count + (key[at] - least if at < len(key) else 0)
         return number
 
 
