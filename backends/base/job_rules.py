@@ -62,7 +62,7 @@ def overwritten_feed(table: str) -> UnsupportedOperationError:
 
 
 def require_same_rules(table: str, then: str, now: str) -> None:
-    """Raise SchemaIncompatibleError if the table's rules have changed since rows were staged; `digest` is of those."""
+    """Raise SchemaIncompatibleError unless the digests of the rules, `then` when rows were staged and `now`, are equal."""
     if then != now:
         reason = "they were staged under other rules; stage them again"
         raise SchemaIncompatibleError(table, [reason], "does not take the rows of the write job")

@@ -109,7 +109,7 @@ class StagedMerge:
         return f"select {', '.join(self._key_given)} from {self._source} s {rest} limit 1"
 
     def left_out(self, written: int) -> str:
-        """Return the query that checks whether an update or a delete, given the rows it wrote, has left out any."""
+        """Return the query that checks whether an update or a delete, which has `written` rows, has left out any."""
         if self._mode is WriteMode.DELETE:
             return f"select exists ({self.existing()})"
         keys = f"select distinct {', '.join(self._key_given)} from {self._source} s"
