@@ -184,7 +184,7 @@ def _form(
     if columns is not None and not only:
         raise UsageProblem("--columns names no field: name at least one, or leave the option out")
     if bool(true) != bool(false):
-        raise UsageProblem("--true and --false must be given together")
+        raise UsageProblem("--true and --false are given together: give both, or neither")
     texts = {"--null": null, "--true": true, "--false": false}
     for (one, some), (other, more) in itertools.combinations(texts.items(), 2):
         if both := set(some or ()) & set(more or ()):
