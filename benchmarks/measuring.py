@@ -64,7 +64,7 @@ class Measurement:
 def compare(
     area: str, against: str, floor: Round, contenders: list[Contender], rounds: int, *, warm_up: bool = True
 ) -> list[Measurement]:
-    """Run floor and contenders by turns and return one measurement for each contender, in microseconds.
+    """Run floor and contenders alternately and return one measurement for each contender, in microseconds.
 
     The floor opens every turn. A warm-up is one more turn, before the `rounds` that count.
     """
@@ -90,7 +90,7 @@ def measured(
     goal: float | None,
     note: str = "",
 ) -> Measurement:
-    """Return the measurement of rounds by turns, in microseconds; without a floor there is no ratio."""
+    """Return the measurement of alternating rounds, in microseconds; without a floor there is no ratio."""
     ratios = ours if floors is None else [mine / base for mine, base in zip(ours, floors, strict=True)]
     spread = (max(ratios) - min(ratios)) / median(ratios)
     middle = math.nan if floors is None else median(floors)

@@ -1,4 +1,4 @@
-"""The application: its commands, and the one place where every error becomes a line and an exit code."""
+"""The application: its commands, and the only function that turns errors into a line and an exit code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Program(TyperGroup):
     ) -> object:
         given = list(sys.argv[1:] if args is None else args)
         for stream in (sys.stdout, sys.stderr):
-            # Characters that the terminal cannot show are escaped: failing to show data is no failure of the command.
+            # Characters that the terminal cannot show are escaped: the command has not failed if they cannot be shown.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         ended: list[Ended] = []

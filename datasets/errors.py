@@ -17,8 +17,8 @@
       MessagesLostError
       SecretError
 
-All are picklable. Where an operation raises one of them, it has written nothing, but
-`MessagesLostError` has moved its group.
+All are picklable. An operation that raises one of them has written nothing, except that `MessagesLostError` has moved
+its group.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DatasetError(StructableError):
 
 
 class NotFoundError(DatasetError, RecordNotFoundError):
-    """There is no record of this key.
+    """There is no record with this key.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ class StaleGenerationError(DatasetError):
 
 
 class StaleParentError(DatasetError):
-    """A version was made from another one than the latest.
+    """A version was not made from the latest one.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class InvalidCursorError(DatasetError, ValueError):
 
 
 class RecordTypeError(DatasetError, ValueError):
-    """A class cannot be the record of a table, or an object is no record of it."""
+    """A class cannot be the record of a table, or an object is not a record of that class."""
 
 
 class DocumentError(DatasetError, ValueError):

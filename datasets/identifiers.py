@@ -81,7 +81,7 @@ def check_name(name: str, what: str = "name") -> str:
     Raises
     ------
     ValueError
-        If it has not, or holds NUL characters or lone surrogates.
+        If it has another length, or holds NUL characters or lone surrogates.
     """
     if not isinstance(name, str):
         raise ValueError(f"{what} is {shown(name)}; it must be a str")

@@ -275,7 +275,7 @@ class SystemData:
         """Remove an application and everything in it, running or not: its versions, state, runs and statistics.
 
         The newest 10,000 runs go with the rest in one transaction, and older ones before it, in transactions of their
-        own. If the process is killed, a second call removes the rest. An absent application is no error.
+        own. If the process is killed, a second call removes the rest. An absent application is not an error.
         """
         remove_application(self._run_in_context, namespace, application)
 
@@ -316,7 +316,7 @@ def _check_schema(storage: Storage, tables: PrefixedTables) -> None:
     Raises
     ------
     SchemaMissingError
-        If it has not.
+        If the store lacks any of them.
     """
     missing: list[str] = []
     differing: list[str] = []

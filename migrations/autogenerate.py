@@ -72,7 +72,7 @@ def specifications_named(name: str, folder: Path) -> list[TableSpecification]:
     Raises
     ------
     RevisionError
-        If the name does not exist, or is no list of specifications.
+        If the name does not exist, or is not a list of specifications.
     """
     try:
         found = object_named(name, folder)
@@ -82,7 +82,7 @@ def specifications_named(name: str, folder: Path) -> list[TableSpecification]:
         ) from error
     specs = list(found.values() if isinstance(found, Mapping) else found) if isinstance(found, Iterable) else [found]
     if not all(isinstance(one, TableSpecification) for one in specs):
-        raise RevisionError(f"the target {name!r} is no list of TableSpecification")
+        raise RevisionError(f"the target {name!r} is not a list of TableSpecification")
     return specs
 
 

@@ -102,7 +102,7 @@ class Folder:
                 continue
             match = _FILE.fullmatch(file.name)
             if match is None:
-                raise RevisionError(f"{file} is no revision: its name must be like 0001_add_region.py")
+                raise RevisionError(f"{file} is not a revision: its name must be like 0001_add_region.py")
             found.append((int(match[1]), match[2], file))
         before: Path | None = None
         for expected, (number, _, file) in enumerate(found, 1):

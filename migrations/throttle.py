@@ -22,7 +22,7 @@ class Throttle:
     Parameters
     ----------
     rows_per_second : float or None
-        The most rows a second, in each process that fills.
+        The maximum number of rows a second, in each process that fills.
     threads : int
         The number of parts filled at a time in this process: while the store works on one, the next is computed.
     max_conflicts : int
@@ -53,7 +53,7 @@ class Pace:
         self._lock = threading.Lock()
 
     def spend(self, rows: int, ended: threading.Event) -> None:
-        """Wait after a batch of so many rows until the next one may begin, or the event is set."""
+        """Wait after a batch of `rows` rows until the next one may begin, or the event is set."""
         if not self._seconds:
             return
         with self._lock:

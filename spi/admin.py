@@ -64,8 +64,8 @@ class TableAdmin(ABC):
         Raises
         ------
         SchemaIncompatibleError
-            With every difference that is not allowed; nothing was changed. Rules other than the table's are one, and so
-            are a retired table, and a field or an index that a revision took away.
+            With every difference that is not allowed; nothing was changed. Rules other than the table's count as a
+            difference, and so do a retired table, and a field or an index that a revision took away.
         InvalidSpecificationError
             If there is a table whose name differs by case alone.
         """
@@ -119,10 +119,10 @@ class TableAdmin(ABC):
         expected: Iterable[FieldRule] | None = None,
         revision: int | None = None,
     ) -> None:
-        """Give a table these rules in place of those that it has. A retired table is one with the rule `Retired`.
+        """Replace the rules of a table. A retired table is one with the rule `Retired`.
 
-        When the call returns, no transaction can commit a write any more that was made under the older rules. Equal
-        rules change nothing.
+        Once the call has returned, no write that was made under the older rules can be committed. Equal rules change
+        nothing.
 
         Parameters
         ----------

@@ -31,7 +31,7 @@ _MOST_GROUPS = 1 << 17
 """Groups that are kept before groups of equal values are combined."""
 _MOST_BYTES = 32 << 20
 _LEAST_SHARE = 2
-"""Rows of a group on average, below which rows are not grouped any further: to group costs more than to send."""
+"""The average number of rows in a group below which grouping stops: it then costs more than sending the rows."""
 _PYTHON = {"+": EXACT.add, "-": EXACT.subtract, "*": EXACT.multiply}
 _ARROW: dict[str, Any] = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
 _COUNT, _SUM = AggregateFunction.COUNT, AggregateFunction.SUM
@@ -56,8 +56,8 @@ def partial_aggregates(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the partial aggregates of batches, which must have the fields of the aggregation.
 
-    At most some 100,000 groups are in memory: more are yielded, and a group may come again. If groups are barely fewer
-    than rows, each row is one. Without `group_by` there is at least one row.
+    At most about 100,000 groups are in memory: further ones are yielded, and a group may come again. If there are
+    almost as many groups as rows, each row is a group. Without `group_by` there is at least one row.
 
     Raises
     ------

@@ -81,7 +81,7 @@ class PatchArm(enum.StrEnum):
 
 
 PATCH_COLUMNS = ("_arm", "_set", "_required")
-"""The columns in batches of mode patch that are no fields of the table."""
+"""The columns in batches of mode patch that are not fields of the table."""
 
 
 class SnapshotHold:

@@ -16,7 +16,7 @@ __all__ = ["CHANGE_TYPE", "FEED_COLUMNS", "Change", "RowKind", "UpdateMessage"]
 CHANGE_TYPE = "_change_type"
 """The column of row kinds in the batches of write jobs of mode changes."""
 FEED_COLUMNS = (CHANGE_TYPE, "_commit_version", "_commit_timestamp")
-"""The columns of changes that are no fields of the table."""
+"""The columns of changes that are not fields of the table."""
 
 
 class RowKind(enum.StrEnum):
@@ -97,7 +97,7 @@ class UpdateMessage:
     update : mapping of str to Value
         The fields to change; for `StructuredTable.update_many` also the key.
     default : mapping of str to Value, optional
-        The row to start from if the key has no row; it may leave the key out. None is no default.
+        The row to start from if the key has no row; it may leave the key out. None means that there is no default.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What reads of a table with rules need: rows with computed columns, and the progress of a fill for its errors."""
+"""Parts of reading a table with rules: rows with computed columns, and the progress of a fill for its errors."""
 
 from __future__ import annotations
 

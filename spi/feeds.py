@@ -47,7 +47,7 @@ class ChangePlan(ScanPlan):
     Parameters
     ----------
     table, columns, states
-        As of `ScanPlan`; `columns` end with `FEED_COLUMNS`.
+        As in `ScanPlan`; `columns` end with `FEED_COLUMNS`.
     since, until : FeedPosition
         The range (since, until] as it was taken.
     """
@@ -160,7 +160,7 @@ class ChangeFeed(ABC):
         ChangesLostError
             Also for `after` if `since` is the earliest position: the rest of its commit is not kept.
         ValueError
-            If `after` is no number of a change, or comes without `since`.
+            If `after` is not the number of a change, or comes without `since`.
         """
 
     @abstractmethod
@@ -221,7 +221,7 @@ class ChangeFeed(ABC):
         Returns
         -------
         FeedPosition
-            `earliest()` thereafter.
+            The result of `earliest()` from then on.
 
         Raises
         ------

@@ -61,10 +61,10 @@ _FAILED: Final = Computed(None, failed=True)
 class JsonField:
     """A value of a JSON document in a STRING field.
 
-    The result is null, and has failed, if the text is no JSON, has nothing at the path or a value of another JSON type,
-    or one that the type or an index cannot hold: a number out of range, a NUL or a lone surrogate, over 2,000 bytes.
-    `1.0` is no integer, `1` is a DOUBLE, and of equal members the last counts. A document of over 200 levels is no
-    JSON. A null, of the field or at the path, is null and has not failed.
+    The result is null, and has failed, if the text is not JSON, has nothing at the path or a value of another JSON
+    type, or one that the type or an index cannot hold: a number out of range, a NUL or a lone surrogate, over 2,000
+    bytes. `1.0` is not an integer, `1` is a DOUBLE, and of equal members the last counts. A document of over 200 levels
+    counts as invalid. A null, of the field or at the path, is null and has not failed.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def function_from_document(document: object) -> FieldFunction:
     kind = parts.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidSpecificationError(
-            f"{shown(document)} is no function of a field; this version of structable knows {', '.join(_KINDS)}"
+            f"{shown(document)} is not a function of a field; this version of structable knows {', '.join(_KINDS)}"
         )
     try:
         return _KINDS[kind](**parts)
@@ -245,7 +245,7 @@ _NO_VALUE: Final = ()
 
 
 def _document(text: Value, *, exact: bool) -> object:
-    """Return a JSON document, its real numbers as texts if `exact`; raises ValueError if the text is none."""
+    """Return a JSON document, its real numbers as texts if `exact`; raises ValueError if the text is not JSON."""
     if not isinstance(text, str):
         raise ValueError(text)
     if text.count("[") + text.count("{") > _MOST_LEVELS and _levels(text) > _MOST_LEVELS:

@@ -186,7 +186,7 @@ def field_of_type(name: str, kind: FieldType | str) -> Field:
     Raises
     ------
     InvalidSpecificationError
-        If it is no type.
+        If the text is not a type.
     """
     if isinstance(kind, FieldType) and kind is not FieldType.DECIMAL:
         return Field(name, kind)

@@ -65,7 +65,7 @@ class Frames(ABC):
         Parameters
         ----------
         range, where, order_by, reverse, limit : optional
-            As of `scan`.
+            As for `scan`.
         columns : iterable of str, optional
             The columns: exactly these, in this order. All in the table's order, if not given.
         """

@@ -124,7 +124,7 @@ def load_backend(scheme: str) -> Backend:
         raise _not_loadable(entry, problem) from problem
     try:
         backend = loaded()
-    except TypeError as error:  # it is no class, or one that lacks methods
+    except TypeError as error:  # it is not a class, or one that lacks methods
         raise BackendNotFoundError(
             f"the entry point {entry.value!r} of {_provider(entry)} is not a structable Backend: {error}"
         ) from error

@@ -14,7 +14,7 @@ _LONGEST = 80
 
 
 def html_rows(columns: Sequence[str], rows: Iterable[Mapping[str, Value]], *, more: bool = False) -> str:
-    """Return rows as a table; `more` says that there are others."""
+    """Return rows as a table; `more` means that there are others."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     lines = [f"<tr>{''.join(f'<td>{_cell(row[name])}</td>' for name in columns)}</tr>" for row in rows]
     if more:

@@ -130,10 +130,10 @@ class Outcomes:
                 return before if merged is IGNORED else merged
 
     def combine(self, first: RowWrite, second: RowWrite) -> RowWrite | None:
-        """Return one write with the outcome of two, whatever the row before them is, if the first does not raise.
+        """Return one write that has the outcome of two on every row on which the first does not raise.
 
-        None if there is none, or if it would not raise where the second does. Steps are only combined if they raise
-        where the first does as well.
+        None if there is no such write, or if it would not raise where the second one does. Combined steps must also
+        raise where the first one does.
         """
         if first.when is not When.ANY:
             return None
@@ -164,7 +164,7 @@ class Outcomes:
             case [] | [_]:
                 pass
             case [When.PRESENT, When.ABSENT] | [When.ABSENT, When.PRESENT] if not inserts:
-                # Exactly one of them acts: the other is no refusal.
+                # Exactly one of them acts: that the other does not is not an error.
                 acting = [write._replace(otherwise=Otherwise.SKIP) for write in acting]
             case [When.ANY, When.ABSENT] if inserts and removals:
                 acting = [acting[1]._replace(when=When.ANY)]

@@ -69,7 +69,7 @@ def plain_datetime(value: dt.datetime) -> dt.datetime:
     Raises
     ------
     ValueError
-        If it has nanoseconds, or is no point in time.
+        If it has nanoseconds, or is not a point in time.
     """
     if type(value) is type(_TIME):
         return value
@@ -90,7 +90,7 @@ def plain_value(value: object) -> object:
     Raises
     ------
     TypeError
-        If its class is no such subclass, or it marks a missing value.
+        If its class is not such a subclass, or it marks a missing value.
     ValueError
         If it has nanoseconds.
     """

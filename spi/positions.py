@@ -34,7 +34,7 @@ class FeedPosition:
     Raises
     ------
     ValueError
-        If a part is no such text or number.
+        If a part is not such a text or number.
     """
 
     feed: str
@@ -44,7 +44,7 @@ class FeedPosition:
         whole = isinstance(self.version, int) and not isinstance(self.version, bool) and 0 <= self.version <= _MOST
         if not isinstance(self.feed, str) or not whole or not _TEXT.fullmatch(str(self)):
             raise ValueError(
-                f"{shown(self.feed)}, {shown(self.version)} is no position: a feed is 16 hexadecimal digits, and a "
+                f"{shown(self.feed)}, {shown(self.version)} is not a position: a feed is 16 hexadecimal digits, and a "
                 "version a number from 0 to 2**63 - 1"
             )
 
@@ -59,7 +59,7 @@ class FeedPosition:
         """
         match = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if match is None or int(match[2]) > _MOST:
-            raise ValueError(f"{shown(text)} is no position of a change feed: FEED:VERSION, as str(position) is")
+            raise ValueError(f"{shown(text)} is not a position of a change feed: FEED:VERSION, as str(position) is")
         return cls(match[1], int(match[2]))
 
     def __str__(self) -> str:

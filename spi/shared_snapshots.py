@@ -51,8 +51,8 @@ class SharedSnapshot(ABC):
             If the snapshot was closed.
         TransactionConflictError
             If the table was created, changed or dropped since the snapshot was taken, or the store has lost the
-            snapshot: a new one is needed. Nothing was planned, and the open plans stay. No plan is of a younger state.
-            Rows that were written since are no conflict, not even by a job of mode overwrite.
+            snapshot: a new one is needed. Nothing was planned, and the open plans stay. No plan sees a newer state.
+            Rows that were written since, even by a job of mode overwrite, are not a conflict.
         """
         return self._plan_scan(PlanScan(table, range, where, consumed(columns), splits, aggregate))
 

@@ -53,7 +53,7 @@ class Listener(ABC):
         Raises
         ------
         ValueError
-            If the timeout is no number of seconds from 0.
+            If the timeout is not a number of seconds from 0.
         """
 
     @abstractmethod
@@ -94,7 +94,7 @@ class Signalling(ABC):
         Raises
         ------
         ValueError
-            If there is no channel, or one has no such name.
+            If there is no channel, or the name of one is not allowed.
         TableNotFoundError, UnsupportedOperationError
             If there is no table of a channel `feed/TABLE`, or the table has no feed.
         StorageUnavailableError

@@ -125,7 +125,7 @@ class TableSpecification:
         schema : pyarrow.Schema
             The schema, or an object that has or exports one: a pyarrow.Table, a frame of pandas or Polars, a scan.
         primary_key, indexes, options : optional
-            As of the constructor; keys and indexes name fields. Without a key the table gets the option `write-mode`
+            As in the constructor; keys and indexes name fields. Without a key the table gets the option `write-mode`
             `append-only`, unless the options have one.
         rename : mapping of str to str, optional
             The names of fields for some columns.
@@ -138,7 +138,7 @@ class TableSpecification:
         with needing("Arrow schemas need", "arrow"):
             from .arrow_data import schema_of
             from .arrow_fields import fields_of_schema
-        # A string is no list of names: the constructor refuses it.
+        # A string is not a list of names: the constructor refuses it.
         key = primary_key if isinstance(primary_key, str) else tuple(primary_key)
         indexed = indexes if isinstance(indexes, str) else tuple(indexes)
         try:

@@ -185,8 +185,8 @@ class Storage(Transactional, Signalling):
         ValueError
             If the mode is unknown, or the id is empty, over 200 characters, holds NUL characters or lone surrogates,
             reads like that of a batch ("batch 5 of stream x"), or was used with another mode, or with another table
-            that still exists; if there is neither an id nor a stream with a batch, or both; if the batch is no int or
-            negative; if `on_missing` is unknown, or "skip" in another mode than patch.
+            that still exists; if there is neither an id nor a stream with a batch, or both; if the batch is
+            negative or not an int; if `on_missing` is unknown, or "skip" in another mode than patch.
         """
         return self._begin_write(BeginWrite(table, mode, job_id, stream, batch, on_missing))
 
@@ -203,7 +203,7 @@ class Storage(Transactional, Signalling):
     ) -> CommitResult:
         """Write all rows of a frame, a table or a stream, by one atomic job.
 
-        Columns are matched to fields by name, and values taken that mean the same; docs/data-frames.md has the rules.
+        Columns are matched to fields by name; values are cast if they stay the same. docs/data-frames.md has the rules.
 
         Parameters
         ----------

@@ -124,8 +124,8 @@ class StructuredTable(Frames):
         Raises
         ------
         InvalidFieldError
-            If an element is no change or its kind is none, if a row does not fit, or a result overflows; an overflow is
-            raised now, at a later call of the transaction, or at the commit.
+            If an element is not a change, its kind is unknown, a row does not fit, or a result overflows; an overflow
+            is raised now, at a later call of the transaction, or at the commit.
         UnsupportedOperationError
             If the merge engine refuses a retract, the table only takes +I, or the store has no table types.
         """
@@ -158,15 +158,15 @@ class StructuredTable(Frames):
         Parameters
         ----------
         updates : iterable of mapping or UpdateMessage
-            The key and the fields to change, each; the default of a message goes before `default`.
+            The key and the fields to change, each; the default of a message takes precedence over `default`.
         default : mapping, optional
             The row to start from where there is none; it may leave the key out, and must not name another one.
 
         Returns
         -------
         list of tuple
-            The keys whose update was skipped, each once, in the order of their first skip. An empty list, without
-            asking the store, for no updates.
+            The keys whose update was skipped, each once, in the order of their first skip. Without updates the list is
+            empty, and the store is not asked.
         """
         self._admit(UPDATE_MANY.name)
         given = consumed(updates)
@@ -239,7 +239,7 @@ class StructuredTable(Frames):
         limit: int | None = None,
         limit_per_range: int | None = None,
     ) -> RowIterator:
-        """Return the union of the ranges as `scan` does one: each row once, one order, one limit.
+        """Return the rows of several ranges, as `scan` returns the rows of one: each row once, one order, one limit.
 
         Parameters
         ----------
@@ -262,7 +262,7 @@ class StructuredTable(Frames):
         reverse: bool = False,
         limit: int | None = None,
     ) -> RowIterator:
-        """Return the rows whose indexed field equals `value` (None: is null), in key order without `order_by`.
+        """Return the rows whose indexed field equals `value` (None: is null), in key order unless `order_by` is given.
 
         Raises
         ------
@@ -365,7 +365,7 @@ class StructuredTable(Frames):
         return None
 
     def _stored(self) -> StructuredTable:
-        """Return the table without what rules make of its reads and writes; itself, if it has none."""
+        """Return the table with its stored fields alone, as if it had no rules; itself, if it has none."""
         return self
 
     @abstractmethod

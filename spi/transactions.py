@@ -78,7 +78,7 @@ class Transaction(ABC):
         Raises
         ------
         ValueError
-            If the channel is no string of 1 to 200 characters, or has NUL characters or lone surrogates.
+            If the channel is not a string of 1 to 200 characters, or has NUL characters or lone surrogates.
         UnsupportedOperationError
             If the transaction is read-only.
         TransactionClosedError

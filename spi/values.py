@@ -65,7 +65,7 @@ def is_nan(value: Value) -> bool:
 
 
 def exact_context(digits: int) -> decimal.Context:
-    """Return a context in which a result of more than so many digits is an `ArithmeticError`.
+    """Return a context in which a result with more digits than `digits` is an `ArithmeticError`.
 
     Each attribute is given: others come from `decimal.DefaultContext`, which a program may have changed.
     """

@@ -80,7 +80,7 @@ class _Token:
 
 
 class WhereError(ValueError):
-    """A text is no filter of the table; the message names the column, counted in characters from 1."""
+    """A text is not a filter of the table; the message names the column, counted in characters from 1."""
 
 
 def parse_where(spec: TableSpecification, text: str) -> Filter:

@@ -16,7 +16,7 @@ __all__ = ["PARTS", "Part"]
 
 
 class Part(NamedTuple):
-    """Tests, what they try more of than `make test`, and pytest's arguments."""
+    """Tests, the quantity that they try more of than `make test`, and pytest's arguments."""
 
     what: str
     sizes: dict[str, int | float]

@@ -52,7 +52,7 @@ def taken(rows: Iterator[One], most: int, size_of: Callable[[One], int]) -> list
 def next_rows(values: Collection[bytes | None], most: int) -> int:
     """Return how many rows to read after rows with these values: `most`, or as many as should have 16 MiB.
 
-    The number is no large multiple of the rows read, since the next rows may be larger.
+    The number is at most a small multiple of the rows read, since the next rows may be larger.
     """
     read, size = len(values), sum(len(value) for value in values if value is not None)
     return max(1, min(most, _GROWTH * read, read * _MOST_BYTES // max(size, 1)))

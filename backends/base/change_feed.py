@@ -105,7 +105,7 @@ class FeedView(ABC):
 
     @abstractmethod
     def states(self, request: FeedRequest, splits: int) -> list[bytes]:
-        """Return the states of about that many splits of a request, at least one."""
+        """Return the states of about `splits` splits of a request, at least one."""
 
 
 class _GeneratedChanges(ChangeIterator):
@@ -120,7 +120,7 @@ class _GeneratedChanges(ChangeIterator):
 
     def __next__(self) -> Change:
         if self._closed:
-            raise TransactionClosedError("the iterator over changes was closed")
+            raise TransactionClosedError("the iterator over changes was closed; read them again")
         if self._failure is not None:
             raise self._failure
         try:

@@ -16,7 +16,7 @@ _log = logging.getLogger("structable.feeds")
 _FIRST = 1.0
 """Seconds from the first use of a feed to its first expiry. Shorter programs leave the expiry to others."""
 _PAUSE = 60.0
-"""The least seconds between two expiries of a feed."""
+"""The minimum number of seconds between two expiries of a feed."""
 
 
 class FeedUpkeep:

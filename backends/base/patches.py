@@ -47,7 +47,7 @@ class PatchMark(NamedTuple):
 
 
 class PatchMarks(NamedTuple):
-    """The marks of a batch: the few distinct ones, and each row's place among them."""
+    """The marks of a batch: the few distinct ones, and each row's index into them."""
 
     distinct: tuple[PatchMark, ...]
     places: npt.NDArray[np.int64]
@@ -165,7 +165,7 @@ def _taken_apart(spec: TableSpecification, batch: RecordBatch) -> tuple[PatchMar
 def _different(
     spec: TableSpecification, batch: RecordBatch, field: Field
 ) -> tuple[list[object], npt.NDArray[np.int64]]:
-    """Return the distinct values of a column, and each row's place among them."""
+    """Return the distinct values of a column, and each row's index into them."""
     import numpy as np
 
     from structable.spi.arrow import conform_column

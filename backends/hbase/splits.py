@@ -96,17 +96,17 @@ class Splits:
         return sorted(set(points))
 
     def estimate(self, begin: bytes, end: bytes) -> tuple[int, int]:
-        """Return about how many rows an interval has, and their bytes: parts are as dense as their first rows.
+        """Return about how many rows an interval has, and their bytes, as if each part were as dense as its first rows.
 
         The gateway reports no sizes, so the distances of keys are used instead.
         """
         table, low, high = self._layout.interval(begin, end)
         parts = list(pairwise([low, *self._points(table, low, high, _SPOTS), high]))
         looked_at = [self._sample(table, *part) for part in parts[:: -(-len(parts) // _MOST_SPOTS)]]
-        place = _Places(key for rows, last, _ in looked_at for key in (*rows, *last))
+        numbers = _KeyNumbers(key for rows, last, _ in looked_at for key in (*rows, *last))
         pairs = size = 0.0
         for rows, last, bytes_found in looked_at:
-            more = place.share(rows[0], rows[-1], last[0]) if last else 1.0
+            more = numbers.share(rows[0], rows[-1], last[0]) if last else 1.0
             pairs += len(rows) * more
             size += bytes_found * more
         scale = len(parts) / len(looked_at)
@@ -199,7 +199,7 @@ class HeldSplits(SharedSplits):
 
 
 def _keep() -> None:
-    """Leave a snapshot to the other plans."""
+    """Free nothing: other plans still use the snapshot."""
 
 
 def _common(one: bytes, other: bytes) -> int:
@@ -210,8 +210,8 @@ def _common(one: bytes, other: bytes) -> int:
     return common
 
 
-class _Places:
-    """Where keys lie, as numbers in which each byte is a digit: of ten in texts of digits, of 256 in binary values."""
+class _KeyNumbers:
+    """Keys as numbers in which each byte is a digit: one of ten in texts of digits, of 256 in binary values."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         seen: list[set[int]] = [set() for _ in range(_COMPARED_BYTES)]
@@ -221,19 +221,19 @@ class _Places:
         self._digits = [_digits(one) for one in seen if one]
 
     def share(self, first: bytes, last: bytes, end: bytes) -> float:
-        """Return how many times as far the end is from the first key as the last one, at least once."""
+        """Return the distance of the end from the first key, divided by the distance of the last key; at least 1."""
         begin = self._number_of(first)
         return max(1.0, (self._number_of(end) - begin) / max(1, self._number_of(last) - begin))
 
     def _number_of(self, key: bytes) -> int:
         number = 0
-        for place, (least, count) in enumerate(self._digits):
-            number = number * count + (key[place] - least if place < len(key) else 0)
+        for at, (least, count) in enumerate(self._digits):
+            number = number * count + (key[at] - least if at < len(key) else 0)
         return number
 
 
 def _digits(seen: set[int]) -> tuple[int, int]:
-    """Return the least byte of a place, and how many there may be."""
+    """Return the smallest byte at a position of the keys, and the number of different bytes there may be."""
     if seen <= set(b"0123456789"):
         return ord("0"), 10
     if all(0x20 <= byte < 0x7F for byte in seen):

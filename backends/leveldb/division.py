@@ -36,7 +36,7 @@ def _first_and_last(database: Database, begin: bytes, end: bytes) -> tuple[bytes
 
 
 def _bisect(database: Database, first: bytes, last: bytes, shared: bytes, wanted: float, tolerance: float) -> bytes:
-    """Return a key with about `wanted` bytes between the first key and it."""
+    """Return a key about `wanted` bytes after the first key."""
     low = _number(first, shared)
     high = _number(last, shared) + 1
     middle = low

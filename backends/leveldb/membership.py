@@ -31,7 +31,7 @@ from .splits import sweep_plans
 
 __all__ = ["INHERITED", "Membership"]
 
-INHERITED = "this storage was inherited by a fork; connect anew in the child process"
+INHERITED = "this storage was inherited by a fork; connect again in the child process"
 
 _LOCK_LINGERS = 3.0
 _FORKED = (
@@ -169,7 +169,7 @@ class Membership:
             raise lost_database(self.folder.path)
 
     def check_database(self) -> None:
-        """Give the database up if the folder no longer holds it: in another thread, because it ends the caller's."""
+        """Give the database up if the folder no longer holds it, in another thread: giving up ends the caller's."""
         if not self._identity.holds_database():
             threading.Thread(target=self._give_up, name="structable removed folder", daemon=True).start()
 

@@ -128,7 +128,7 @@ class SharedCheckpoint(SharedSplits):
 
 
 def _keep() -> None:
-    """Leave a checkpoint to the other plans."""
+    """Free nothing: other plans still use the checkpoint."""
 
 
 class _CheckpointSnapshot(EngineSnapshot):

@@ -20,7 +20,7 @@ ENGINE_FAILURES = (TransactionConflictError, StorageUnavailableError, SchemaChan
 _KEPT = 4 << 20
 """The bytes of rows that a table keeps in a transaction: keys, values, and `_ROW_BYTES` for each row."""
 _KEPT_OF_SCANS = 1 << 20
-"""The bytes beyond which the rows of scans are not kept: few of many rows are written next."""
+"""The bytes beyond which the rows of scans are not kept: after a large scan few of its rows are written."""
 _ROW_BYTES = 200
 
 

@@ -70,7 +70,7 @@ class PostgreSQLBackend(Backend):
             minimum=1,
             maximum=10_000,
         ),
-        Option("statement_timeout", 0.0, "seconds that the server lets one statement take; 0 is no limit", minimum=0),
+        Option("statement_timeout", 0.0, "seconds that the server lets one statement take; 0 for no limit", minimum=0),
         Option("application_name", "structable", "the name of the connections in the server's views"),
         Option(
             "durability",

@@ -263,4 +263,4 @@ def _expire(reference: weakref.ref[PostgreSQLStorage], table: str) -> None:
 
 
 def _ignored(table: str) -> None:
-    """Leave the feed of a table to others."""
+    """Expire nothing: the storage only reads."""

@@ -1,4 +1,4 @@
-"""Tables for services: look-ups and updates of an asyncio program, beside what it would do without them."""
+"""Tables for services: look-ups and updates of an asyncio program, compared with the same program without them."""
 
 from __future__ import annotations
 

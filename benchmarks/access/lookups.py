@@ -1,4 +1,4 @@
-"""Look-ups of single rows: beside threads by hand, and with a cache beside none.
+"""Look-ups of single rows, compared with hand-made threads, and with and without a cache.
 
 Each is awaited before the next, which hides no cost; how many run at once decides about the store's speed, not the
 table's.

@@ -1,4 +1,4 @@
-"""A point read on LevelDB in a program without an OpenTelemetry SDK, beside the backend's own storage."""
+"""A point read on LevelDB in a program without an OpenTelemetry SDK, compared with the backend's own storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""64 concurrent updates of different rows, in batches, beside one by one and beside a thread for each."""
+"""64 concurrent updates of different rows, in batches, compared with one by one and with a thread for each."""
 
 from __future__ import annotations
 

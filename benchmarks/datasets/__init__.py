@@ -1,4 +1,4 @@
-"""Typed records, beside the same operations on the table; the system datasets, beside SQL by hand."""
+"""Typed records against the same operations on the table; the system datasets against hand-written SQL."""
 
 from __future__ import annotations
 

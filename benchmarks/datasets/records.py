@@ -1,4 +1,4 @@
-"""Records of eight fields: reads, scans and writes, beside rows."""
+"""Reads, scans and writes of records of eight fields, compared with rows."""
 
 from __future__ import annotations
 

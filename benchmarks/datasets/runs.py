@@ -1,4 +1,4 @@
-"""The runs of programs on PostgreSQL, beside the same statements by hand: messages, and a query of a million runs."""
+"""Runs of programs on PostgreSQL, compared with hand-written statements: messages, and a query of a million runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SELECT_ACTIVE = f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE active AND names
 
 
 class _Run(NamedTuple):
-    """A run as a program by hand has it."""
+    """A run as the hand-written program represents it."""
 
     namespace: str
     application: str
@@ -100,9 +100,9 @@ def _key(number: int, count: int) -> RunRef:
 
 
 def _load(database: Database, count: int, every: int) -> None:
-    """Fill both tables with the same runs, of which one in `every` is STARTING, and any other COMPLETED.
+    """Fill both tables with the same runs: one in `every` is STARTING, all others are COMPLETED.
 
-    The floor's table has the same indexes, but that of `active` is partial.
+    The floor's table has the same indexes, but the index of `active` is partial.
     """
     with database.connection() as raw, database.storage() as storage:
         job = storage.begin_write(_TABLE.name, mode=WriteMode.OVERWRITE, job_id=f"load-{random.getrandbits(64)}")
@@ -149,7 +149,7 @@ def _batches(count: int, every: int) -> Iterator[pa.RecordBatch]:
 
 
 def _changes(raw: Connection, system: SystemData, runs: list[RunRef], scale: Scale) -> Measurement:
-    """STARTING to RUNNING, each run once in both tables, by turns: the time of a sync changes within a round."""
+    """STARTING to RUNNING, each run once in both tables, alternately: the time of a sync changes within a round."""
     random.Random(7).shuffle(runs)
     source = 1 << 40
     execute = raw.execute

@@ -1,4 +1,4 @@
-"""Change feeds: writes to a table with one beside the same without, and reading changes beside scanning rows."""
+"""Change feeds: writes to a table with and without a feed, and reading changes against scanning rows."""
 
 from __future__ import annotations
 

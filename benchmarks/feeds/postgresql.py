@@ -1,4 +1,4 @@
-"""PostgreSQL, durable commits: writes with a feed beside the same without, and beside a row trigger by hand."""
+"""PostgreSQL, durable commits: writes with a feed, compared with writes without one and with a hand-written trigger."""
 
 from __future__ import annotations
 

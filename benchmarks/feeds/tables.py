@@ -49,7 +49,7 @@ def read_and_write(storage: Storage, table: str, rows: Sequence[Row]) -> float:
 
 
 def reading(storage: Storage, store: str, scale: Scale, goal: float) -> list[Measurement]:
-    """Measure the feed of new rows as Arrow batches, beside a scan of as many rows."""
+    """Measure the feed of new rows as Arrow batches, compared with a scan of as many rows."""
     for spec in (PLAIN, FED):
         storage.admin.drop(spec.name)
         storage.admin.create(spec)

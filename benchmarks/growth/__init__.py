@@ -1,4 +1,4 @@
-"""Tables that grow: what each operation takes on small and on large ones, beside the same by hand.
+"""Tables that grow: the time of each operation on small and on large tables, compared with hand-written programs.
 
 Each size and program has a process of its own, all of which take turns. Figures are medians of single calls.
 `STRUCTABLE_BENCH_STORES=leveldb` measures one store only.

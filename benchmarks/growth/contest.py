@@ -52,7 +52,7 @@ class Store:
     floors : mapping
         What the floor does, for each operation that it has.
     place : callable
-        Makes a table of so many rows, for as long as the context lasts.
+        Makes a table of the given number of rows, for as long as the context lasts.
     sizes : sequence of int
         The sizes, ascending.
     goals : mapping

@@ -30,7 +30,7 @@ class Operation:
     name : str
         What it does.
     share : int
-        Of so many samples of a round it takes one.
+        It takes one sample of a round in this number.
     keys : int
         The random keys that it gets; 0 for none, -1 for a value of the index.
     effect : int

@@ -27,7 +27,7 @@ _STARTED = 60.0
 _SPAWN = multiprocessing.get_context("spawn")
 
 Work = Callable[[int], int]
-"""Does so many operations, and returns the number of attempts they took."""
+"""Does the given number of operations, and returns the number of attempts they took."""
 
 
 def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
@@ -75,7 +75,7 @@ def _hot(database: Database, pipes: list[Connection], count: int) -> Iterator[Me
 
 
 def _seconds(pipes: list[Connection], name: str, count: int) -> tuple[float, int]:
-    """Let clients do so many operations each, and return their elapsed times, and the attempts made."""
+    """Let each client do the given number of operations; return their elapsed times, and the attempts made."""
     begin = perf_counter()
     for pipe in pipes:
         pipe.send((name, count))

@@ -98,6 +98,6 @@ def settle(storage: Storage) -> None:
 
 @contextmanager
 def database(folder: Path) -> Iterator[Database]:
-    """Yield the place of a comparison; afterwards its tables, and a server started for it, are gone."""
+    """Yield the tables of a comparison; afterwards they, and a server started for them, are gone."""
     with shared_server(folder) as place, Sweeper(place) as sweeper, fresh_prefix(sweeper) as prefix:
         yield Database(place, prefix)

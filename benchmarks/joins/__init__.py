@@ -1,4 +1,4 @@
-"""Foreign-key joins: steps beside transactions by hand, tables of two sizes, a hot key's memory, Spark's form."""
+"""Foreign-key joins: steps against hand-written transactions, tables of two sizes, the memory of a hot key, Spark."""
 
 from __future__ import annotations
 

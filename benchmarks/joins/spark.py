@@ -1,4 +1,4 @@
-"""The Spark form: changes of one row in a hundred, a hot key, and tables that only grow, beside Spark by hand.
+"""The Spark form: changes of one row in a hundred, a hot key, and tables that only grow, against hand-written Spark.
 
 The floors keep no promise of a join: they write whole tables, or the rows that their author knows to be affected.
 """
@@ -29,9 +29,9 @@ _STATES = 4
 
 
 def measure(spark: SparkSession, storage: Storage, url: str, store: str, scale: Scale) -> Iterator[Measurement]:
-    """Measure one store; its tables have other names than those of other measurements.
+    """Measure one store; the names of its tables differ from the names in other measurements.
 
-    The goals are those of LevelDB and PostgreSQL.
+    The goals apply to LevelDB and PostgreSQL.
     """
     yield from changes_of_some(spark, storage, url, store, scale.many_rows // 2, scale, 0.25)
     yield from _hot_key(spark, storage, url, store, scale)

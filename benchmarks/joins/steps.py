@@ -1,4 +1,4 @@
-"""One change and its step, beside a transaction by hand, and in tables of 10,000 and of a million rows."""
+"""One change and its step against a hand-written transaction, in tables of 10,000 and of a million rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POSITIONS = TableSpecification("positions_by_hand", [Field.string("join"), Fiel
 
 
 def measure(storage: Storage, url: str, store: str, scale: Scale, goal: float) -> Iterator[Measurement]:
-    """Measure a step after one change of an order, beside what it reads and writes by hand."""
+    """Measure a step after one change of an order, against hand-written reads and writes of the same rows."""
     shop = Shop(url, "small")
     orders = max(100, scale.rows // 20)
     shop.make(storage, orders)

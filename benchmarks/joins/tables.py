@@ -50,7 +50,7 @@ class Shop:
         )
 
     def make(self, storage: Storage, orders: int, *, hot: bool = False) -> None:
-        """Make the tables with so many orders, all of one product if it is hot."""
+        """Make the tables with the given number of orders, all of one product if it is hot."""
         storage.admin.create(self.orders)
         storage.admin.create(self.products)
         products = 1 if hot else max(1, orders // _ORDERS_OF_A_PRODUCT)

@@ -1,4 +1,4 @@
-"""HBase: four processes that merge into one row, beside four that increment it."""
+"""HBase: four processes that merge into one row, compared with four that increment it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HOT = ("hot", 0)
 
 
 def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
-    """Measure both, by turns; neither has a goal."""
+    """Measure both, alternately; neither has a goal."""
     each = max(scale.samples // 200, 10)
     with database.storage() as storage, ExitStack() as stack:
         storage.admin.create(COUNTERS)

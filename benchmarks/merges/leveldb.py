@@ -1,4 +1,4 @@
-"""LevelDB: merges of single rows and of 50 in a transaction, beside increments; and threads that add to one row."""
+"""LevelDB: merges of single rows and of 50 in a transaction, against increments; and threads that add to one row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Write = Callable[[StructuredTable, Sequence[Row]], object]
 
 
 def measure(folder: Path, scale: Scale) -> list[Measurement]:
-    """Measure merges beside increments, and those of threads beside synced puts."""
+    """Measure merges against increments, and merges by threads against synced puts."""
     return [*_beside_increments(folder, scale), *_of_threads(folder, scale)]
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: a write job that merges, beside one of plain upserts; and auto-commit merges, beside the same by hand."""
+"""PostgreSQL: a write job that merges against one of plain upserts; auto-commit merges against hand-written SQL."""
 
 from __future__ import annotations
 

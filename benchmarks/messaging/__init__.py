@@ -1,4 +1,4 @@
-"""Jobs and topics, beside tables of jobs, queues and outboxes by hand."""
+"""Jobs and topics, compared with hand-written tables of jobs, queues and outboxes."""
 
 from __future__ import annotations
 

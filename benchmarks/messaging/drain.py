@@ -1,4 +1,4 @@
-"""Groups that read what has piled up: one large commit beside many small ones, and polls behind many messages."""
+"""Groups that read a backlog: one large commit against many small ones, and polls after many messages."""
 
 from __future__ import annotations
 

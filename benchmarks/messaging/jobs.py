@@ -1,4 +1,4 @@
-"""Jobs on PostgreSQL by four worker processes, beside a table by hand that is read with SKIP LOCKED."""
+"""Jobs on PostgreSQL by four worker processes, compared with a hand-made table that is read with SKIP LOCKED."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ __all__ = ["measure_leveldb", "measure_postgresql"]
 
 _ROUND_TRIPS = 5
 _ALLOWED = 5_000.0
-"""Microseconds, beside the round trips."""
+"""Microseconds in addition to the round trips."""
 
 
 def measure_postgresql(database: Database, scale: Scale) -> Iterator[Measurement]:

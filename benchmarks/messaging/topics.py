@@ -1,4 +1,4 @@
-"""Topics: publishing beside the insert into an outbox, and publishing and handling beside a queue by hand."""
+"""Topics: publishing against an insert into an outbox, and publishing and handling against a hand-made queue."""
 
 from __future__ import annotations
 

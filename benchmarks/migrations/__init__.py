@@ -1,4 +1,4 @@
-"""Migrations: the fill of a field of a JSON document beside one pass by hand, and what it costs a service meanwhile."""
+"""Migrations: filling a field from a JSON document against a hand-written pass, and its cost for a running service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fill of a derived field, per row: beside plyvel, which writes each row anew, and beside one UPDATE statement."""
+"""The fill of a derived field, per row, compared with rewriting each row by plyvel, and with one UPDATE statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The latency of a service's point updates while a table is filled, throttled, beside an idle store's."""
+"""The latency of a service's point updates during a throttled fill of a table, compared with an idle store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RATE = 2_000
 
 
 def measure(url: str, folder: Path, scale: Scale) -> Iterator[Measurement]:
-    """Measure the 99th percentile of updates by key, by turns without and with a fill of 2,000 rows a second."""
+    """Measure the 99th percentile of updates by key, alternately without and with a fill of 2,000 rows a second."""
     revisions = revision(folder)
     idle: list[float] = []
     busy: list[float] = []

@@ -25,7 +25,7 @@ def document(number: int) -> str:
 
 
 def make(storage: Storage, count: int) -> None:
-    """Make the table anew."""
+    """Drop the table and make it again."""
     storage.admin.drop(TABLE.name)
     for table in ("revisions", "tasks", "clients", "lease"):
         storage.admin.drop(f"structable_{table}")

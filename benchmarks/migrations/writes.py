@@ -1,4 +1,4 @@
-"""Writes of a table with a derived field, beside the same without one."""
+"""Writes of a table with a derived field, compared with a table without one."""
 
 from __future__ import annotations
 

@@ -116,4 +116,4 @@ SHAPES: dict[str, Callable[[int], Pipeline]] = {
     "a table that all share": _shared,
     "a ring of tables": _circles,
 }
-"""Each declares a pipeline of about so many nodes."""
+"""Each declares a pipeline of about the given number of nodes."""

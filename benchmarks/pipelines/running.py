@@ -1,4 +1,4 @@
-"""Pipelines on Spark, beside what people write by hand for the same rows."""
+"""Pipelines on Spark, compared with hand-written code for the same rows."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _Work:
     count: int
 
     def keys(self, name: str, numbers: Sequence[int], files: int) -> str:
-        """Write rows with the keys of these rows of the table, in so many files; return their folder."""
+        """Write rows with the keys of these rows of the table, in `files` files; return their folder."""
         known = [row_key(row) for row in make_rows(self.count)]
         place = self.folder / name
         place.mkdir()

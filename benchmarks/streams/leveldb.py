@@ -18,7 +18,7 @@ __all__ = ["measure"]
 
 
 def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
-    """Measure `update_many` beside a loop of `update`."""
+    """Measure `update_many` compared with a loop of `update`."""
     load(folder, scale.rows)
     chance = random.Random(5)
     with connect(url_of(folder / "ours")) as storage:

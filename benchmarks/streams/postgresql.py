@@ -22,7 +22,7 @@ _BY_HAND = (
 
 
 def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
-    """Measure `update_many` beside one statement by hand."""
+    """Measure `update_many` compared with one hand-written statement."""
     database.make(scale.rows)
     chance = random.Random(5)
     with database.on_separate_cores(), database.storage() as storage, database.connection() as raw:

@@ -1,4 +1,4 @@
-"""Spark's streams, beside the batch read of the same feed and beside what people write in `foreachBatch`.
+"""Spark's streams, compared with the batch read of the same feed and with hand-written `foreachBatch` functions.
 
 None of the floors is exactly once: a micro-batch that is repeated writes its rows again.
 """
@@ -53,7 +53,7 @@ def _feeds(spark: SparkSession, folder: Path, scale: Scale) -> list[Measurement]
     """Read a feed of new rows, all at once.
 
     Spark starts a Python process for each streaming source, which takes it a second or two: the ratio is of what comes
-    after, and the whole time is shown beside it.
+    after, and the whole time is shown with it.
     """
     count, url, spec = scale.many_rows // 2, url_of(folder / "fed"), specification()
     with connect(url) as storage:

@@ -1,10 +1,10 @@
 """TPC-H's 22 queries in Spark: a store through the bridge against what else Spark could read the same rows from.
 
 PostgreSQL's floor is Spark's own JDBC catalog, on the very tables of structable and with all of its pushdown on.
-LevelDB's floor are the generator's Parquet files, and HBase is stated beside them. `lineitem` has 600,000 rows.
+LevelDB's floor is the generator's Parquet files; HBase is shown for comparison. `lineitem` has 600,000 rows.
 
 The text of a query goes to sessions that differ in where they find its tables. They plan two partitions for a shuffle,
-as many as there are cores. The figures are ours, of TPC-H's questions and rows; they are no results of TPC-H.
+as many as there are cores. The figures are ours, with TPC-H's questions and rows; they are not results of TPC-H.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A contest: each query by turns on a floor and on structable, and the geometric mean of the queries' ratios."""
+"""A contest: each query alternately on a floor and on structable, and the geometric mean of the queries' ratios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins of few keys with a large table by looking them up, beside Spark's join that reads the whole table."""
+"""Joins of few keys with a large table by looking them up, compared with Spark's join that reads the whole table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["look_up_join"]
 _SPEC = TableSpecification("looked_up", [Field.long("id"), Field.double("cost"), Field.string("note")], ["id"])
 _BATCH = 50_000
 _SHARE = 100
-"""One row in so many is looked up, of which a query of its own plans a hundredth."""
+"""One row in this number is looked up; a separate query plans a hundredth of these."""
 _RUNTIME_FILTERS = "spark.sql.optimizer.dynamicPartitionPruning.enabled"
 
 
@@ -78,7 +78,7 @@ def _batches(records: int) -> Iterator[pa.RecordBatch]:
 
 
 def _timed(frame: DataFrame, rows: int) -> float:
-    """Return the seconds that a frame takes to be computed, of which each time another plan is made."""
+    """Return the seconds that computing a frame takes; each time it is planned anew."""
     begin = perf_counter()
     found = frame.selectExpr("sum(cost)", "count(note)").collect()[0][1]
     assert found == rows

@@ -17,7 +17,7 @@ __all__ = ["small_reads"]
 
 _EMPTY = "select id from range(0, 1, 1, 1)"
 _LEAST = 0.001
-"""Milliseconds that a query takes at least: on a busy machine it can end before the empty one."""
+"""A lower bound of a query's milliseconds: on a busy machine a query can end before the empty one."""
 
 
 def small_reads(

@@ -20,7 +20,7 @@ __all__ = ["ClientError", "Fleet", "fleet"]
 _SPAWN = multiprocessing.get_context("spawn")
 _PATIENCE = 600.0
 _PATIENCE_OF_CALLS = 7_200.0
-"""In seconds: SQLite loads ten million records in one transaction."""
+"""Seconds; SQLite loads ten million records in one transaction."""
 _TOGETHER = 60.0
 _FIRST_STEPS = 2_000
 
@@ -62,7 +62,7 @@ class Fleet:
         return _checked(_receive(pipe, _PATIENCE_OF_CALLS))
 
     def run(self, name: str, work: str, seed: int, seconds: float) -> list[Share]:
-        """Let all clients take steps for so long, from one moment on."""
+        """Let all clients take steps for the given time, beginning at the same moment."""
         for pipe in self._pipes:
             pipe.send(("run", name, work, seed, seconds))
         answers = [_receive(pipe) for pipe in self._pipes]
@@ -73,7 +73,7 @@ class Fleet:
 
 @contextmanager
 def fleet(size: int) -> Iterator[Fleet]:
-    """Start so many client processes, and end them afterwards."""
+    """Start the given number of client processes, and end them afterwards."""
     together = _SPAWN.Barrier(size)
     with ExitStack() as stack:
         yield Fleet([stack.enter_context(_client(together)) for _ in range(size)])
@@ -157,7 +157,7 @@ class _Client:
 
     def run(self, name: str, work: str, seed: int, seconds: float) -> Share:
         program = self._programs[name]
-        # Planning is no part of the time: as many steps as the last round suggests, and the round ends with them.
+        # Planning is not part of the time: as many steps as the last round suggests, and the round ends with them.
         steps = program.plan(work, seed, self._amounts.get((name, work), _FIRST_STEPS))
         self._together.wait(_TOGETHER)
         share = _take(program, steps, seconds)

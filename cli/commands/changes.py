@@ -75,7 +75,7 @@ def changes(
 ) -> None:
     """Show what changed in a table with a change feed: whole commits, in their order.
 
-    The last line on standard error names the position reached: --since goes on from there. Without --limit, the table
+    The last line on standard error names the position reached: --since continues from there. Without --limit, the table
     format ends after about 100 changes.
     """
     plain = output in (None, "-")

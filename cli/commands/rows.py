@@ -149,7 +149,7 @@ def delete(
 ) -> None:
     """Delete the row of a key, or all rows that the options select, in one transaction.
 
-    Deleting an absent row is no error. If options select the rows, their number is printed.
+    Deleting an absent row is not an error. If options select the rows, their number is printed.
     """
     options = any((where is not None, prefix, at_least, above, at_most, below))
     if bool(key) + options + all_rows != 1:

@@ -201,7 +201,7 @@ def _referred(content: bytes, place: int) -> int:
 
 
 def _field(content: bytes, table: int, position: int) -> int:
-    """Return the place of a table's field, 0 if it is left out."""
+    """Return the offset of a table's field, 0 if it is left out."""
     layout = table - _number(content, "<i", table)
     entry = 4 + 2 * position
     offset = _number(content, "<H", layout + entry) if entry < _number(content, "<H", layout) else 0

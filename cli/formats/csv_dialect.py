@@ -88,7 +88,7 @@ class CsvDialect:
         quotes = np.flatnonzero(content == ord(self.quote))
         if len(quotes) % 2:
             return False
-        # Quotes open and close by turns; a doubled quote closes, and opens again.
+        # Quotes open and close alternately; a doubled quote closes, and opens again.
         opening, closing = quotes[::2], quotes[1::2]
         if not (self._ends[content[opening - 1]].all() and self._ends[content[closing + 1]].all()):
             return False

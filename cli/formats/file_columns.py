@@ -48,7 +48,7 @@ class ColumnChoice:
     only : tuple of str
         The fields to import; empty for all.
     skips_unknown : bool
-        Whether columns that are no fields are left out.
+        Whether columns that are not fields are left out.
     names : tuple of str, optional
         The columns of a file that does not name them; empty for the default.
     """
@@ -64,7 +64,7 @@ class ColumnChoice:
         Raises
         ------
         ValueError
-            If the number of names is another one.
+            If the number of names differs from the number of cells.
         """
         if self.names is None:
             return None
@@ -98,7 +98,7 @@ class Columns(NamedFields, Protocol):
     """The columns of a file, as its source needs them."""
 
     def named(self, cells: int) -> Sequence[str] | None:
-        """Return the names of that many columns; None if the file names them; ValueError if the number is wrong."""
+        """Return the names of `cells` columns; None if the file names them; ValueError if the number is wrong."""
 
     def matched(self, columns: Sequence[str], *, growing: bool = False) -> list[str | None]:
         """Return the field of each column, None for a column that is left out; raises ValueError for wrong columns.

@@ -142,7 +142,7 @@ def _form(
         str | None, typer.Option(metavar="FIELDS", help="Only these fields, separated by commas.", show_default=False)
     ] = None,
     skip_unknown: Annotated[
-        bool, typer.Option("--skip-unknown", help="Leave out columns that are no fields, or that no field takes.")
+        bool, typer.Option("--skip-unknown", help="Leave out columns that are not fields, or that no field takes.")
     ] = False,
     no_header: Annotated[
         bool,
@@ -183,9 +183,9 @@ def _form(
     }
     only = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
     if columns is not None and not only:
-        raise UsageProblem("--columns names no field")
+        raise UsageProblem("--columns names no field: name at least one, or leave the option out")
     if bool(true) != bool(false):
-        raise UsageProblem("--true and --false are given together: there is no other text of the other")
+        raise UsageProblem("--true and --false are given together: give both, or neither")
     texts = {"--null": null, "--true": true, "--false": false}
     for (one, some), (other, more) in itertools.combinations(texts.items(), 2):
         if both := set(some or ()) & set(more or ()):

@@ -29,7 +29,7 @@ def array_elements(begin: bytes, stream: BinaryIO, lines_before: int) -> Iterato
     Raises
     ------
     ArrayError
-        If an element is no JSON or the array does not end, with nothing after it.
+        If an element is not JSON, the array does not end, or something follows it.
     """
     text = _Text(begin, stream, lines_before + 1)
     text.skip("[")
@@ -79,7 +79,7 @@ class _Text:
         return True
 
     def peek(self) -> str:
-        """Return the next character that is no space, without consuming it; empty at the end."""
+        """Return the next character that is not a space, without consuming it; empty at the end."""
         while True:
             while self._at < len(self._text) and self._text[self._at] in _SPACE:
                 self.line += self._text[self._at] == "\n"

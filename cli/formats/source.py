@@ -104,7 +104,7 @@ class Source(ABC):
         return UsageProblem(f"{self.name}: {error}") if isinstance(error, InvalidFieldError) else error
 
     def places_of(self, names: Sequence[str], key: Sequence[object]) -> list[str]:
-        """Return the places of the rows of a key; the file must have been opened again."""
+        """Return the lines or numbers of the rows of a key; the file must have been opened again."""
         found: list[str] = []
         for batch in self.batches():
             same: Any = pa.array([True] * batch.num_rows)

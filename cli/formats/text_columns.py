@@ -41,7 +41,7 @@ def column_to_text(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def column_from_text(field: Field, texts: pa.Array[Any], form: TextForm = PLAIN) -> pa.Array[Any]:
-    """Return the values of a column of texts, nulls included; `CastError` for the first text that is not one."""
+    """Return the values of a column of texts, nulls included; `CastError` for the first text that is not a value."""
     kind = arrow_type(field)
     if field.type is FieldType.STRING:
         return texts

@@ -185,6 +185,6 @@ def masked(message: str, given: Iterable[str] = ()) -> str:
 
 
 def _masked_url(url: re.Match[str]) -> str:
-    # Punctuation of the message after a mask at the end of a URL is no part of the password.
+    # Punctuation of the message after a mask at the end of a URL is not part of the password.
     already = _MASKED.fullmatch(url[0])
     return mask_url(url[0]) + (already[1] if already else "")

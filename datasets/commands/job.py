@@ -47,7 +47,7 @@ def list_jobs(
     url: Place,
     queue: Queue = "",
     state: Annotated[str, typer.Option(help="READY, RUNNING, DONE, DEAD or CANCELLED.")] = "READY",
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many jobs.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="The maximum number of jobs.")] = 100,
     cursor: Annotated[str | None, typer.Option(help="Continue behind the page that printed this cursor.")] = None,
     prefix: Prefix = "sys_",
     form: Form = Format.TEXT,

@@ -59,7 +59,7 @@ def upgrade(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None
 
 @app.command()
 def check(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
-    """Check that the store has every table, field and index; more of them are accepted. Exit code 1 if it has not."""
+    """Check that the store has every table, field and index; more of them are accepted. Exit code 1 if it lacks any."""
     tables: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     try:

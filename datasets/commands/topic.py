@@ -89,7 +89,7 @@ def tail(
     follow: Annotated[
         bool, typer.Option("--follow/--no-follow", help="Go on with what is published next, until Ctrl-C or SIGTERM.")
     ] = True,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="MESSAGES", help="End after so many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="MESSAGES", help="End after this number.")] = None,
     prefix: Prefix = "sys_",
     form: Form = Format.TEXT,
 ) -> None:
@@ -153,12 +153,12 @@ def seek(
     prefix: Prefix = "sys_",
     form: Form = Format.TEXT,
 ) -> None:
-    """Move a group: before the first message that is kept, behind the last, behind the one of an id, or to a time."""
+    """Move a group: before the first kept message, behind the last one, behind the one with an id, or to a time."""
     url, name, group, place = placed(url, name, group, place)
     source, to = _source(name), _place(place)
     with opened(url, prefix, write=True) as system:
         system.topics.seek(source, group, to)
-    typer.echo(json.dumps({"group": group, "place": place}) if form is Format.JSON else f"{group} goes on at {place}")
+    typer.echo(json.dumps({"group": group, "place": place}) if form is Format.JSON else f"{group} continues at {place}")
 
 
 def _source(name: str) -> Source[Any]:

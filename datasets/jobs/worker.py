@@ -28,7 +28,7 @@ _log = logging.getLogger("structable.datasets")
 
 _RESCUE_SECONDS = 5.0
 _LEAST_SECONDS = 0.05
-"""The least pause before the next claim, in seconds, if the last one found nothing."""
+"""The shortest pause before the next claim, in seconds, if the last one found nothing."""
 _BUSY_SECONDS = 0.5
 """The interval, in seconds, at which a worker with no free thread checks whether it has to stop."""
 

@@ -132,7 +132,8 @@ class Consumer(Generic[Body]):
         handle : callable
             The handler.
         limit : int
-            The most messages, at least 1. A feed that does not number its changes gives whole commits, at least one.
+            The maximum number of messages, at least 1. A feed that does not number its changes gives whole commits, at
+            least one.
         wait : float
             Seconds to wait for messages; 0 looks once.
 

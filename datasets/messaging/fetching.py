@@ -71,7 +71,7 @@ class Fetcher(Generic[Body]):
         self._moved_at = group.now()
 
     def fetch(self, limit: int) -> Fetched[Body] | float:
-        """Return the next messages, or the most seconds until the next look.
+        """Return the next messages, or the maximum number of seconds until the next look.
 
         Raises
         ------
@@ -200,7 +200,7 @@ class Fetcher(Generic[Body]):
         if not self._skips_lost:
             raise MessagesLostError(at.position, error.earliest)
         _log.warning(
-            "the %s goes on after %s: messages after %s are lost", self._group.lease, error.earliest, at.position
+            "the %s continues after %s: messages after %s are lost", self._group.lease, error.earliest, at.position
         )
 
     def _move_idle(self, at: Place) -> None:

@@ -34,7 +34,7 @@ BEATS = 3
 """The number of a member's beats in its ttl."""
 _LONGEST_DELAY = 300
 _MOST_DOUBLINGS = 9
-"""The doubling after which the delay grows no more: a power of many attempts passes every number."""
+"""The number of doublings after which the delay stops growing: a power of many attempts would be huge."""
 
 
 class MovedError(Exception):

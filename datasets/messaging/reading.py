@@ -234,7 +234,7 @@ def place_of(feed: OpenFeed, place: str | dt.datetime) -> Place:
     Raises
     ------
     ValueError
-        If it is no such text, or a time without a zone.
+        If it is another text, or a time without a zone.
     MessagesLostError
         If the message of the id is not kept.
     """

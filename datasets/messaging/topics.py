@@ -90,7 +90,7 @@ class Topics:
         self._storage.admin.create_or_update(specification)
 
     def delete(self, topic: Source[Any]) -> None:
-        """Delete the topic with its messages, groups and dead letters; an absent one is no error.
+        """Delete the topic with its messages, groups and dead letters; an absent one is not an error.
 
         For a `Feed` it deletes only groups and dead letters: the table stays. The next call, or `create`, completes a
         call that was killed.
@@ -129,7 +129,7 @@ class Topics:
         NotFoundError
             If there is no such topic, or no such group.
         ValueError
-            If the place is no such text, or a time without a zone.
+            If the place is another text, or a time without a zone.
         MessagesLostError
             If the message of the id is not kept.
         """
@@ -167,7 +167,7 @@ class Topics:
     def redrive(self, topic: Source[Any], group: str, ids: Iterable[str] | None = None) -> int:
         """Publish dead letters again, for this group alone: all, or those with the given ids. Return their number.
 
-        They have the header `structable-redriven`, by which other groups pass them over.
+        They have the header `structable-redriven`, which makes other groups skip them.
 
         Raises
         ------
@@ -175,13 +175,13 @@ class Topics:
             If there is no dead letter of an id, the topic is gone, or a message that is too large for a dead letter has
             expired: `purge` deletes it.
         ValueError
-            If an id is none.
+            If a text is not an id.
         UnsupportedOperationError
             For the feed of a table: its changes cannot be published.
         """
         if not isinstance(topic, Topic):
             raise UnsupportedOperationError(
-                f"the changes of {topic.subject} cannot be published anew: act on what `dead` returns, then `purge`"
+                f"the changes of {topic.subject} cannot be published again: act on what `dead` returns, then `purge`"
             )
         check_name(group, "group")
         large = self._letters(topic, group, where=col("body").is_null())
@@ -204,7 +204,7 @@ class Topics:
         NotFoundError
             If there is no dead letter of an id.
         ValueError
-            If an id is none.
+            If a text is not an id.
         """
         return self._taken(topic, group, ids, lambda context, rows: None)
 

@@ -79,13 +79,13 @@ def decode_cursor(cursor: str, listing: str, fields: tuple[Field, ...]) -> tuple
     Raises
     ------
     InvalidCursorError
-        If it is no cursor of this listing.
+        If it is not a cursor of this listing.
     """
     try:
         data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         digest, text = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
         if digest != _digest(listing, text) or _as_text(data) != cursor:
-            raise InvalidCursorError("the cursor belongs to another listing, or was changed")
+            raise InvalidCursorError("the cursor belongs to another listing, or was changed; begin at the first page")
         types = tuple(_TYPES.get(field.type, int) for field in fields)
         key: tuple[Value, ...] = msgspec.msgpack.decode(text, type=tuple[types])  # type: ignore[valid-type]
     except InvalidCursorError:

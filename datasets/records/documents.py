@@ -118,7 +118,7 @@ def merged(target: Any, patch: Any) -> Any:  # noqa: ANN401 - JSON
 def _text(value: object) -> str:
     try:
         text = msgspec.json.encode(value, enc_hook=plain_value, order="sorted").decode()
-    except TypeError:  # keys that are no strings, set elements without an order, or a value that is not JSON
+    except TypeError:  # keys that are not strings, set elements without an order, or a value that is not JSON
         pass
     else:
         suspect = any(mark in text for mark in _SUSPECT) or _TIME.search(text)

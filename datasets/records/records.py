@@ -217,7 +217,7 @@ class Records(Generic[R]):
         NotFoundError
             If there is no record of this key.
         InvalidFieldError
-            If a name is no field of the class, or belongs to the key.
+            If a name is not a field of the class, or belongs to the key.
         """
         codec = self._codec
         for name in changes:

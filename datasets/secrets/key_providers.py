@@ -109,7 +109,7 @@ class EnvironmentKeys:
         Raises
         ------
         SecretError
-            If a variable is missing, or is no key.
+            If a variable is missing, or is not a key.
         """
         name = f"{self._prefix}CURRENT"
         key_id = os.environ.get(name)
@@ -123,7 +123,7 @@ class EnvironmentKeys:
         Raises
         ------
         SecretError
-            If its variable is missing, or is no key.
+            If its variable is missing, or is not a key.
         """
         name = self._prefix + key_id
         valid = bool(key_id) and "\0" not in name and "=" not in name

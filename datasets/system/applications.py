@@ -46,7 +46,7 @@ class Applications(Dataset):
         latest: bool = True,
         at: dt.datetime | None = None,
     ) -> ApplicationVersion:
-        """Deploy a version, and make it the latest; the first one is it even with `latest=False`.
+        """Deploy a version, and make it the latest; the first version becomes the latest even with `latest=False`.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class Applications(Dataset):
         self._versions.change((namespace, application, version), source=source)
 
     def delete_version(self, namespace: str, application: str, version: str, *, at: dt.datetime | None = None) -> None:
-        """Delete a version; if it was the latest, the version deployed last before it becomes the latest.
+        """Delete a version; if it was the latest, the most recently deployed of the others becomes the latest.
 
         The last version takes the application with it, as `delete` does.
 
@@ -235,7 +235,7 @@ class ApplicationStates(Dataset):
         return None if found is None else found.value
 
     def put(self, namespace: str, application: str, state_key: str, value: bytes) -> None:
-        """Keep a value, in place of the one before.
+        """Store a value, replacing the previous one.
 
         Raises
         ------

@@ -59,7 +59,7 @@ class Artifacts(Dataset):
         Raises
         ------
         AlreadyExistsError
-            If the version exists, and is no `-SNAPSHOT`.
+            If the version exists, and is not a `-SNAPSHOT`.
         NotFoundError
             If there is no such namespace.
         ValueError

@@ -102,7 +102,7 @@ class Context:
         Raises
         ------
         ValueError
-            If it is no aware datetime.
+            If it is not an aware datetime.
         """
         time = self._clock() if at is None else at
         if not is_aware(time):

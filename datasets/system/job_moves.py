@@ -18,7 +18,7 @@ __all__ = ["MOST_ERROR", "ended", "error_text", "held", "job_key", "move", "move
 
 MOST_ERROR = 10_000
 _MOST_OF_QUEUE = 100
-"""The most characters of a queue's name in its channel; queues with the same first 100 share a channel."""
+"""The maximum number of characters of a queue's name in its channel; queues with the same first 100 share a channel."""
 
 
 def queue_channel(prefix: str, queue: str) -> str:

@@ -89,7 +89,7 @@ class Jobs(Dataset):
         ValueError
             If an argument is out of its range.
         DocumentError
-            If the arguments are no JSON document.
+            If the arguments are not a JSON document.
         FieldSizeLimitError
             If the row would have more than 8 MiB, with 41,000 bytes of room for an error and a worker.
         """
@@ -136,7 +136,7 @@ class Jobs(Dataset):
         LeaseLostError
             If the worker does not have it any more.
         DocumentError
-            If the result is no JSON document.
+            If the result is not a JSON document.
         """
         ended(self._context, held(self._context, job), JobState.DONE, self._context.now(), result=result)
 

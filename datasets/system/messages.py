@@ -61,7 +61,7 @@ _WEEK = dt.timedelta(days=7)
 _MILLISECOND = dt.timedelta(milliseconds=1)
 _HEADERS = msgspec.json.Decoder(dict[str, str])
 _SMALL = 32
-"""The most bytes of a value of a fixed width; a decimal has 38 digits."""
+"""The maximum number of bytes of a value of a fixed width; a decimal has 38 digits."""
 
 
 def message_id(version: int, number: int) -> str:
@@ -79,7 +79,7 @@ def parse_id(text: str) -> tuple[int, int]:
     """
     match = _ID.match(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"{shown(text)} is no id of a message: VERSION.NUMBER")
+        raise ValueError(f"{shown(text)} is not the id of a message, which is VERSION.NUMBER")
     return int(match[1]), int(match[2])
 
 
@@ -188,7 +188,9 @@ class Topic(Source[Body]):
             raise ValueError(f"retention is {shown(self.retention)}; it must be a timedelta of at least a millisecond")
         if self.type is not bytes:
             if not (isinstance(self.type, type) and issubclass(self.type, Record)):
-                raise RecordTypeError(f"{shown(self.type)} is no type of messages: a subclass of Record, or bytes")
+                raise RecordTypeError(
+                    f"{shown(self.type)} is not a type of messages; give a subclass of Record, or bytes"
+                )
             object.__setattr__(self, "_document", Document(self.name, "body", self.type))
 
     @property

@@ -92,7 +92,7 @@ class Namespaces(Dataset):
         NotFoundError
             If there is no such namespace.
         StaleGenerationError
-            If its generation is another one than the one given.
+            If its generation differs from the given one.
         TypeError
             If another field is named.
         """

@@ -27,7 +27,7 @@ _OPEN = tuple(status for status, following in _NEXT.items() if following)
 
 
 class Operations(Dataset):
-    """The dataset `operations`: STARTING, RUNNING, STOPPING, and the ends SUCCEEDED, FAILED and KILLED.
+    """The dataset `operations`: STARTING, RUNNING, STOPPING, and the final states SUCCEEDED, FAILED and KILLED.
 
     With ids that grow with time, such as those from `new_run_id`, pages are newest first.
     """

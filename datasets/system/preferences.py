@@ -140,7 +140,7 @@ class Configs(Dataset):
         properties: Mapping[str, object],
         at: dt.datetime | None = None,
     ) -> Config:
-        """Keep a configuration, in place of the one before.
+        """Store a configuration, replacing the previous one.
 
         Raises
         ------

@@ -108,7 +108,7 @@ class ExternalPositions(Dataset):
         Raises
         ------
         StaleGenerationError
-            If another position is stored than the one expected: another consumer was faster.
+            If the stored position differs from the expected one: another consumer was faster.
         """
         check_names(topic=topic, subscriber=subscriber)
         positions = self._context.records(EXTERNAL_POSITIONS)

@@ -46,7 +46,7 @@ class Provisioning(Dataset):
         attempts: int = 0,
         at: dt.datetime | None = None,
     ) -> ProvisioningTask:
-        """Keep a task, in place of the one before."""
+        """Store a task, replacing the previous one."""
         made = ProvisioningTask(
             namespace=namespace,
             application=application,
@@ -88,7 +88,7 @@ class Provisioning(Dataset):
         return True
 
     def unfinished(self) -> list[ProvisioningTask]:
-        """Return the tasks of no end state, in key order."""
+        """Return the unfinished tasks, in key order."""
         with self._context.records(PROVISIONING_TASKS).scan() as found:
             return [task for task in found if task.state not in ENDED]
 

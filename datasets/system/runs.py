@@ -81,7 +81,7 @@ class Runs(Dataset):
     message, and return `Changed` or `Ignored`. Reasons are checked in this order: the run is absent, MISSING; `source`
     is below the stored one, STALE; the run has the wanted states already, DUPLICATE; they cannot follow the present
     ones, ILLEGAL.
-    `source` grows in the order of the sender, as the offset of a message does.
+    `source` grows with each message of the sender, as the offset of a message does.
     """
 
     # Messages
@@ -110,7 +110,7 @@ class Runs(Dataset):
         Raises
         ------
         ValueError
-            If the run id is no UUIDv7, or a name is invalid.
+            If the run id is not a UUIDv7, or a name is invalid.
         """
         current = self._get(ref, run)
         if current is not None:
@@ -171,7 +171,7 @@ class Runs(Dataset):
     def provisioned(
         self, ref: ProgramRef, run: str, *, nodes: int, source: int, at: dt.datetime | None = None
     ) -> Changed | Ignored:
-        """The cluster is there, with that many nodes: PROVISIONED."""
+        """The cluster is there, with this number of nodes: PROVISIONED."""
         return self._cluster(ref, run, ClusterStatus.PROVISIONED, source, at, nodes=nodes)
 
     def waiting(self, ref: ProgramRef, run: str, *, source: int, at: dt.datetime | None = None) -> Changed | Ignored:
@@ -238,7 +238,7 @@ class Runs(Dataset):
         Raises
         ------
         ValueError
-            If the status is no end, or REJECTED.
+            If the status is not a final one, or is REJECTED.
         """
         wanted = RunStatus(status)
         if wanted not in ENDS - {RunStatus.REJECTED}:

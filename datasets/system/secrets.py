@@ -56,7 +56,7 @@ class Secrets(Dataset):
         NotFoundError
             If there is no such namespace.
         StaleGenerationError
-            If the stored version is another one than the one given.
+            If the stored version differs from the given one.
         SecretError
             If there is no provider of master keys, or no key.
         """

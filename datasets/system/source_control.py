@@ -19,7 +19,7 @@ class SourceControl(Dataset):
     """The datasets `repositories` and `sync_states`."""
 
     def set_repository(self, namespace: str, *, config: object, at: dt.datetime | None = None) -> Repository:
-        """Keep the repository of a namespace, in place of the one before.
+        """Store the repository of a namespace, replacing the previous one.
 
         Raises
         ------
@@ -52,7 +52,7 @@ class SourceControl(Dataset):
         modified: dt.datetime | None = None,
         synced: bool = False,
     ) -> SyncState:
-        """Keep the state of an entity on one side, in place of the one before.
+        """Store the state of an entity on one side, replacing the previous one.
 
         Raises
         ------

@@ -18,7 +18,7 @@ class Workflows(Dataset):
     """The datasets `workflow_tokens` and `workflow_nodes`."""
 
     def set_token(self, ref: ProgramRef, run: str, token: Mapping[str, object]) -> None:
-        """Keep the token of a run, in place of the one before."""
+        """Store the token of a run, replacing the previous one."""
         key = _key(ref, run)
         self._context.records(WORKFLOW_TOKENS).put(WorkflowToken(**key._asdict(), token=dict(token)))
 
@@ -44,7 +44,7 @@ class Workflows(Dataset):
         Parameters
         ----------
         source : int
-            A number that grows in the order of the sender, as for runs; a message with a smaller one is stale.
+            A number that grows with each message of the sender, as for runs; a message with a smaller one is stale.
         child_run : str, optional
             The run that the node started.
         failure : JSON document, optional

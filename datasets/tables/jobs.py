@@ -12,7 +12,7 @@ __all__ = ["JOBS", "JOB_BEATS", "JOB_KEY", "JOB_KEYS", "TABLES", "Job", "JobBeat
 
 
 class JobState(enum.IntEnum):
-    """The state of a job; DONE, DEAD and CANCELLED are its ends."""
+    """The state of a job; DONE, DEAD and CANCELLED are final."""
 
     READY = 0
     RUNNING = 1

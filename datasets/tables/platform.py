@@ -43,7 +43,7 @@ class PeerState(enum.StrEnum):
 
 
 class OperationStatus(enum.StrEnum):
-    """The status of a long operation; SUCCEEDED, FAILED and KILLED are its ends."""
+    """The status of a long operation; SUCCEEDED, FAILED and KILLED are final."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"

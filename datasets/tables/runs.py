@@ -39,7 +39,7 @@ RUN_KEY = ("namespace", "application", "program_type", "program", "run")
 
 
 class RunStatus(enum.StrEnum):
-    """The status of a run; COMPLETED, FAILED, KILLED and REJECTED are its ends."""
+    """The status of a run; COMPLETED, FAILED, KILLED and REJECTED are final."""
 
     PENDING = "PENDING"
     STARTING = "STARTING"
@@ -53,7 +53,7 @@ class RunStatus(enum.StrEnum):
 
 
 class ClusterStatus(enum.StrEnum):
-    """The status of the cluster that a run has; DEPROVISIONED and ORPHANED are its ends."""
+    """The status of the cluster that a run has; DEPROVISIONED and ORPHANED are final."""
 
     PROVISIONING = "PROVISIONING"
     PROVISIONED = "PROVISIONED"

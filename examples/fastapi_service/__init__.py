@@ -1,1 +1,1 @@
-"""A FastAPI service over a table; README.md tells how to run it."""
+"""A FastAPI service over a table; README.md shows how to run it."""

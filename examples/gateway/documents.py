@@ -56,7 +56,7 @@ class Documents:
         Raises
         ------
         RequestError
-            If a line is no such object; the message has its number.
+            If a line is not such an object; the message has its number.
         """
         rows = []
         # Not splitlines(), which also divides at characters that JSON strings may hold.
@@ -74,7 +74,7 @@ class Documents:
         Raises
         ------
         RequestError
-            If the text is no such object.
+            If the text is not such an object.
         """
         try:
             return row_from_json(self.spec, text)

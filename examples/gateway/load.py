@@ -65,7 +65,7 @@ class Round:
     statuses : Counter of int
         The answers by their status; 0 counts requests without one.
     batch : float
-        The mean number of calls in the batches that the gateway sent to the store meanwhile.
+        The mean number of calls in the batches that the gateway sent to the store during the round.
     hits : float
         The part of the reads that the gateway's cache answered.
     """
@@ -93,7 +93,7 @@ class Round:
 
 
 async def measure(load: Load, clients: int) -> Round:
-    """Run that many clients at once and return what they saw."""
+    """Run the given number of clients at once and return what they saw."""
     result = Round(clients)
     ranks = range(load.rows)
     weights = list(accumulate((rank + 1) ** -load.skew for rank in ranks))

@@ -39,7 +39,7 @@ def join_of(url: str) -> ForeignKeyJoin:
 
 
 def prepare(storage: Storage) -> None:
-    """Make the tables anew."""
+    """Drop the tables and make them again."""
     for name in (ORDERS.name, PRODUCTS.name, RESULT):
         storage.admin.drop(name)
     storage.admin.create(ORDERS)

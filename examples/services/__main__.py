@@ -87,7 +87,7 @@ def _empty(system: SystemData) -> None:
 
 
 def _finish(system: SystemData, queue: str, name: str) -> None:
-    """Do what was requested and not done yet, and count what was told, also what killed processes had begun."""
+    """Do the remaining requests and count the remaining events, also those that killed processes had begun."""
     stop = threading.Event()
     working = threading.Thread(target=work, args=(system, queue, name, stop))
     working.start()

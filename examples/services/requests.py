@@ -1,4 +1,4 @@
-"""What the platform is asked for: jobs of a queue, each of which tells in a topic what it did, in one transaction."""
+"""The requests to the platform: jobs of a queue, each of which publishes what it did, in one transaction."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EVENTS = Topic("shop-events", Event)
 EFFECTS = TableSpecification(
     "shop_effects", [Field.string("service"), Field.string("what"), Field.long("times")], ["service", "what"]
 )
-"""How often each service did what: kept by a group of the topic, and what was requested by those who did it."""
+"""How often each service did each thing, as counted by a group of the topic, and the requests of those services."""
 
 _SECONDS = 2
 """Without a beat of its worker, after which a job is taken from a process that was killed."""

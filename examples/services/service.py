@@ -1,7 +1,7 @@
 """A process of the platform: asks for things, does what others asked for, and counts what was done.
 
-Nothing looks at tables in turns. Requests are jobs, for whose signal the workers wait; what they do is told in a topic,
-for whose messages the members of a group wait.
+Nothing polls tables. Requests are jobs, for whose signal the workers wait; what they did is published in a topic, for
+whose messages the members of a group wait.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["serve", "work"]
 
 _PAUSE = 0.05
 _PAUSE_GROWTH = 4
-"""A publisher rests so much longer than a request takes: others must keep up."""
+"""The pause of a publisher, as a multiple of the time of its request, so that others keep up."""
 _REQUESTS = ("deploy", "start", "start", "stop", "stop")
 _TERM = 0.5
 _TTL = 2
@@ -92,7 +92,7 @@ def _lead(system: SystemData, queue: str, name: str, end: float) -> None:
 
 
 def _count(system: SystemData, stop: threading.Event) -> None:
-    """Count what the events tell, each exactly once, as a member of a group."""
+    """Count the events, each exactly once, as a member of a group."""
 
     def handle(s: Session, events: Sequence[Message[Event]]) -> None:
         times = Counter((event.body.service, event.body.what) for event in events)
@@ -107,4 +107,4 @@ def _count(system: SystemData, stop: threading.Event) -> None:
             try:
                 consumer.process(handle, wait=_WAIT)
             except (LeaseLostError, StorageUnavailableError, TransactionError):
-                _log.warning("a member of the group goes on after a failure", exc_info=True)
+                _log.warning("a member of the group continues after a failure", exc_info=True)

@@ -44,7 +44,7 @@ FolderPath = Annotated[Path, typer.Option("--folder", help="The folder of revisi
 Form = Annotated[Format, typer.Option("--format", help="The form of the output.")]
 To = Annotated[int | None, typer.Option("--to", help="The last revision; the newest, if left out.", show_default=False)]
 Rate = Annotated[
-    float | None, typer.Option("--rows-per-second", help="The most rows that are filled a second.", show_default=False)
+    float | None, typer.Option("--rows-per-second", help="The most rows to fill per second.", show_default=False)
 ]
 Threads = Annotated[
     int, typer.Option("--threads", min=1, max=64, help="How many parts of a table are filled at a time.")
@@ -163,7 +163,7 @@ def resume(
     folder: FolderPath = _FOLDER,
     form: Form = Format.TEXT,
 ) -> None:
-    """Go on with a paused revision."""
+    """Resume a paused revision."""
     throttle = _throttle(rows_per_second, threads, max_conflicts)
     with _answered(), _connected(url, create=False) as storage:
         migrator = Migrator(storage, folder)
@@ -180,7 +180,7 @@ def pause(url: Url, folder: FolderPath = _FOLDER, form: Form = Format.TEXT) -> N
     text = (
         "no revision is running"
         if paused is None
-        else f"revision {paused} is paused; 'structable migrate resume' goes on"
+        else f"revision {paused} is paused; 'structable migrate resume' continues it"
     )
     _print(form, {"paused": paused}, text)
 
@@ -209,7 +209,7 @@ def down(
     folder: FolderPath = _FOLDER,
     form: Form = Format.TEXT,
 ) -> None:
-    """Undo the revisions after one that were not contracted: what they added goes, with its values."""
+    """Undo the revisions after one that were not contracted: everything they added is deleted, with its values."""
     with _answered(), _connected(url, create=False) as storage:
         migrator = Migrator(storage, folder)
         migrator.down(to)

@@ -35,7 +35,7 @@ def snapshot_closed(options: ReadOptions) -> TransactionClosedError:
     return TransactionClosedError(
         f"table {options.table!r}: the snapshot of this query is closed: its query ended more than {options.grace:g} "
         f"seconds ago (option graceSeconds), no task read it for {options.lease:g} seconds (option leaseSeconds), or "
-        "too many others are open. A plan that is executed again reads the table anew only if Spark keeps no part of "
+        "too many others are open. A plan that is executed again reads the table again only if Spark keeps no part of "
         "an earlier run, such as a broadcast side of a join, a subquery or a cached frame. To read the table as it is "
         'now, plan the query again by any transformation, as in df.select("*").collect(); to keep its rows, persist() '
         "the DataFrame, or give load() longer times"
@@ -60,7 +60,7 @@ def one_line_errors() -> Iterator[None]:
 def carrying_errors(run: str) -> Iterator[None]:
     """Attach an error of a task to itself, in a note, since Spark passes on only its text; see `carried_error`.
 
-    An error that is none of structable's is a `StructableError` in the driver.
+    Any error that is not structable's becomes a `StructableError` in the driver.
     """
     try:
         yield

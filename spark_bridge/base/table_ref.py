@@ -27,7 +27,7 @@ class TableRef:
     Raises
     ------
     ValueError
-        If url or name is no string, or empty, or an option has a type that no option has.
+        If url or name is not a string or is empty, or an option is not a string, a number or a bool.
     """
 
     url: str

@@ -128,8 +128,8 @@ def _drop(storage: Storage, request: CatalogRequest) -> StructType:
 def _drop_empty(storage: Storage, request: CatalogRequest) -> StructType:
     """Drop a table that a failed statement made, unless it is another table by now, or there are rows in it.
 
-    These are of others, who wrote to it meanwhile; or of the statement, whose job was committed although Spark reports
-    a failure, as where the answer to the commit was lost.
+    Rows may come from other writers, or from the statement itself, whose job was committed although Spark reports a
+    failure, for example because the answer to the commit was lost.
     """
     made = specification_of(request.table, request.schema, dict(request.properties))
     try:

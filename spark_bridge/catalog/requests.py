@@ -29,7 +29,7 @@ _ONE_READ = (
     "maxrowspertrigger",
 )
 NOT_READ = ("url", *_ONE_READ)
-"""The options with which no table of a catalog is read: its schema is that of the table, and all columns."""
+"""The options that reads of a catalog do not take: its tables are read with their own schema and all columns."""
 ONLY_READ = tuple(sorted(READ_OPTIONS.keys() - WRITE_OPTIONS.keys()))
 """The options of a catalog that no write takes."""
 

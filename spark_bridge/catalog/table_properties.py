@@ -32,9 +32,9 @@ def specification_of(
     Raises
     ------
     InvalidSpecificationError
-        If the properties do not say which key the table has, or have what no table of structable has.
+        If the properties do not define the key, or describe something that tables of structable do not have.
     InvalidFieldError
-        That names each column whose type no field can have; or for NOT NULL outside the key.
+        With each column whose type no field can have; or for NOT NULL outside the key.
     """
     _refuse_foreign(table, properties)
     if PRIMARY_KEY not in properties:
@@ -58,7 +58,7 @@ def check_properties(spec: TableSpecification, properties: Mapping[str, str]) ->
     Raises
     ------
     InvalidSpecificationError
-        For one that is different; nothing was changed.
+        For a property that differs from the table's; nothing was changed.
     """
     _refuse_foreign(spec.name, properties)
     own = properties_of(spec)

@@ -31,7 +31,7 @@ from .stores import JoinStores
 __all__ = ["SideChanges", "changed_rows", "changed_sides", "left_rows_of", "oldest_change", "rows_to_join"]
 
 _KEYS_AT_ONCE = 1_000
-"""The most values of `isin` that become intervals of an index; more are compared row by row."""
+"""The maximum number of values of `isin` that become intervals of an index; more are compared row by row."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ def changed_rows(
     *,
     keys_only: bool = False,
 ) -> SideChanges:
-    """Return the rows of one table with a change in (since, until] that may change the result; at most so many.
+    """Return the rows of one table with a change in (since, until] that may change the result; at most `most`.
 
     An update that leaves equal all fields that the join reads is left out. Each change is judged by itself, never the
     net change: after an interrupted step the result may be at a position between. With `keys_only` every row is None,

@@ -188,7 +188,7 @@ def check_result(existing: TableSpecification, wanted: TableSpecification, *, ou
     if differences:
         refused = SchemaIncompatibleError(existing.name, differences)
         refused.add_note(
-            "It is no table of this join. Name another result, or drop the table: the join makes it again."
+            "It is not a table of this join. Name another result, or drop the table: the join makes it again."
         )
         raise refused
 

@@ -61,7 +61,7 @@ def join() -> None:
 
 @app.command()
 def status(url: Url, name: Name = "", form: Form = Format.TEXT) -> None:
-    """Show how a join is defined, where its result stands, and how long the oldest change waits that it lacks."""
+    """Show how a join is defined, where its result stands, and how long the oldest unjoined change has waited."""
     place, chosen = _place(url, name)
     record, definition = _recorded(place, chosen)
     sides: dict[str, dict[str, object]] = {}

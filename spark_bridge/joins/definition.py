@@ -69,7 +69,7 @@ class ForeignKeyJoin:
     InvalidSpecificationError
         With all faults at once.
     TypeError
-        If a table is no TableRef.
+        If a table is not a TableRef.
     """
 
     name: str

@@ -56,7 +56,7 @@ _FILTERED_PER_READ = 100
 _MOST_SELECTED = 100_000
 """The most left rows that the driver keeps, to join them by itself."""
 FEW = 1_000
-"""The most changes of each table that the driver keeps; up to here no table is read whole."""
+"""The maximum number of changes of each table that the driver keeps; up to here no table is read whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,8 @@ class SparkSteps:
     spark : SparkSession
         The session whose tasks read, join and stage.
     large : int
-        The most changes of a table that a step takes from its feed; beyond them the whole result is compared.
+        The maximum number of changes of a table that a step takes from its feed; with more, the whole result is
+        compared.
     """
 
     def __init__(self, spark: SparkSession, large: int) -> None:

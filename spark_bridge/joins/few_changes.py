@@ -52,7 +52,7 @@ class KeyPlaces:
 
     @classmethod
     def of(cls, spec: TableSpecification, fields: Sequence[str], keys: Sequence[Values]) -> KeyPlaces:
-        """Return the places of these keys, which are values of these fields."""
+        """Return a finder of these keys, which are values of these fields."""
         steps = []
         begun, beginnings = [0] * len(keys), 1
         for place, field in enumerate(arrow_schema(spec, fields)):
@@ -67,7 +67,7 @@ class KeyPlaces:
         return cls(tuple(steps))
 
     def among(self, batch: pa.RecordBatch, columns: Sequence[str]) -> Places:
-        """Return for each row the place of the key in these columns; -1 if it is none of the keys."""
+        """Return for each row the number of the key in these columns; -1 if it is none of the keys."""
         places = np.zeros(batch.num_rows, dtype=np.int64)
         for name, (values, leads) in zip(columns, self.steps, strict=True):
             numbers = pc.index_in(batch.column(name), value_set=values).fill_null(-1)

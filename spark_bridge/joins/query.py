@@ -149,9 +149,9 @@ def open_join(
     join : ForeignKeyJoin
         The join; its joiner must be importable in Spark's Python processes.
     small : int
-        The most affected rows of a step in one transaction in the driver; a larger step is a write job.
+        The maximum number of affected rows of a step in one transaction in the driver; a larger step is a write job.
     large : int
-        The most changes of a table in a step; with more, the whole join is compared with the result.
+        The maximum number of changes of a table in a step; with more, the whole join is compared with the result.
     meter : opentelemetry.metrics.Meter, optional
         As of `JoinWorker`.
 

@@ -78,7 +78,7 @@ class MergePass:
     Parameters
     ----------
     large : int
-        The most affected rows of a large step.
+        The maximum number of affected rows of a large step.
     """
 
     def __init__(self, large: int) -> None:

@@ -50,7 +50,7 @@ class Definition:
                 document[table]["table"], document[table]["url"], document[table]["options"]
         except (ValueError, TypeError, KeyError) as error:
             raise DataCorruptionError(
-                f"{text!r:.200} is no definition of a join: {error!r}; rebuild it by its program"
+                f"{text!r:.200} is not the definition of a join: {error!r}; rebuild the join by its program"
             ) from error
         return cls(text, document)
 

@@ -158,11 +158,11 @@ class JoinedRows:
     bound : BoundJoin
         The join.
     left, right, result : tuple of int
-        The places of the columns of the three tables, in the order in which the kernel reads them.
+        The positions of the columns of the three tables, in the order in which the kernel reads them.
     there : tuple of int
-        The places of the three columns that are null where there is no row.
+        The positions of the three columns that are null where there is no row.
     key : tuple of int
-        The places of the key.
+        The positions of the key's columns.
     """
 
     bound: BoundJoin

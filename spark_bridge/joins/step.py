@@ -2,7 +2,7 @@
 
 A small step is one transaction: it reads the feeds, the tables and the result, and writes the differences and the
 positions. A large step and a rebuild are write jobs: a `LargeSteps` stages the differences, and the stepper records an
-intent, commits the job and records the positions. A step takes effect only if the record has not changed meanwhile.
+intent, commits the job and records the positions. A step takes effect only if the record has not changed since then.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Stepper:
     stores : JoinStores
         The connections.
     small : int
-        The most affected rows of a small step.
+        The maximum number of affected rows of a small step.
     large_steps : LargeSteps
         Computes all other steps.
     instruments : JoinInstruments
@@ -250,7 +250,7 @@ class Stepper:
         return None
 
     def _rebuild(self, record: Record | None, *, adopts: bool) -> JoinProgress | None:
-        """Join everything, taking on this definition if `adopts`; None as `_large` does."""
+        """Join everything, and adopt this definition if `adopts`; None as `_large` does."""
         self._bind(resolve=adopts)
         with self._result_may_go():
             if record is not None:

@@ -66,9 +66,10 @@ class JoinWorker:
     poll : float
         Seconds between two looks at feeds that have not moved; above 0.
     small : int
-        The most affected rows of a step in one transaction; a larger step is a write job.
+        The maximum number of affected rows of a step in one transaction; a larger step is a write job.
     large : int
-        The most affected rows of a step; a larger step reads both tables whole, in key order and in batches.
+        The maximum number of affected rows of a step; a larger step reads both tables whole, in key order and in
+        batches.
     meter : opentelemetry.metrics.Meter, optional
         The meter to report to; by default the meter `structable` of the program's SDK.
 
@@ -125,7 +126,7 @@ class JoinWorker:
         Raises
         ------
         PlanChangedError
-            If the recorded join is another one: `rebuild` takes this one on.
+            If the recorded join is another one: `rebuild` adopts this one.
         InvalidFieldError, FieldSizeLimitError
             If the result rejects a row, or the joiner returned one that does not fit; nothing was written.
         InvalidSpecificationError, UnsupportedOperationError, SchemaIncompatibleError, TableNotFoundError
@@ -230,7 +231,7 @@ class JoinWorker:
             raise failure
 
     def rebuild(self) -> JoinProgress:
-        """Join everything, compare it with the result and write the differences; take on this join's definition.
+        """Join everything, compare it with the result and write the differences; adopt this join's definition.
 
         An absent selection is resolved again, and the result gets the new fields. The call waits while the intent of
         another worker stands.

@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,47}\Z")
 _SINK_KEYS = ("format", "options", "mode")
 _SINK_MODES = ("append", "overwrite", "ignore", "error", "errorifexists")
 _MOST_PARTITIONS = 2**31 - 1
-"""The most partitions that Spark can count."""
+"""The maximum number of partitions that Spark can count."""
 
 
 def checked_name(argument: str, name: object) -> str:

@@ -135,7 +135,7 @@ def _counts(
 
 
 _Class = tuple[int, int]
-"""The most feeds on a way to a part, and the number of its state's partitions, 0 without state."""
+"""The largest number of feeds on a path to a part, and the number of its state's partitions, 0 without state."""
 
 
 def _join_sources(reach: Reach, cut: Cut, parts: Mapping[int, int], counts: Mapping[int, int]) -> dict[int, int]:

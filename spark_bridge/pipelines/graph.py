@@ -62,7 +62,7 @@ class Node:
     Parameters
     ----------
     number : int
-        Its place in the order of declaration, from 0; -1 before it is declared.
+        Its number in the order of declaration, from 0; -1 before it is declared.
     name : str or None
         The given name.
     inputs : tuple of int

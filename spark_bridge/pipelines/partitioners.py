@@ -128,4 +128,4 @@ def _text(value: Value) -> str:
         case date():
             return value.isoformat()
         case _:
-            raise TypeError(f"{value!r} is no value of a key")
+            raise TypeError(f"{value!r} cannot be a value of a key")

@@ -74,7 +74,7 @@ class Reach:
 
 
 def bit_places(bits: int) -> Iterator[int]:
-    """Yield the places of the set bits: analyses carry sets along streams as numbers."""
+    """Yield the positions of the set bits: analyses carry sets along streams as numbers."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1

@@ -96,7 +96,7 @@ class RowCache:
     fields : sequence of str
         The fields that are wanted.
     most : int
-        The most rows and absences to keep; if there would be more, an eighth of them goes, too.
+        The maximum number of rows and absences to keep; if there would be more, an eighth of them is dropped.
     ttl : float
         The seconds for which they are kept.
     absent : bool
@@ -143,7 +143,7 @@ class RowCache:
 
     def _set(self, marks: list[Mark], facts: npt.NDArray[np.void], columns: list[pa.Array[Any]]) -> None:
         self._marks = marks
-        """The marks of keys by their places; a key that was read again has several places, and the last one counts."""
+        """The marks of keys by their positions; a key that was read again has several, and the last one counts."""
         self._places: dict[Mark | None, int] = {mark: place for place, mark in enumerate(marks)}
         # One more than there are, which stands for the place -1.
         self._facts = np.concatenate([facts, np.zeros(1, _FACTS)])
@@ -151,7 +151,7 @@ class RowCache:
         self._new = [column.slice(0, 0) for column in columns]
 
     def _known(self, marks: Sequence[Mark | None], now: float) -> Places:
-        """Return the places of keys; -1 for those that are not kept."""
+        """Return the positions of keys; -1 for those that are not kept."""
         places = np.fromiter(map(self._places.get, marks, repeat(-1)), np.int64, len(marks))
         places[self._facts["expires"][places] <= now] = -1
         return places

@@ -73,7 +73,7 @@ def lookup_join(
     UnsupportedOperationError
         If the table has no key.
     TypeError
-        If `ref` is no `TableRef`.
+        If `ref` is not a `TableRef`.
     ValueError
         For another `how`, `batch` or `cache_rows`, or two columns of one name in the result.
     """

@@ -41,7 +41,7 @@ class KeyColumns:
         self._valid = all(_are_key_values(column, longest) for column in columns)
 
     def at(self, places: Sequence[int]) -> KeyColumns:
-        """Return the keys at some places."""
+        """Return the keys at some positions."""
         taken = pa.array(places, pa.int64())
         return KeyColumns(self._spec, [column.take(taken) for column in self._columns])
 
@@ -88,7 +88,7 @@ def _is_joined(spec: TableSpecification) -> bool:
 
 
 def _are_key_values(column: pa.Array[Any], longest: int) -> bool:
-    """Return whether all values are certainly valid in a key, none longer than so many bytes."""
+    """Return whether all values are certainly valid in a key, none longer than `longest` bytes."""
     if column.null_count:
         return False
     if not pa.types.is_string(column.type):

@@ -47,7 +47,7 @@ class StoreRows:
     fields : tuple of str
         The fields that are wanted.
     cache_rows : int
-        The most rows and absences to cache.
+        The maximum number of rows and absences to cache.
     """
 
     store: StoreClient
@@ -99,7 +99,7 @@ class LookupTask:
     spec : TableSpecification
         The table.
     key : tuple of int
-        The places of the columns that have the key, in its order.
+        The positions of the columns that have the key, in its order.
     names : tuple of str
         All columns of the result.
     how : {"inner", "left", "semi", "anti"}

@@ -37,7 +37,7 @@ def foreach_batch(
     table : str
         The table.
     mode : str
-        A mode as of `df.write`; see `docs/spark.md`.
+        A mode as in `df.write`; see `docs/spark.md`.
     name : str
         Tells apart several writes of one micro-batch to one table; keep it when the query is restarted.
     **connection_options : object

@@ -50,7 +50,7 @@ class Request:
     Raises
     ------
     TypeError
-        If the table is no `TableRef`.
+        If the table is not a `TableRef`.
     ValueError
         For arguments that do not go together.
     """

@@ -1,8 +1,8 @@
 """The rows of each key, folded into what a write job of mode patch does to it. Knows nothing of Spark.
 
-One after the other, `update(row, default)` and `delete(key)` see what those before left. Until the first delete it
-matters whether the table has a row: both cases are followed, and become an arm `present` and an arm `absent`. From a
-delete on they are one, and become `replace` or `delete`.
+Each `update(row, default)` and `delete(key)` sees the result of the ones before it. Until the first delete it matters
+whether the table has a row: both cases are followed, and become an arm `present` and an arm `absent`. From a delete on
+there is only one case, which becomes `replace` or `delete`.
 """
 
 from __future__ import annotations

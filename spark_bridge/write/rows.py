@@ -42,7 +42,7 @@ def send_to(
     trigger: Mapping[str, object] | None = None,
     job_id: str | None = None,
 ) -> WriteSummary | StreamingQuery:
-    """Write the rows of a DataFrame to a table, by one atomic job; each micro-batch of a streaming one by its own job.
+    """Write the rows of a DataFrame to a table, by one atomic job; of a stream, each micro-batch by a job of its own.
 
     A micro-batch takes effect once, even if it is repeated: its job is named by the query, whose id is kept in the
     checkpoint, by `name` and by its number, and is found again as long as the table exists.
@@ -58,17 +58,17 @@ def send_to(
         `_change_type`; "replace": it becomes the row; "insert": it is inserted, and a key that exists fails the job.
     order_by : str or list of str, optional
         The order of the rows of one key within a micro-batch: ascending by these columns, nulls first. A column that is
-        no field is not written. Without it, in mode changes `_commit_version` if there is such a column, else the
-        position in the DataFrame: a DataFrame that was shuffled has lost it.
+        not a field is not written. By default `_commit_version` in mode changes, if there is such a column, else the
+        position in the DataFrame, which is lost when the DataFrame is shuffled.
     unordered : bool
         Whether the rows of a key may take effect in any order.
     deletes : str, optional
-        A boolean column, not written: true deletes the key. In modes upsert, where the row is a change -D and the
-        others are +U, and replace.
+        A boolean column, not written: true deletes the key. Only in mode replace, and in mode upsert, where such a row
+        is a change -D and all others are +U.
     name : str, optional
-        The name of the write within its query, and of the query; for a streaming DataFrame, which needs it.
+        The name of the write within its query, and of the query; required for a streaming DataFrame, and only for it.
     checkpoint : str, optional
-        The folder of the query's checkpoint; likewise.
+        The folder of the query's checkpoint; required for a streaming DataFrame, and only for it.
     trigger : mapping, optional
         The arguments of `DataStreamWriter.trigger`; for a streaming DataFrame.
     job_id : str, optional
@@ -84,7 +84,7 @@ def send_to(
     ValueError
         For arguments that do not go together; the message names the argument.
     InvalidFieldError
-        If the DataFrame does not fit the table, with every difference, before a task runs; or a row does not.
+        If the DataFrame does not fit the table, with every difference, before a task runs; or if a row does not fit.
     """
     order = order_of(order_by, unordered=unordered)
     options = SendOptions(mode=mode, order_by=order, unordered=unordered, deletes=deletes)

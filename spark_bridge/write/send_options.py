@@ -58,7 +58,7 @@ def order_of(order_by: object, *, unordered: bool) -> tuple[str, ...] | None:
     Raises
     ------
     ValueError
-        If they are no names, or `unordered` contradicts them.
+        If they are not names, or `unordered` contradicts them.
     """
     if order_by is None:
         return None

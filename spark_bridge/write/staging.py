@@ -57,7 +57,7 @@ def collect_reports(
 def typed_batches(
     spec: TableSpecification, batches: Iterable[pa.RecordBatch], zone: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield batches with the table's types; columns that are no fields keep theirs.
+    """Yield batches with the table's types; columns that are not fields keep theirs.
 
     The types of a DataFrame are checked before its tasks run, so that only `castable` ones come here. Dates become
     midnights of the session's time zone, which is `zone` if the task does not know of another.
@@ -65,7 +65,7 @@ def typed_batches(
     Raises
     ------
     InvalidFieldError
-        For a date that is no timestamp, as it is further away than 290,000 years.
+        For a date that cannot be a timestamp because it is further away than 290,000 years.
     """
     # Spark also writes timestamps in the session's time zone, a null literal as a column of nulls, and large strings
     # if it is so configured; nothing else is copied.

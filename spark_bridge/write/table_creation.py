@@ -65,7 +65,7 @@ def create_table(
     SchemaIncompatibleError
         If it cannot be changed to the DataFrame's schema, with `if_exists="update"`.
     TypeError
-        If `ref` is no `TableRef`.
+        If `ref` is not a `TableRef`.
     ValueError
         For another `if_exists`.
     """

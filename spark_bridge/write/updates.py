@@ -54,7 +54,7 @@ def send_update_to(
         The table; it has a primary key.
     default : mapping or str, optional
         The row to start from where there is none: the same for every key, without key fields; or a struct column of
-        fields, where null is no default. The struct may have key fields, each null or that of the row.
+        fields; null means that there is no default. A key field of the struct must be null or equal the row's.
     nulls : {"set", "keep"}
         Whether a null sets the field to null, or leaves it as it is.
     on_missing : {"fail", "drop"}

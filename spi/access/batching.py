@@ -48,12 +48,12 @@ class Batching:
     kind : {"complete", "compact"}
         What is kept.
     max_size : int, optional
-        The size at which a batch is sent; None is no limit.
+        The size at which a batch is sent; None for no limit.
     max_delay : float, optional
-        Seconds of the event loop's clock, from the first operation, after which a batch is sent; None is no limit: only
-        `max_size`, `flush` and bulk calls of its keys send it.
+        Seconds of the event loop's clock, from the first operation, after which a batch is sent; None for no limit:
+        then only `max_size`, `flush` and bulk calls of its keys send it.
     max_in_flight : int, optional
-        The most batches under way; others wait until one has ended. None is no limit.
+        The maximum number of batches under way; others wait until one has ended. None for no limit.
 
     Raises
     ------

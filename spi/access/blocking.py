@@ -36,7 +36,7 @@ def blocking(table: AsyncTable[K, V]) -> BlockingTable[K, V]:
     Raises
     ------
     TypeError
-        If the argument is no AsyncTable.
+        If the argument is not an AsyncTable.
     """
     if not isinstance(table, AsyncTable):
         raise TypeError(f"table is {shown(table)}; it must be an AsyncTable, as open_table returns it")

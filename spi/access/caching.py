@@ -41,7 +41,7 @@ class Cache:
     Parameters
     ----------
     max_rows : int
-        The most rows to keep; beyond it, the row that was not read for the longest time goes.
+        The maximum number of rows to keep; beyond it, the least recently read row is dropped.
     ttl : float
         Seconds of the event loop's clock for which a row is kept.
     absent : bool
@@ -73,7 +73,7 @@ class Cache:
 
 
 class _Kept(NamedTuple):
-    """A row, None if it is absent, and the time at which it goes."""
+    """A row, None if it is absent, and the time at which it expires."""
 
     row: Any
     expires: float

@@ -24,15 +24,15 @@ Credits: TypeAlias = Callable[..., float]
 class RateLimit:
     """A table's limits in credits a second; immutable, and usable for any number of tables, each with its own credits.
 
-    Each attempt takes its credits first, retries too: one for each key, or what `credits` says. A bulk call takes the
-    sum. Up to one second's worth, and always one credit, may be taken at once; then credits come back evenly. A sum of
-    more than that is taken in parts. Calls take their credits in the order of their attempts.
+    Each attempt takes its credits first, retries too: one for each key, or the number that `credits` returns. A bulk
+    call takes the sum. Up to one second's worth, and always one credit, may be taken at once; then credits come back
+    evenly. A larger sum is taken in parts. Calls take their credits in the order of their attempts.
 
     Parameters
     ----------
     read, write, update : float, optional
         Credits a second of get; of put, upsert and delete; of update. Fractions are allowed: 0.1 is one credit in ten
-        seconds. None is no limit, and for `update` the limit of `write`, out of the same credits.
+        seconds. None for no limit; for `update` None means the limit of `write`, with shared credits.
     credits : callable, optional
         `credits(key, value)`: the credits of one key, 0 or more. The value is None for get and delete, and an update's
         changes.
@@ -40,7 +40,7 @@ class RateLimit:
     Raises
     ------
     TypeError
-        If a limit is no number, or `credits` is not callable.
+        If a limit is not a number, or `credits` is not callable.
     ValueError
         If a limit is not positive and finite.
     """

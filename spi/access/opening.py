@@ -90,7 +90,7 @@ def open_table(
     cache : Cache, optional
         Keeps rows that were read or put.
     threads : int
-        The most calls of a StructuredTable at a time, at least 1; functions need no threads.
+        The maximum number of calls of a StructuredTable at a time, at least 1; functions need no threads.
     meter : opentelemetry.metrics.Meter, optional
         Where to report; by default the meter `structable` of the program's SDK, and nowhere without one.
 

@@ -75,7 +75,7 @@ class Retry:
         classes = when if isinstance(when, tuple) else (when,) if isinstance(when, type) else ()
         for one in classes:
             if not (isinstance(one, type) and issubclass(one, Exception)):
-                raise TypeError(f"when has {shown(one)}, which is no subclass of Exception")
+                raise TypeError(f"when has {shown(one)}; it must be a subclass of Exception")
         if when is not None and not isinstance(when, tuple) and not callable(when):
             raise TypeError(
                 f"when is {shown(when)}; it must be an exception class, a tuple of them, or a predicate of the error"

@@ -45,7 +45,7 @@ def send_to(
     mode : {"replace", "upsert"}
         `put`, or over a StructuredTable `upsert`.
     concurrency : int
-        The most messages in flight, at least 1.
+        The maximum number of messages in flight, at least 1.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def send_update_to(
     defaults : bool
         Whether a key without a value gets the default of its message; else it fails, with a note if there is one.
     concurrency : int
-        The most messages in flight, at least 1.
+        The maximum number of messages in flight, at least 1.
 
     Raises
     ------
@@ -186,7 +186,7 @@ async def _acknowledged(
 
 
 def _watch(writing: asyncio.Future[None]) -> None:
-    """Mark the error of a write as handled for `flush`, by being a callback of the write that does nothing."""
+    """Do nothing: having this callback marks the error of a write as handled for `flush`."""
 
 
 def _reader(messages: AsyncIterable[M] | Iterable[M]) -> Callable[[], asyncio.Future[M]]:

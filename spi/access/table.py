@@ -45,9 +45,9 @@ class AsyncTable(TableVerbs[K], Generic[K, V]):
     judges it alone, so that it fails no other call. A value must not be changed before its call has ended.
 
     Errors. A call's error is its future's. `flush`, and leaving the table, raise the first error of a write whose
-    future nobody awaits or has looked at, so that writes need not be awaited one by one; asyncio's log has the errors
-    that neither a caller nor `flush` has seen. Callers that share a failed call each get an exception of their own, as
-    far as its class can be copied. Beside the source's own errors, every method may raise
+    future was neither awaited nor inspected, so that writes need not be awaited one by one; asyncio's log has the
+    errors that neither a caller nor `flush` has seen. Callers that share a failed call each get an exception of their
+    own, as far as its class can be copied. Besides the source's own errors, every method may raise
 
     - `ValueError`: the key is None;
     - `UnsupportedOperationError`: a write without a write function, a read without a read function;

@@ -99,7 +99,7 @@ class Threads:
     Parameters
     ----------
     most : int
-        The most calls at a time.
+        The maximum number of calls at a time.
     name : str
         The prefix of the threads' names.
     failed : callable

@@ -93,7 +93,7 @@ class AdminRules(ConformanceCase):
         assert storage.admin.list() == sorted(names)
 
     def test_drop(self, storage: Storage) -> None:
-        """`drop` removes the table; an absent one is no error."""
+        """`drop` removes the table; an absent one is not an error."""
         storage.admin.create(ITEMS)
         storage.admin.create(NOTED)
         storage.table("items").upsert({"id": 1})

@@ -80,7 +80,7 @@ class Amount(Decimal):
 
 
 class NoTime(dt.datetime):
-    """A datetime by which data frames mark a missing one: it equals nothing."""
+    """The datetime that stands for a missing one in data frames: it equals nothing."""
 
     def __eq__(self, other: object) -> bool:
         return False
@@ -91,7 +91,7 @@ class NoTime(dt.datetime):
     __hash__ = None  # type: ignore[assignment]
 
     def utcoffset(self) -> dt.timedelta:
-        raise ValueError("it is no time")
+        raise ValueError("it is not a time")
 
 
 def shown(value: object) -> str:
@@ -337,7 +337,7 @@ class ArgumentRules(ConformanceCase):
         assert [dict(row) for row in storage.table("items").scan()] == expected
 
     def test_deep_document(self) -> None:
-        """A document that is nested without end is no specification; its refusal is short."""
+        """An endlessly nested document is not a specification; the error that rejects it is short."""
         deep: Any = []
         for _ in range(100_000):
             deep = [deep]

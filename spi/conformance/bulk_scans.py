@@ -116,7 +116,7 @@ class BulkScanRules(ConformanceCase):
             assert rows_of(storage, plan.splits) == by_value(ROWS)
 
     def test_more_splits_than_rows(self, storage: Storage, planned: StructuredTable) -> None:
-        """However many splits are wished, a plan is made at once, of at most 10,000."""
+        """However many splits are requested, a plan is made at once, with at most 10,000."""
         for where in (None, col("v") == 2):
             with storage.plan_scan("grid", where=where, splits=10**30) as plan:
                 assert 1 <= len(plan.splits) <= 10_000

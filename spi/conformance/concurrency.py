@@ -33,7 +33,7 @@ BOTH = pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: l
 
 
 def at_once(number: int, work: Callable[[int], Result]) -> list[Result]:
-    """Run `work` in that many threads, begun together, and return the results; the first error is raised."""
+    """Run `work` in several threads, begun together, and return the results; the first error is raised."""
     barrier = threading.Barrier(number)
 
     def begin(worker: int) -> Result:

@@ -58,7 +58,7 @@ GONE = (ChangesLostError, TableNotFoundError, UnsupportedOperationError)
 """The errors of reading a feed that has ended, depending on the table of that name."""
 
 LONGEST = 30.0
-"""Seconds in which a change is in its feed."""
+"""Seconds within which a change is in its feed."""
 
 SHORT = {"changelog-producer.compaction-interval": "1 ms"}
 
@@ -203,7 +203,7 @@ def all_or_lost(
 
 
 def settled(feed: ChangeFeed, last: FeedPosition) -> FeedPosition:
-    """Return the latest position once it is another; with full compaction a mark is set after a millisecond."""
+    """Return the latest position once it has changed; with full compaction a mark is set after a millisecond."""
     end = time.monotonic() + LONGEST
     while (latest := feed.latest()) == last:
         assert time.monotonic() < end, f"the latest position stays {last} in {LONGEST:g} seconds"

@@ -71,7 +71,7 @@ class FeedConcurrency(FeedCase):
     def take_snapshots(
         self, storage: Storage, table: str, done: threading.Event, most: int
     ) -> list[tuple[FeedPosition, State]]:
-        """Take snapshots by plans and by transactions, at least one and at most that many, until the event."""
+        """Take snapshots by plans and by transactions until the event, at least one and at most the given number."""
         found: list[tuple[FeedPosition, State]] = []
         while not found or (not done.is_set() and len(found) < most):
             if len(found) % 2:

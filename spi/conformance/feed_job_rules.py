@@ -69,7 +69,7 @@ RECORDS: dict[WriteMode, list[Image]] = {
     WriteMode.UPDATE: [("+U", full({**BEFORE[1], "n": 7})), ("+U", full(BEFORE[0]))],
     WriteMode.DELETE: [("-D", full({"id": 1})), ("-D", full({"id": 9}))],
 }
-"""What producer input records of them."""
+"""The records of these jobs in a feed of the producer input."""
 
 
 class FeedJobRules(FeedCase):
@@ -202,7 +202,7 @@ class FeedJobRules(FeedCase):
         assert len(found) == MANY
 
     def test_job_over_the_beginning_of_a_feed(self, fed: Storage) -> None:
-        """A job that was staged before a feed began is in it, if it is committed thereafter."""
+        """A job that was staged before a feed began is in it, if it is committed after that."""
         fed.admin.create(ITEMS)
         fed.table("items").insert_many(BEFORE)
         job, staged = self.stage_rows(fed, WriteMode.UPSERT, [GIVEN[WriteMode.UPSERT]])

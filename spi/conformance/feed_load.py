@@ -48,7 +48,7 @@ def move(transaction: Transaction, seed: int) -> None:
 
 
 def move_often(storage: Storage, first_seed: int, rounds: int) -> None:
-    """Make so many transfers, however contended."""
+    """Make the given number of transfers, however contended."""
     for number in range(rounds):
         storage.run(partial(move, seed=first_seed + number), max_attempts=10_000, deadline=120.0)
 

@@ -235,7 +235,7 @@ class FeedPositionRules(FeedCase):
                 feed.at(wrong)
 
     def test_advance(self, fed: Storage) -> None:
-        """`advance` is the last position with at most so many changes, but at least one commit further, never part."""
+        """`advance` is the last position with at most the given number of changes, but at least one whole commit on."""
         feed = self.fed_items(fed, 3)
         fed.table("items").upsert_many([{"id": key, "n": 9} for key in range(3)])
         fed.table("items").insert({"id": 8})

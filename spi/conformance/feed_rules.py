@@ -104,7 +104,7 @@ class FeedRules(FeedCase):
     """A feed holds every change of the rows of its table, by whatever call it is made."""
 
     def all_verbs(self, storage: Storage, producer: str, verbs: dict[str, Verb], base: int) -> FeedPosition:
-        """Make the rows of all verbs, and return the position thereafter."""
+        """Make the rows of all verbs, and return the position after them."""
         spec = with_feed(VERBED, producer)
         if not storage.admin.exists("t"):
             storage.admin.create(spec)
@@ -264,7 +264,7 @@ class FeedRules(FeedCase):
             assert versions["one"] == versions["four"]
 
     def test_times_of_commits(self, fed: Storage) -> None:
-        """Each change has the version and the time of its commit: a datetime in UTC by the clock of who gave it."""
+        """Each change has the version and the time of its commit: a datetime in UTC by the clock of the committer."""
         fed.admin.create(with_feed(VERBED))
         began = dt.datetime.now(dt.UTC)
         with fed.transaction() as transaction:
@@ -279,7 +279,7 @@ class FeedRules(FeedCase):
             assert began - SKEW < time < dt.datetime.now(dt.UTC) + SKEW
 
     def test_equal_rows_are_left_out(self, fed: Storage) -> None:
-        """Under lookup a row that is equal afterwards is no change: NaN equals NaN, and 0.0 equals -0.0."""
+        """Under lookup a row that is equal afterwards has not changed: NaN equals NaN, and 0.0 equals -0.0."""
         spec = TableSpecification("t", [Field.long("id"), Field.double("x"), Field.string("s")], ["id"])
         fed.admin.create(with_feed(spec))
         table = fed.table("t")

@@ -53,7 +53,7 @@ def find_problem(transactions: list[Observed], final: dict[int, Values], isolati
         for key, seen in one.reads.items():
             versions = final.get(key, ())
             if versions[: len(seen)] != seen:
-                return f"transaction {number} read {seen} of {key}, which is no prefix of {versions}"
+                return f"transaction {number} read {seen} of {key}, which is not a prefix of {versions}"
             if seen:
                 source = writers[seen[-1]]
                 if transactions[source].appends[key][-1] != seen[-1]:

@@ -97,7 +97,7 @@ class JobRaceRules(JobCase):
     def test_commit_meets_the_same_job_again(
         self, storage: Storage, target: StructuredTable, mode: WriteMode, kind: str
     ) -> None:
-        """A job that is submitted again while it is committed is found so, or stages in peace; it counts once."""
+        """A job that is submitted again during its commit is found committed, or stages undisturbed; it counts once."""
         for number in range(1, self.races + 1):
             begin = self.submission(storage, kind, mode, number)
             first = begin()

@@ -100,7 +100,7 @@ class JobRules(JobCase):
         assert target.read((3,)) == item(3, n=4)
 
     def test_job_aborted(self, storage: Storage, target: StructuredTable) -> None:
-        """An aborted id cannot be committed, with rows staged before or later; aborting twice is no error."""
+        """An aborted id cannot be committed, with rows staged before or later; aborting twice is not an error."""
         job = self.job(storage, WriteMode.UPSERT)
         staged = storage.stage(job, 0, 0, [batch([{"id": 3, "n": 3}])])
         storage.abort_write(job)

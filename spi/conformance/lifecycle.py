@@ -161,7 +161,7 @@ class LifecycleRules(ConformanceCase):
     def test_options_as_parameters_and_keywords(self, storage_url: str) -> None:
         """URL parameters and keywords are the same options; one that does not fit is a `ValueError` that names it.
 
-        So is a time that no timer counts: the most is 2,000,000 seconds.
+        Times of more than 2,000,000 seconds, which timers cannot count, are a `ValueError`, too.
         """
         with connect(storage_url, pool_timeout=2_000_000, ddl_timeout=2_000_000) as storage:
             storage.admin.create(ITEMS)

@@ -64,7 +64,7 @@ def delete(**fields: Value) -> Step:
 
 
 def runs(steps: Iterable[Step], most: int) -> Iterator[list[Step]]:
-    """Yield changes that follow one another and name the same fields, at most so many."""
+    """Yield changes that follow one another and name the same fields, in groups of limited size."""
     pending: list[Step] = []
     for step in steps:
         if pending and (step[1].keys() != pending[0][1].keys() or len(pending) == most):
@@ -84,14 +84,14 @@ def change_batch(spec: TableSpecification, steps: Sequence[Step]) -> pa.RecordBa
 
 
 def stage_changes(storage: Storage, job: WriteJob, steps: Iterable[Step], most: int = 4) -> list[StagedWrite]:
-    """Stage changes, in partitions of at most so many that name the same fields; the last partition first."""
+    """Stage changes, in partitions of limited size that name the same fields; the last partition first."""
     spec = storage.admin.get_specification(job.table)
     partitions = [change_batch(spec, run) for run in runs(steps, most)]
     return [storage.stage(job, number, 0, [partitions[number]]) for number in reversed(range(len(partitions)))]
 
 
 def run_job(storage: Storage, table: str, steps: Iterable[Step], most: int = 4) -> None:
-    """Write changes by one job in mode changes, in partitions of at most so many."""
+    """Write changes by one job in mode changes, in partitions of limited size."""
     job = storage.begin_write(table, mode=WriteMode.CHANGES, job_id=ConformanceCase.fresh_id())
     storage.commit_write(job, stage_changes(storage, job, steps, most))
 
@@ -187,7 +187,7 @@ class MergeCase(ConformanceCase):
     ) -> StructuredTable:
         """Merge the changes of each case into a row of its own, in every way, and compare the rows with the expected.
 
-        Fields that an expected row does not name are null; None is no row. Returns the auto-commit view.
+        Fields that an expected row does not name are null; None stands for no row. Returns the auto-commit view.
         """
         storage.admin.create(spec)
         wanted: dict[tuple[str, int], Record | None] = {}

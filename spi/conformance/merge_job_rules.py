@@ -152,7 +152,7 @@ class MergeJobRules(MergeCase):
 
     @pytest.mark.parametrize("spec", [ITEMS, SUMS], ids=lambda spec: spec.name)
     def test_bad_change_types(self, typed: Storage, spec: TableSpecification) -> None:
-        """A `_change_type` that is null, another text, no text or not there is `InvalidFieldError` from `stage`."""
+        """A `_change_type` that is null, another text, not a text or missing is `InvalidFieldError` from `stage`."""
         typed.admin.create(spec)
         job = self.begin_job(typed, WriteMode.CHANGES, spec.name)
         good = batch([{"id": 1}, {"id": 2}], spec=spec)

@@ -47,7 +47,7 @@ STEPS: list[dict[int, int | None]] = [
 
 
 def by_key(row: Record) -> tuple[object, ...]:
-    """Return what rows of `as_rows` are sorted by."""
+    """Return the sort key of a row of `as_rows`."""
     return row["id"], row["_change_type"]
 
 

@@ -71,7 +71,7 @@ class PatchExpectationRules(PatchCase):
         assert keys(streamed.scan_index("tag", "a")) == []
 
     def test_expected_rows(self, storage: Storage, streamed: StructuredTable) -> None:
-        """Rows that have the values of the named fields let the job pass; a named null is no value."""
+        """Rows that have the values of the named fields let the job pass; a named null means no value."""
         result = self.patch(
             storage,
             ("expect", {"id": 1, "n": 1, "rank": None}),

@@ -34,7 +34,7 @@ NEW = TableSpecification(
     primary_key=["id"],
     indexes=["owner", "tries", "state"],
 )
-"""OLD with a field, wider numbers and indexes more, in another order."""
+"""OLD with one more field, wider numbers and more indexes, in another order."""
 
 MIXED = TableSpecification(
     "jobs",
@@ -52,7 +52,7 @@ class RollingUpgradeRules(ConformanceCase):
 
     @pytest.fixture
     def older(self, storage_url: str) -> Iterator[Storage]:
-        """Connect once more, as the program of the release before; its admin calls barely wait."""
+        """Connect once more, as a program of the earlier release; its admin calls wait only briefly."""
         with connect(storage_url, ddl_timeout=0.5) as storage:
             yield storage
 

@@ -300,7 +300,7 @@ class RuleChangeRules(FieldRuleCase):
         assert keys(view.scan()) == []
 
     def test_tables_of_every_kind_are_retired(self, migrating: Storage) -> None:
-        """So are tables without a key, and tables that merge, which take no other rule."""
+        """Tables without a key and tables that merge can be retired too; they take no other rule."""
         self.require("table_types")
         log = TableSpecification("log", [Field.int("n")], options={"write-mode": "append-only"})
         sums = TableSpecification(

@@ -60,7 +60,7 @@ class RuledJobRules(FieldRuleCase):
 
     @READY
     def test_job_of_changes_writes_what_follows(self, events: Storage, ready: bool) -> None:
-        """So does one of mode changes, whose retracts need not fit the rules."""
+        """A job of mode changes writes derived fields, too; its retracts need not fit the rules."""
         events.admin.set_rules("events", [replace(NUMBER, ready=ready)])
         table = events.table("events")
         table.upsert_many([{"id": 1, "body": SIX}, {"id": 2, "body": SIX}])

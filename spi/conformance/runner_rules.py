@@ -297,7 +297,7 @@ class RunnerRules(ConformanceCase):
             assert counts == list(range(1, 32, 2))
 
     def test_more_than_may_be_open_wait_and_fail(self, storage_url: str) -> None:
-        """More wait for `pool_timeout` seconds, then get `StorageUnavailableError`; a place that is freed is used."""
+        """Further ones wait for `pool_timeout` seconds, then get `StorageUnavailableError`; a freed slot is used."""
         with connect(storage_url, pool_timeout=0.2) as storage, ExitStack() as stack:
             storage.admin.create(ITEMS)
             opened: list[Transaction] = []

@@ -153,7 +153,7 @@ class ScanRules(ConformanceCase):
 
     @pytest.mark.parametrize("limit", [-1, 1.0, "1", True], ids=repr)
     def test_limit_is_a_number_of_rows(self, open_table: OpenTable, limit: int) -> None:
-        """A negative limit is `InvalidFieldError`, and so is one that is no int."""
+        """A negative limit is `InvalidFieldError`, and so is one that is not an int."""
         table = open_table(GRID)
         refusals: list[Callable[[], object]] = [
             lambda: table.scan(limit=limit),

@@ -71,7 +71,7 @@ class Pair:
 class TableMachine(RuleBasedStateMachine):
     """One table, read and written in the auto-commit view and in up to three open transactions.
 
-    A `restartable` machine connects anew now and then. Unless `overlapping`, no two open transactions write one row:
+    A `restartable` machine connects again at times. Unless `overlapping`, no two open transactions write one row:
     where writes wait, they would wait on one thread. If `typed`, the table may have a merge engine, and if `fed` a
     change feed.
     """
@@ -112,7 +112,7 @@ class TableMachine(RuleBasedStateMachine):
             self.write_once(auto_commit, random_write(chance, auto_commit.model, typed=self.typed))
 
     def pick(self, chance: random.Random) -> Pair:
-        """Choose an open transaction, or now and then the auto-commit view."""
+        """Choose an open transaction, or sometimes the auto-commit view."""
         return chance.choice([*self.open, *self.open, Pair(None, self.model.begin())])
 
     def table(self, pair: Pair) -> StructuredTable:

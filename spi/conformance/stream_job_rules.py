@@ -51,7 +51,7 @@ WRONG: dict[str, dict[str, object]] = {
     "a long stream": {"stream": "s" * 201, "batch": 1},
     "NUL in a stream": {"stream": "a\0b", "batch": 1},
     "half a character in a stream": {"stream": "\ud800", "batch": 1},
-    "a stream that is no text": {"stream": 7, "batch": 1},
+    "a stream that is not a string": {"stream": 7, "batch": 1},
     "an id like a batch's": {"job_id": "batch 5 of stream s"},
 }
 

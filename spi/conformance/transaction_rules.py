@@ -115,7 +115,7 @@ class TransactionRules(ConformanceCase):
                 transaction.commit()
 
     def test_end_inside_the_block(self, storage: Storage, items: StructuredTable) -> None:
-        """A transaction that was ended inside its `with` block is left without more ado."""
+        """Leaving the `with` block of a transaction that has already ended does nothing."""
         with storage.transaction() as transaction:
             transaction.table("items").upsert({"id": 2})
             transaction.commit()

@@ -36,7 +36,7 @@ _SMALL: dict[str, list[int]] = {"sum": [-2, -1, 0, 1, 3], "count": [-1, 0, 1, 2]
 
 
 def small_pool(spec: TableSpecification, field: Field) -> list[Value] | None:
-    """Return values of a field that calculates, with which no result is inexact or too large; None for any value."""
+    """Return values for which the field's function gives no inexact or too large result; None if all values do."""
     function = functions_of(spec).get(field.name)
     if function == "listagg":
         return ["", "a", "b", "a,b", "c"]
@@ -63,7 +63,7 @@ def random_kind(chance: random.Random) -> RowKind:
 
 
 def random_type(chance: random.Random, spec: TableSpecification) -> TableSpecification:
-    """Return a plain table with a merge engine of any kind, and perhaps a field more."""
+    """Return a plain table with a merge engine of any kind, and perhaps one more field."""
     if chance.random() < 0.5:
         spec = spec.evolve(fields=[*spec.fields, Field.boolean("gone"), Field.short("s")])
     options = chance.choice([_by_sequence, _soft_delete, _partial_update, _groups, _aggregation, _blind, _first_row])

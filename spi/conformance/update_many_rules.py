@@ -37,7 +37,7 @@ REFUSED: dict[str, Callable[[StructuredTable], object]] = {
     "no list": lambda table: table.update_many(cast(Any, 1)),
     "a text": lambda table: table.update_many(cast(Any, "ab")),
     "a row": lambda table: table.update_many(cast(Any, {"id": 1, "n": 9})),
-    "an element that is no row": lambda table: table.update_many(cast(Any, [{"id": 1, "n": 9}, 7])),
+    "an element that is not a row": lambda table: table.update_many(cast(Any, [{"id": 1, "n": 9}, 7])),
     "no key": lambda table: table.update_many([{"id": 1, "n": 9}, {"n": 9}]),
     "a null key": lambda table: table.update_many([{"id": 1, "n": 9}, {"id": None, "n": 9}]),
     "an unknown field": lambda table: table.update_many([{"id": 1, "n": 9}, {"id": 2, "unknown": 9}]),
@@ -45,7 +45,7 @@ REFUSED: dict[str, Callable[[StructuredTable], object]] = {
     "a wrong type": lambda table: table.update_many([{"id": 1, "n": 9}, {"id": 2, "n": "9"}]),
     "a wrong type in an absent row": lambda table: table.update_many([{"id": 1, "n": 9}, {"id": 7, "n": "9"}]),
     "a wrong default": lambda table: table.update_many([{"id": 1, "n": 9}], {"n": "9"}),
-    "a default that is no row": lambda table: table.update_many([{"id": 1, "n": 9}], cast(Any, 5)),
+    "a default that is not a row": lambda table: table.update_many([{"id": 1, "n": 9}], cast(Any, 5)),
     "a default of another key": lambda table: table.update_many([{"id": 1, "n": 9}, {"id": 2, "n": 9}], {"id": 1}),
     "a wrong default of a message": lambda table: table.update_many(
         [{"id": 1, "n": 9}, UpdateMessage({"id": 2, "n": 9}, {"what": 1})]

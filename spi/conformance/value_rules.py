@@ -199,7 +199,7 @@ class ValueRules(WritingCase):
 
     @pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 10**23, 2**1023 + 1], ids=lambda value: f"{value:.5e}")
     def test_int_that_a_double_would_round_is_refused(self, open_table: OpenTable, value: int) -> None:
-        """DOUBLE rejects an int that is no 64-bit float, in rows, filters and expected values, and keeps all others."""
+        """DOUBLE rejects ints that no 64-bit float equals, in rows, filters and expected values, and keeps others."""
         table = open_table(TYPES)
         for kept in (2**53, 2**53 + 2, -(2**60), 2**1023):
             table.upsert({"id": 1, "double": kept})

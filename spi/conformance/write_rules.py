@@ -118,7 +118,7 @@ class WriteRules(WritingCase):
             assert plain(table.scan()) == rows
 
     def test_delete(self, writing: Writing) -> None:
-        """`delete` removes rows and their index entries; absent and repeated keys are no error."""
+        """`delete` removes rows and their index entries; absent and repeated keys are not an error."""
         writing.table.upsert_many([FULL, item(2, tag="a"), item(3, tag="a")])
         writing("delete", {"id": 3}, {"id": 1}, {"id": 99}, {"id": 1})
         assert plain(writing.table.scan()) == [item(2, tag="a")]

@@ -22,7 +22,7 @@ MOST_DIGITS = 38
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _FUNCTIONS = (AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.MIN, AggregateFunction.MAX)
 _DEEPEST = 50
-"""The most levels of an expression, which is walked by recursion."""
+"""The maximum number of levels of an expression, which is walked by recursion."""
 _ARGUMENT = "aggregate"
 
 
@@ -101,7 +101,7 @@ def digits_of(spec: TableSpecification, expression: object, depth: int = 0) -> D
     Raises
     ------
     InvalidFieldError
-        If a part is no integer or decimal, or more than 38 digits may follow the point.
+        If a part is not an integer or decimal, or more than 38 digits may follow the point.
     """
     if depth > _DEEPEST:
         raise InvalidFieldError(spec.name, _ARGUMENT, f"an expression is nested more than {_DEEPEST} levels deep")

@@ -71,7 +71,7 @@ def check_default(spec: TableSpecification, row: Mapping[str, Value], default: M
 
 
 def update_with_default(given: object, default: Mapping[str, Value] | None) -> tuple[Any, Mapping[str, Value] | None]:
-    """Return the row of an element of `update_many`, and its default: a message's own goes before the call's."""
+    """Return the row of an element of `update_many`, and its default: the message's own, else the call's."""
     if not isinstance(given, UpdateMessage):
         return given, default
     return given.update, default if given.default is None else given.default

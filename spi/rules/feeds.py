@@ -33,7 +33,7 @@ def check_after(spec: TableSpecification, since: object, after: object) -> int |
     Raises
     ------
     ValueError
-        If it is no number of a change, or comes without the position of the commit.
+        If it is not the number of a change, or comes without the position of the commit.
     UnsupportedOperationError
         If the changes of the table's feed have no numbers.
     """

@@ -49,7 +49,7 @@ def requested_job(
             raise ValueError(f"job_id is {name!r}, as if it were a batch of a stream; take another")
         return WriteJob(table, checked, name, on_missing=skips)
     if stream is None or batch is None or job_id is not None:
-        raise ValueError("a write job has either a job_id or a stream and a batch")
+        raise ValueError("a write job has either a job_id or a stream and a batch; give one of the two")
     if not isinstance(batch, int) or isinstance(batch, bool) or not 0 <= batch <= _LARGEST_BATCH:
         raise ValueError(f"batch is {batch!r}; it must be an int from 0 to {_LARGEST_BATCH}")
     name = _name("stream", stream)

@@ -30,7 +30,7 @@ def check_channel(given: object) -> str:
     Raises
     ------
     ValueError
-        If it is no string of 1 to 200 characters, or has NUL characters or lone surrogates.
+        If it is not a string of 1 to 200 characters, or has NUL characters or lone surrogates.
     """
     if not isinstance(given, str) or not 1 <= len(given) <= _LONGEST:
         raise ValueError(f"the channel is {shown(given)}; it must be a string of 1 to {_LONGEST} characters")
@@ -45,7 +45,7 @@ def check_channels(given: object) -> tuple[str, ...]:
     Raises
     ------
     ValueError
-        If they are no iterable, a single string, or none, or one is no channel.
+        If they are not an iterable, are a single string, or are none, or if one is not a channel.
     """
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise ValueError(f"the channels are {shown(given)}; they must be a list of strings")
@@ -61,7 +61,7 @@ def check_timeout(given: object) -> float:
     Raises
     ------
     ValueError
-        If they are no number, negative, or NaN.
+        If they are not a number, are negative, or NaN.
     """
     if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
         raise ValueError(f"timeout is {shown(given)}; it must be a number of seconds from 0")

@@ -20,7 +20,7 @@ _small = _CERTAINLY_SMALL
 
 
 def may_be_too_large(writes: int) -> bool:
-    """Return whether that many writes may exceed the limit; if not, their sizes need not be added up."""
+    """Return whether this number of writes may exceed the limit; if not, their sizes need not be added up."""
     return writes > _small
 
 

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 ROWS_AT_ONCE = 500
-"""The most rows of one call: more would gain nothing, and the gateway holds all of them in memory."""
+"""The maximum number of rows of one call: more would gain nothing, and the gateway holds all of them in memory."""
 _CALL_BYTES = 1 << 20
 _KEYS_BYTES = 32 << 10
 

@@ -14,7 +14,7 @@ from .conflicts import Conflicts
 from .context import Context
 from .decision import Decision
 from .finaliser import EndedTransaction, Finaliser
-from .gate import gate_places
+from .gate import gate_kinds
 from .intent_set import IntentSet
 from .prewrite import PendingCommit, Prewrite, RecordUnknownError
 from .reader import table_dropped
@@ -105,7 +105,7 @@ def _began(session: Session, start: int, intents: IntentSet) -> tuple[bytes, Sta
     unlisted = len(encoded) > _LISTED_BYTES
     # An unlisted transaction is found later by searching for its column, which must be its own.
     txid = session.next_transaction(None if unlisted else start)
-    gates = gate_places(txid, intents.appends)
+    gates = gate_kinds(txid, intents.appends)
     if unlisted:
         writes = encode_rows({space: {} for space in kinds}, gates)
         return txid, Status(PENDING, start, unlisted=True, writes=writes), b""

@@ -82,7 +82,7 @@ class Conflicts:
         """Wait for other writers of these rows, or abort them; return the rows' cells after that.
 
         `rows` has the intent and the cells of each. The older of two transactions wins; a write job, `bulk`, wins over
-        all other transactions, and its writes depend on the newest state, so a commit after `start` is no conflict.
+        all other transactions, and its writes depend on the newest state, so a commit after `start` does not conflict.
         """
         settled: dict[RowId, Cells] = {}
         unsettled = dict(rows)

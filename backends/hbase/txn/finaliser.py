@@ -33,7 +33,7 @@ MARK_DELAY = 0.2
 _PAUSE = 0.5
 _LOOK = 0.002
 _LONGEST_SILENCE = 1.0
-"""The most seconds between two wake-ups of the thread."""
+"""The maximum number of seconds between two wake-ups of the thread."""
 
 _log = logging.getLogger("structable.hbase")
 

@@ -37,9 +37,9 @@ from structable.backends.ordered.engine import SPACE_BYTES, entry_key, successor
 from .context import Context
 from .intents import write_intent
 from .status import COMMITTED, Status
-from .written_rows import GatePlaces
+from .written_rows import GateKinds
 
-__all__ = ["Appends", "Gate", "gate_places"]
+__all__ = ["Appends", "Gate", "gate_kinds"]
 
 Appends: TypeAlias = Mapping[bytes, Mapping[int, bytes]]
 """Space of a feed to the values of the entries that a transaction appends, by their numbers in it."""
@@ -48,8 +48,8 @@ _ROWS_AT_ONCE = 4
 """The number of a gate's rows read at once: an entry has up to a mebibyte, or one larger row."""
 
 
-def gate_places(txid: bytes, appends: Appends) -> GatePlaces:
-    """Return the places of a transaction's entries in the gates of its feeds."""
+def gate_kinds(txid: bytes, appends: Appends) -> GateKinds:
+    """Return the kinds of gate rows in which a transaction's entries are, by feed."""
     laned = not txid.endswith(OWN_COLUMN)
     return {feed: GATE_LANES if laned and len(values) == 1 else GATE_ROWS for feed, values in appends.items()}
 
@@ -67,8 +67,8 @@ class Gate:
     def entering(self, txid: bytes, start: int, appends: Appends) -> list[Call[object]]:
         """Return the calls that put the entries of a transaction into the gates, below all later timestamps."""
         calls: list[Call[object]] = []
-        for feed, place in gate_places(txid, appends).items():
-            if place == GATE_LANES:
+        for feed, kind in gate_kinds(txid, appends).items():
+            if kind == GATE_LANES:
                 (value,) = appends[feed].values()
                 cell = {gate_lane(txid): txid[SESSION_BYTES:] + value}
                 calls.append(put_rows(self._layout.table(feed), {gate_lanes(txid): cell}, start))
@@ -101,20 +101,20 @@ class Gate:
         """Return the calls that empty the gates, to be made once the calls of `publishing` have succeeded."""
         at = status.commit if status.state == COMMITTED else status.start + 1
         calls: list[Call[object]] = []
-        for feed, place in gate_places(txid, appends).items():
+        for feed, kind in gate_kinds(txid, appends).items():
             table = self._layout.table(feed)
-            if place == GATE_LANES:
+            if kind == GATE_LANES:
                 calls.append(put_rows(table, {gate_lanes(txid): {gate_lane(txid): GATE_MARK}}, at))
             else:
                 rows = [gate_row(txid, number) for number in appends[feed]]
                 calls += delete_columns(table, rows, [GATE_ENTRY], at)
         return calls
 
-    def finish(self, txid: bytes, status: Status, gates: GatePlaces) -> None:
+    def finish(self, txid: bytes, status: Status, gates: GateKinds) -> None:
         """Move the remaining entries of an ended transaction, found in the gates, leaving out dropped feeds."""
-        for feed, place in gates.items():
+        for feed, kind in gates.items():
             try:
-                for values in self._remaining(txid, feed, place):
+                for values in self._remaining(txid, feed, kind):
                     self.move(txid, status, {feed: values})
             except TableMissingError:
                 continue
@@ -127,8 +127,8 @@ class Gate:
             except TableMissingError:
                 continue
 
-    def _remaining(self, txid: bytes, feed: bytes, place: bytes) -> Iterator[Mapping[int, bytes]]:
-        if place == GATE_ROWS:
+    def _remaining(self, txid: bytes, feed: bytes, kind: bytes) -> Iterator[Mapping[int, bytes]]:
+        if kind == GATE_ROWS:
             yield from self.rows(txid, feed)
             return
         cells = self._gateway.call(get_row(self._layout.table(feed), gate_lanes(txid), [gate_lane(txid)]))

@@ -20,7 +20,7 @@ Intents = Mapping[bytes, Mapping[bytes, bytes]]
 """Space to row to intent."""
 
 _PUT_BYTES = 512 << 10
-"""The most bytes of the versions that one call puts; the deletes of the intents in it repeat all keys."""
+"""The maximum number of bytes of the versions that one call puts; the deletes of the intents in it repeat all keys."""
 
 EndedIntents = tuple[bytes, Status, Intents]
 """A transaction that has ended, its status, and all or some of its intents."""

@@ -38,7 +38,7 @@ from structable.backends.hbase.thrift.retry import pause
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
 from .context import Context
-from .gate import Gate, gate_places
+from .gate import Gate, gate_kinds
 from .intent_set import IntentSet
 from .intents import RowId, intent_cells, read_rows, row_calls
 from .recent_writes import Digest, Rows, read_lists
@@ -122,8 +122,8 @@ class Prewrite:
         `encoded` has the written rows, as the record stores them.
         """
         record = self._status_table.record(pending.txid, pending.status, encoded)
-        places = gate_places(pending.txid, intents.appends)
-        new = {feed for feed, place in places.items() if place == GATE_LANES and feed not in session.gates}
+        kinds = gate_kinds(pending.txid, intents.appends)
+        new = {feed for feed, kind in kinds.items() if kind == GATE_LANES and feed not in session.gates}
         if new:
             record[GATES] = {gate_column(session.id, feed): b"\x01" for feed in new}
         seen = self._run(session, pending, intents, record)

@@ -34,7 +34,7 @@ _MOST_ROWS = 4_096
 """Limit of rows for a transaction that lists them; a larger one lists their spaces."""
 _MOST_ENDED = 16
 _ALL_BYTES, _LEAST_BYTES, _MOST_BYTES = 64 << 10, 256, 8 << 10
-"""Byte budget for ended transactions over the lists of all processes, and the least and most that one process may use.
+"""Byte budget for ended transactions over all processes' lists, and the smallest and largest share of one process.
 Open transactions of a process take at most the first of these; beyond it they list spaces instead of rows."""
 _BYTES_OF_A_ROW = 4 << 10
 """The bytes of lists that take as long to read as reading back one row."""

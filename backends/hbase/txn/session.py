@@ -212,7 +212,7 @@ class Session:
             # This process was stopped, or HBase was: a heartbeat reveals whether the session is dead.
             self.heartbeat()
         if self._closed:
-            raise StorageUnavailableError("the storage was closed")
+            raise StorageUnavailableError("the storage was closed; connect again")
         if self._over:
             raise TransactionConflictError(
                 "the snapshot is too old: this process sent no heartbeat for session_timeout, and another process "

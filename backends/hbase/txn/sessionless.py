@@ -68,7 +68,7 @@ class NoSession(Session):
 
     def require_alive(self) -> None:
         if self._closed:
-            raise StorageUnavailableError("the storage was closed")
+            raise StorageUnavailableError("the storage was closed; connect again")
 
     def close(self) -> None:
         self._closed = True

@@ -41,7 +41,7 @@ class Status:
 
     @property
     def liveness(self) -> bytes:
-        """The bytes that only the owner changes while the transaction is pending: a push is no heartbeat."""
+        """The bytes that only the owner changes while the transaction is pending: a push is not a heartbeat."""
         return self.pushed(0).raw if self.least else self.raw
 
     @classmethod

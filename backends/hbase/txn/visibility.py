@@ -72,8 +72,8 @@ class Visibility:
     ) -> dict[tuple[bytes, int], RowState]:
         """Return the states of rows at several timestamps each; rows that were never written are left out.
 
-        The intents of a row are read once, at the last of its timestamps. A commit up to there without an intent left
-        is a version by then: therefore the versions below the earlier timestamps are read after that.
+        The intents of a row are read once, at the last of its timestamps. A commit up to there whose intent is gone
+        has become a version by then, so the versions below the earlier timestamps are read after the intents.
         """
         last: dict[int, list[bytes]] = {}
         for row, times in rows.items():

@@ -1,4 +1,4 @@
-"""`Written`: the rows that a transaction wrote, and its places in the gates of feeds, as its record lists them."""
+"""`Written`: the rows that a transaction wrote, and its entries in the gates of feeds, as its record lists them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi.errors import DataCorruptionError
 
-__all__ = ["GatePlaces", "Written", "WrittenRows", "decode_rows", "encode_rows"]
+__all__ = ["GateKinds", "Written", "WrittenRows", "decode_rows", "encode_rows"]
 
 _GATED = b"E"[0]
 """The kind of a row that records where in the gate of a feed a transaction put its entries."""
@@ -17,7 +17,7 @@ _GATED = b"E"[0]
 WrittenRows: TypeAlias = Mapping[bytes, Mapping[bytes, int]]
 """Space to row to the first byte of its intent."""
 
-GatePlaces: TypeAlias = Mapping[bytes, bytes]
+GateKinds: TypeAlias = Mapping[bytes, bytes]
 """Space of a feed to the kind of the rows of its gate in which a transaction put its entries, see `Gate`."""
 
 
@@ -25,13 +25,13 @@ class Written(NamedTuple):
     """The rows that a transaction wrote, and the feeds that it appended to."""
 
     rows: WrittenRows
-    gates: GatePlaces
+    gates: GateKinds
 
 
-def encode_rows(writes: WrittenRows, gates: GatePlaces = MappingProxyType({})) -> bytes:
-    """Return the rows and places of a transaction as bytes."""
+def encode_rows(writes: WrittenRows, gates: GateKinds = MappingProxyType({})) -> bytes:
+    """Return the rows and gates of a transaction as bytes."""
     parts: list[bytes] = []
-    for space, rows in (*writes.items(), *((feed, {place: _GATED}) for feed, place in gates.items())):
+    for space, rows in (*writes.items(), *((feed, {gate: _GATED}) for feed, gate in gates.items())):
         parts.append(space + len(rows).to_bytes(4))
         parts += [bytes([kind]) + len(row).to_bytes(2) + row for row, kind in rows.items()]
     return b"".join(parts)

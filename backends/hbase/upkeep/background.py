@@ -39,7 +39,7 @@ class Background:
         self._threads: list[threading.Thread] = []
 
     def start(self, session: Callable[[], Session | None]) -> None:
-        """Begin; `session` returns the session to keep alive, None to end."""
+        """Start the threads; `session` returns the session to keep alive, or None to end them."""
         # Two, because a round of the janitor may take longer than a session may be silent.
         for name, work in (("structable-heartbeat", self._keep_alive), ("structable-janitor", self._clean)):
             thread = threading.Thread(target=work, args=(session,), name=name, daemon=True)
@@ -63,7 +63,7 @@ class Background:
                 self._janitor.run(current)
 
     def stop(self, timeout: float) -> None:
-        """End the threads, waiting at most that many seconds for their current work."""
+        """End the threads, waiting at most `timeout` seconds for their current work."""
         self._stopping.set()
         deadline = time.monotonic() + timeout
         for thread in self._threads:

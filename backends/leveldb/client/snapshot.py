@@ -77,7 +77,7 @@ class RemoteSnapshot(EngineSnapshot):
         self.flags &= ~messages.BEGIN
 
     def _failed(self, connection: Connection | None, error: Exception) -> StructableError:
-        """Discard the connection, find the next owner, for the retry, if this one has ended, and return the error."""
+        """Discard the connection, and return the error; if the owner has ended, find the next one for the retry."""
         self.requests.pool.discard(connection)
         if isinstance(error, TimedOutError):
             return self.requests.silent()

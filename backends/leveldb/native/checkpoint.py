@@ -43,7 +43,7 @@ def copy_checkpoint(database: Path, target: Path) -> None:
             raise StorageUnavailableError(f"a checkpoint cannot be made in {target}: {error}") from error
         shutil.rmtree(target, ignore_errors=True)
     raise StorageUnavailableError(
-        f"a checkpoint of {database} failed: compaction replaced its files {_ATTEMPTS} times meanwhile"
+        f"a checkpoint of {database} failed: compaction replaced its files in each of {_ATTEMPTS} attempts"
     )
 
 

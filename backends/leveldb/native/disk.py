@@ -20,7 +20,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def replace_durably(path: Path, content: bytes) -> None:
-    """Give a file a content: after a crash it has this one or the one before."""
+    """Replace the content of a file: after a crash the file has the new content or the old one."""
     new = path.with_name(f"{path.name}.new")
     with open(new, "wb") as file:
         file.write(content)
@@ -41,7 +41,7 @@ def cut(path: Path, size: int) -> None:
 
 
 def probe_disk(folder: Path, size: int) -> None:
-    """Raise `OSError` if there is no room for `size` bytes, which are written: `statvfs` omits quotas and reserves."""
+    """Raise `OSError` if there is no room for `size` bytes. It writes them, since `statvfs` ignores quotas."""
     wanted = _PROBE + size
     probes: list[Path] = []
     try:

@@ -1,4 +1,4 @@
-"""Bulk commits: written in chunks, while reads stay with the state before."""
+"""Bulk commits are written in chunks; until the last one is written, reads see the state before the commit."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _write(
 
 
 def _ended(node: BulkNode) -> BulkNode:
-    """Seal a node, and append an empty one: the large one is freed with the last snapshot before it."""
+    """Seal a node, and append an empty one, so that the large node is freed with the last snapshot before it."""
     node.seal()
     node.next = CommitNode()
     return node

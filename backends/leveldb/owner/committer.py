@@ -48,7 +48,7 @@ class Pending:
         self.error: BaseException | None = None
         self.done = False
         self.turn: SimpleQueue[bool] | None = None
-        """Wakes the waiting thread: True passes it the right to write, False makes it look."""
+        """Wakes the waiting thread: True passes it the right to write, False makes it check the queue."""
 
 
 _GATHER = 0.00015  # seconds

@@ -48,7 +48,7 @@ class ArrowDecoder:
         }
 
     def batches(self, pairs: Iterator[Pair], *, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield pairs of raw row key and raw value as batches of at most that many rows, fewer where rows are large."""
+        """Yield pairs of raw row key and raw value as batches of at most `rows` rows, fewer where rows are large."""
         count = min(rows, _FIRST_ROWS)
         # Flat, because the garbage collector spends more on retained tuples than decoding them costs.
         while flat := list(chain.from_iterable(islice(pairs, count))):

@@ -100,7 +100,7 @@ def pack_change(raw_key: bytes, before: bytes | None, after: bytes | None) -> by
 
 
 def pack_whole(records: Sequence[Record], most: int = PACKED_BYTES) -> list[bytes]:
-    """Return records as entries of about that many bytes, or of one larger record."""
+    """Return records as entries of about `most` bytes, or of one larger record."""
     if _RECORD_BYTES * len(records) + sum([len(raw_key) + len(raw) for _, raw_key, raw in records]) <= most:
         return [pack_records(records)] if records else []
     packed: list[bytes] = []

@@ -130,7 +130,7 @@ def _sum_fits(field: Field, before: Any, values: Sequence[Any]) -> bool:  # noqa
     if not values:
         return True
     if field.type.floating:
-        # Infinities and NaN are no overflow. A sum is rounded at each addition, in an unknown order.
+        # Infinities and NaN do not overflow. A sum is rounded at each addition, in an unknown order.
         finite = [abs(value) for value in (before or 0.0, *values) if math.isfinite(value)]
         largest = (2 - 2**-23) * 2.0**127 if field.type is FieldType.FLOAT else sys.float_info.max
         return bool(sum(finite) <= largest * (1 - len(finite) * 2**-20))

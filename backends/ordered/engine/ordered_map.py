@@ -184,9 +184,9 @@ class EngineSnapshot(ABC):
         reverse : bool
             Whether the pairs of each interval come in reverse.
         limit : int or None
-            The most pairs that the caller takes; the engine may yield more.
+            The maximum number of pairs that the caller takes; the engine may yield more.
         limit_each : int or None
-            The most pairs to yield of each interval.
+            The maximum number of pairs to yield of each interval.
         """
         if len(intervals) == 1 and limit_each is None:
             return self.scan(*intervals[0], reverse=reverse)
@@ -358,15 +358,15 @@ class SchemaChangedError(Exception):
 
 
 class SpaceMissingError(TransactionConflictError):
-    """The space of a table or a feed is gone from a store that keeps each space in its own `place`."""
+    """The space of a table or a feed is gone from a store that keeps each space in its own `home`."""
 
-    def __init__(self, space: bytes, place: str) -> None:
-        super().__init__(space, place)
+    def __init__(self, space: bytes, home: str) -> None:
+        super().__init__(space, home)
         self.space = space
-        self.place = place
+        self.home = home
 
     def __str__(self) -> str:
-        return f"a table was dropped since the snapshot was taken: {self.place} is missing"
+        return f"a table was dropped since the snapshot was taken: {self.home} is missing"
 
 
 def renewed(body: Callable[[], Result]) -> Result:
@@ -385,7 +385,7 @@ def renewed(body: Callable[[], Result]) -> Result:
             # A dropped space leaves the catalog before it is removed.
             if error.space == missing:
                 raise DataCorruptionError(
-                    f"{error.place} is missing, although the catalog names it: was it dropped by hand?"
+                    f"{error.home} is missing, although the catalog names it: was it dropped by hand?"
                 ) from error
             missing = error.space
         except (TransactionConflictError, SchemaChangedError):

@@ -174,7 +174,7 @@ class _SnapshotView(FeedView):
         self._snapshot = self._engine.begin(True)
         self._look()
         if binding is not self._binding:
-            raise TransactionConflictError(f"table {self._table!r} was changed meanwhile")
+            raise TransactionConflictError(f"table {self._table!r} was changed at the same time")
         return self.marks()[-1]
 
     def raise_floor(self, version: int) -> int:

@@ -103,7 +103,7 @@ def _changing(engine: Upkeep, binding: TableBinding) -> Iterator[tuple[EngineSna
     """Commit the changes that the block adds; they conflict with changes of the table's schema after the binding."""
     with closing(engine.begin(False)) as snapshot:
         if snapshot.get(schema_key(binding.spec.name)) != binding.raw_schema:
-            raise TransactionConflictError(f"table {binding.spec.name!r} was changed meanwhile")
+            raise TransactionConflictError(f"table {binding.spec.name!r} was changed at the same time")
         changes = WriteSet(spaces={binding.schema.space})
         yield snapshot, changes
         if changes.writes:

@@ -47,7 +47,7 @@ class _Divided:
 def divide_changes(
     snapshot: EngineSnapshot, binding: TableBinding, request: FeedRequest, splits: int, process: int | None
 ) -> list[bytes]:
-    """Return the states of about that many splits of a request; their sequence is the order of its changes.
+    """Return the states of about `splits` splits of a request; their sequence is the order of its changes.
 
     `process` is the only process that can read them, or None.
     """

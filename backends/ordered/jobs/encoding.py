@@ -88,11 +88,11 @@ def kind_of(raw: bytes) -> RowKind:
     try:
         return _KINDS[raw[0]]
     except IndexError:
-        raise DataCorruptionError(f"a staged row begins with {raw[:1].hex()}, which is no row kind") from None
+        raise DataCorruptionError(f"a staged row begins with {raw[:1].hex()}, which is not a row kind") from None
 
 
 def mark_bytes(columns: int) -> int:
-    """Return the size of the prefix of a row staged in mode `patch`, with that many columns."""
+    """Return the size of the prefix of a row staged in mode `patch`, for a number of columns."""
     return 1 + -(-columns // 8)
 
 
@@ -103,6 +103,6 @@ def mark_of(columns: tuple[str, ...], raw: bytes) -> tuple[PatchArm, bool, list[
         rest, required = divmod(marks, 2)
         arm = _ARMS[low + _REQUIRED * rest]
     except IndexError:
-        raise DataCorruptionError(f"a staged row begins with {raw[:1].hex()}, which is no arm") from None
+        raise DataCorruptionError(f"a staged row begins with {raw[:1].hex()}, which is not an arm") from None
     named = int.from_bytes(raw[1:], "little")
     return arm, bool(required), [name for place, name in enumerate(columns) if named >> place & 1]

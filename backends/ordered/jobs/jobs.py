@@ -305,7 +305,7 @@ class WriteJobs:
         def publish(snapshot: EngineSnapshot, changes: WriteSet) -> None:
             record, current = open_job(snapshot, order)
             if loaded.space not in record.loading:
-                raise TransactionConflictError(f"the job {order.job_id!r} was aborted and began again meanwhile")
+                raise TransactionConflictError(f"the job {order.job_id!r} was aborted and began again in another call")
             if replace(current, space=loaded.space) != loaded:
                 raise _changed(order)
             discard_loading(record.without(loaded.space), changes)

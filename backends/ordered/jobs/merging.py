@@ -92,7 +92,7 @@ class BagRows(MergedRows):
 
 
 def folded(records: list[Record]) -> tuple[list[Record], int]:
-    """Return the equal rows that are put and not retracted again, and the most rows that the table then loses."""
+    """Return the equal rows that are put and not retracted again, and how many rows the table loses at most."""
     left: list[Record] = []
     retracts = 0
     for record in records:

@@ -123,7 +123,7 @@ class StagedRuns:
         return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=self._order)
 
     def by_key(self, after: bytes) -> Iterator[tuple[bytes, Iterator[StagedRow]]]:
-        """Yield the places after another one, in the order of runs; each one's rows must be read before the next."""
+        """Yield the keys after `after` in the order of runs, each with its rows, to be read before the next key."""
         return (group for group in groupby(self.rows(), self._order) if group[0] > after)
 
     def _named(self, columns: tuple[str, ...]) -> tuple[str, ...] | None:

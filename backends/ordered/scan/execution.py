@@ -232,7 +232,7 @@ class _PathReader:
 
     @property
     def _limit(self) -> int | None:
-        """The most rows to read, if the path yields exactly the rows of the result."""
+        """The maximum number of rows to read, if the path yields exactly the rows of the result."""
         path = self._path
         in_order = path.residual is None and path.within is None and self._sort_by is None
         return path.request.limit if in_order else None

@@ -19,7 +19,7 @@ Interval: TypeAlias = tuple[bytes, bytes]
 """Half-open: begin <= key < end."""
 
 MOST_POINTS = 1_000
-"""The most intervals from `isin` lists; longer lists are evaluated row by row."""
+"""The maximum number of intervals from `isin` lists; longer lists are evaluated row by row."""
 
 
 def range_interval(keys: KeyCodec, range_: Range) -> Interval:

@@ -38,7 +38,7 @@ def values_of(snapshot: EngineSnapshot, raw_keys: list[bytes]) -> list[bytes | N
 def lookup_parts(raw_keys: list[bytes], limit: int | None, *, reverse: bool) -> Iterator[list[bytes]]:
     """Yield the parts of sorted raw keys to look up one after the other, from the last if `reverse`.
 
-    `limit` is the most rows that the caller takes: if it is small, so are the first parts.
+    `limit` is the maximum number of rows that the caller takes: if it is small, so are the first parts.
     """
     size = _MOST if limit is None else min(max(limit, _FEWEST), _MOST)
     while raw_keys:

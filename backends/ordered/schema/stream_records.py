@@ -79,7 +79,7 @@ def read_stream(snapshot: EngineSnapshot, schema: TableSchema, stream: str) -> S
 
 
 def is_committed(snapshot: EngineSnapshot, schema: TableSchema | None, stream: str | None, batch: int | None) -> bool:
-    """Return whether a batch of a stream of a table is committed; false for a job that is no batch."""
+    """Return whether a batch of a stream of a table is committed; false for a job that is not a batch."""
     if schema is None or stream is None or batch is None:
         return False
     last = read_stream(snapshot, schema, stream)

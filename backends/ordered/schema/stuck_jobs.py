@@ -62,6 +62,6 @@ def require_whole(raw: bytes | None, schema: TableSchema) -> None:
     job = StuckJob.decode(raw)
     if job.identity == schema.identity:
         raise DataCorruptionError(
-            f"table {schema.spec.name!r} is not whole: {job.text}; restore what is missing and connect anew, or give "
+            f"table {schema.spec.name!r} is not whole: {job.text}; restore what is missing and connect again, or give "
             "the job up with `structable doctor --repair`"
         )

@@ -47,7 +47,7 @@ _MOST_PAGES = 1_024
 _MOST_BYTES = 32 << 20
 """The maximum size of a batch's arrays without the bytes of texts, if all rows are as short as possible."""
 _MOST_ROWS = 226
-"""The most rows of a page."""
+"""The maximum number of rows of a page."""
 _BATCH_BYTES = 512 << 10
 """The approximate size of a batch."""
 WARM_UP = "select octet_length(repeat(repeat('x', 1024), 4096))"
@@ -146,7 +146,7 @@ class Column(ABC):
         return [*self._asked(), *mask]
 
     def tells(self, count: int, values: Values) -> bool:
-        """Return whether the answer determines the values of that many rows."""
+        """Return whether the answer determines the values of `count` rows."""
         return self.masked or self._count(values) in (0, count)
 
     def fuller(self, values: Values) -> Column:
@@ -169,7 +169,7 @@ class Column(ABC):
 
     @abstractmethod
     def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
-        """Return the array of that many rows; `valid` is the mask of rows with a value, None if all have one."""
+        """Return the array of `count` rows; `valid` is the mask of rows with a value, None if all have one."""
 
 
 class _Numbers(Column):

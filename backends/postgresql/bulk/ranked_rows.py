@@ -22,7 +22,7 @@ from .staging import StagedTable
 __all__ = ["MOST_ROUNDS", "RankedRows"]
 
 MOST_ROUNDS = 8
-"""The most rows of one key that are merged in rounds; more are merged one by one."""
+"""The maximum number of rows of one key that are merged in rounds; more are merged one by one."""
 _FETCHED = 10_000
 _PORTION_ROWS = 2_000
 _PORTION_BYTES = 8 << 20

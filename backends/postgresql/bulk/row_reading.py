@@ -33,7 +33,7 @@ _BATCH_BYTES = 1 << 20
 """Approximate size of a batch."""
 _MOST_ROWS = 20_000
 _COLUMN_BYTES = 32 << 10
-"""The least bytes of a column in a very wide batch, so that the fixed cost of batch and column pays off."""
+"""The minimum number of bytes of a column in a very wide batch, so that the fixed cost of batch and column pays off."""
 _MOST_BYTES = 16 << 20
 _COUNT_WIDTH = 2
 _LENGTH = np.dtype(">i4")

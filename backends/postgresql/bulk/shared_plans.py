@@ -156,4 +156,4 @@ def _conflict(name: str, change: str) -> TransactionConflictError:
 
 
 def _keep() -> None:
-    """Leave a snapshot to the other plans."""
+    """Free nothing: other plans still use the snapshot."""

@@ -58,7 +58,7 @@ _ATTEMPTS = 5
 _LEAST_BYTES = 256 << 10
 """The minimum size of a split."""
 _LEAST_SHARE = 2
-"""The least average rows of a group for which the server groups."""
+"""The minimum average number of rows of a group for which the server groups."""
 _FEW_ROWS = 1_000
 """The number of rows up to which the server always groups."""
 _SIZES = (

@@ -28,7 +28,7 @@ __all__ = ["MOST_COLUMNS", "SplitReader", "read_one_split"]
 _MOST_READERS = 1_000
 _MOST_IDLE = 4
 MOST_COLUMNS = 500
-"""The most columns read at once. The server returns at most 1,664, and a column of joined values may take three."""
+"""The maximum number of columns read at once. The server returns at most 1,664; joined values may take three each."""
 
 
 class SplitReader:
@@ -56,7 +56,7 @@ class SplitReader:
         try:
             for batch in self._results(state, arrow_schema(state.spec, state.columns)):
                 if self.pool.closed:
-                    raise StorageUnavailableError("the storage was closed")
+                    raise StorageUnavailableError("the storage was closed; connect again")
                 split.require_open()
                 yield batch
         except pa.ArrowInvalid as error:

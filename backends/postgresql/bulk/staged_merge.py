@@ -109,7 +109,7 @@ class StagedMerge:
         return f"select {', '.join(self._key_given)} from {self._source} s {rest} limit 1"
 
     def left_out(self, written: int) -> str:
-        """Return the query that checks whether an update or a delete, which wrote that many rows, has left out any."""
+        """Return the query that checks whether an update or a delete, which has `written` rows, has left out any."""
         if self._mode is WriteMode.DELETE:
             return f"select exists ({self.existing()})"
         keys = f"select distinct {', '.join(self._key_given)} from {self._source} s"
@@ -159,7 +159,7 @@ def returned_rows() -> StatementRefusedError:
 
     At READ COMMITTED the statement sees neither.
     """
-    return StatementRefusedError(SERIALIZATION_FAILURE, "rows were deleted and inserted by another writer meanwhile")
+    return StatementRefusedError(SERIALIZATION_FAILURE, "another writer deleted and inserted rows at the same time")
 
 
 # Tables without a key

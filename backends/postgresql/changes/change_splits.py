@@ -37,7 +37,7 @@ class ChangeSplit(NamedTuple):
 
 
 def plan_splits(reader: SourceReader, entries: FeedEntries, request: FeedRequest, splits: int) -> list[bytes]:
-    """Return the states of about that many splits of a request."""
+    """Return the states of about `splits` splits of a request."""
     if not request.segments:
         parts: list[tuple[ChangePart, ...]] = [()]
     elif request.net or request.segments[0].mark is not None:
@@ -178,7 +178,7 @@ def read_change_split(pool: ServerPool, split: ScanSplit) -> Iterator[RecordBatc
     for part in parts:
         for batch in batches.read(part):
             if pool.closed:
-                raise StorageUnavailableError("the storage was closed")
+                raise StorageUnavailableError("the storage was closed; connect again")
             yield batch
 
 

@@ -19,9 +19,9 @@ from .feed_source import SourceReader
 __all__ = ["PAGE_BYTES", "CommitSize", "Page", "TicketSize", "has_long_values", "netted", "pages", "pieces", "windows"]
 
 _FIRST_WINDOW, _WINDOW = 32, 1_000
-"""The least and most commits inspected together; few at first, since a caller may need no more."""
+"""The minimum and maximum number of commits inspected together; few at first, since a caller may need no more."""
 _PAGE = 4_096
-"""The most entries of a page."""
+"""The maximum number of entries of a page."""
 PAGE_BYTES = 8 << 20
 """The size of a page with long values, exceeded by one entry at most."""
 
@@ -169,7 +169,7 @@ def _page_of(entries: FeedEntries, commit: CommitSize, is_netted: bool) -> Page:
 
 
 def pieces(reader: SourceReader, entries: FeedEntries, commit: CommitSize, size: int) -> list[TicketPart]:
-    """Return the parts, of about that many entries, of a commit that is not netted, in order."""
+    """Return the parts, of about `size` entries each, of a commit that is not netted, in order."""
     parts = []
     for one in commit.tickets:
         bounds = (

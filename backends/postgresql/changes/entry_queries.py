@@ -46,7 +46,7 @@ class TicketPart(NamedTuple):
 
 
 class HashPart(NamedTuple):
-    """The keys whose hash, divided by a number, leaves `place`."""
+    """The keys whose hash, divided by a number, leaves the remainder `place`."""
 
     place: int
     number: int

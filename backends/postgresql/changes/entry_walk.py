@@ -16,9 +16,9 @@ from .feed_source import SourceReader
 __all__ = ["FIRST_ENTRIES", "MOST_ENTRIES", "Portion", "PortionReader", "walk_piece", "walk_versions"]
 
 FIRST_ENTRIES = 256
-"""The most entries of the first portion of records; the reader may need only a few."""
+"""The maximum number of entries of the first portion of records; the reader may need only a few."""
 MOST_ENTRIES = 8_192
-"""The most entries of any portion."""
+"""The maximum number of entries of any portion."""
 
 Content = TypeVar("Content")
 Content_co = TypeVar("Content_co", covariant=True)

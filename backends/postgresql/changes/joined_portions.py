@@ -58,7 +58,7 @@ _STAMPS = {field.name: column_of(field.name, field) for field in (Field.long("ve
 class JoinedPortion(Generic[Content]):
     """A portion; `make` makes its content from the kinds of entries, and arrays by the names of columns.
 
-    `key` has the columns of the key, if all were read; `follow` requests the portion after that many entries.
+    `key` has the columns of the key, if all were read; `follow` requests the portion after a number of entries.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ class Notifier:
         closing = False
         while not closing or due:
             now = time.monotonic()
-            waiting = list(due.items())  # one copy: a thread that was about to end may go on beside the next one
+            waiting = list(due.items())  # one copy: a thread that was about to end may still run next to its successor
             names = [name for name, at in waiting if closing or at <= now]
             if names:
                 sent = {name: at for name, at in sent.items() if at > now - _TOGETHER} | dict.fromkeys(names, now)

@@ -37,7 +37,7 @@ __all__ = [
     "require_sendable",
 ]
 
-# The server's own types, whose numbers are the same on every server, for parameters that are no fields.
+# The server's own types, whose numbers are the same on every server, for parameters that are not fields.
 BYTEA = 17
 CHAR = 18
 BIGINT = 20

@@ -7,8 +7,8 @@ deferred trigger of another table, or a second feed, its earlier records move up
 
 A transaction finds its ticket by a setting, which anyone can forge: it holds the place of the row in
 `_structable_touched`, which counts only if that row has the transaction's number. Places of recorded commits count only
-if a transaction in progress has put the row there: none but the own one is visible. So a forged setting can divide
-the own transaction in several versions, and do nothing else. No function reads by an index or a whole table, so that
+if a transaction in progress has put the row there: only its own row is visible. So a forged setting can divide the
+forging transaction into several versions, and do nothing else. No function reads by an index or a whole table, so that
 SERIALIZABLE finds no false conflicts.
 """
 
@@ -31,7 +31,7 @@ DRAW = "_structable_draw"
 def function(schema: str, name: str, arguments: str, returns: str, body: str, *, definer: bool = True) -> list[str]:
     """Return the commands that define a PL/pgSQL function, which only its owner may call.
 
-    A function that is no `definer` is only called by the others: it has their rights and their settings.
+    A function that is not a `definer` is only called by the others: it has their rights and their settings.
     """
     # Once a vacuum has found a table small, the planner reads all of it even if the place of the row is known. Then
     # SERIALIZABLE transactions conflict, and each commit takes longer than the previous one, until the next vacuum.

@@ -172,7 +172,7 @@ class TableBinding:
         asked = tuple(columns)
         try:
             found = self._asked.get(asked)
-        except TypeError:  # one of the names is no text
+        except TypeError:  # one of the names is not a string
             found = None
         if found is None:
             found = self._asked[asked] = self._checked_shape(asked)

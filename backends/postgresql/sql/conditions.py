@@ -96,7 +96,7 @@ class Conditions:
         return Statement(text, self.types, prepare=prepare, is_small=False)
 
     def tests(self, template: Template) -> str:
-        """Return the condition of the rows of a template whose ranges are no `Prefixes`, in the table's version.
+        """Return the condition of the rows of a template whose ranges are not `Prefixes`, in the table's version.
 
         Raises
         ------

@@ -19,9 +19,10 @@ from .binding import TableBinding
 from .names import column
 from .row_codec import Pieces
 from .row_limit import row_size
-from .write_statements import PLACE, all_of, arrays, columns_of, found_row, parameters, same_key, values_of
+from .write_statements import ADDRESS, all_of, arrays, columns_of, found_row, parameters, same_key, values_of
 
 __all__ = [
+    "addresses_of",
     "build_rows",
     "current",
     "decode_row",
@@ -30,14 +31,13 @@ __all__ = [
     "look_at_size",
     "look_at_swap",
     "oversized",
-    "places_of",
-    "read_places",
+    "read_addresses",
 ]
 
 _HEADER = 20
 """The bytes of an array's header; each element after it is preceded by its length."""
 _NUMBERS = struct.Struct(">4xq")
-_PLACES = struct.Struct(">4x6s")
+_ADDRESSES = struct.Struct(">4x6s")
 
 
 def current(binding: TableBinding) -> Statement:
@@ -155,8 +155,8 @@ def oversized(binding: TableBinding, names: tuple[str, ...]) -> Statement:
     return found
 
 
-def places_of(binding: TableBinding) -> Statement:
-    """Return the statement that finds the rows of many keys: arrays of their numbers, from 1, and of their places."""
+def addresses_of(binding: TableBinding) -> Statement:
+    """Return the statement that finds rows of many keys: arrays of their numbers, from 1, and addresses (ctid)."""
 
     def make() -> Statement:
         key = binding.spec.primary_key
@@ -164,23 +164,23 @@ def places_of(binding: TableBinding) -> Statement:
         source = f"unnest({given}) with ordinality as g({columns_of(key)}, _n)"
         where = all_of(same_key(binding, values_of("g")), binding.token)
         # OFFSET keeps the server from joining in another order; LIMIT takes more time.
-        row = f"select t.ctid as {PLACE} from {binding.qualified} as t where {where} offset 0"
+        row = f"select t.ctid as {ADDRESS} from {binding.qualified} as t where {where} offset 0"
         text = (
-            f"select array_agg(_n), array_agg({PLACE}) from "
-            f"(select g._n, r.{PLACE} from {source} join lateral ({row}) as r on true) as s"
+            f"select array_agg(_n), array_agg({ADDRESS}) from "
+            f"(select g._n, r.{ADDRESS} from {source} join lateral ({row}) as r on true) as s"
         )
         return Statement(text, [binding.array_oids[name] for name in key], is_small=False)
 
-    found: Statement = binding.kept("places_of", make)
+    found: Statement = binding.kept("addresses_of", make)
     return found
 
 
-def read_places(keys: Sequence[Pieces], numbers: bytes | None, places: bytes | None) -> dict[Pieces, bytes]:
-    """Return the places that `places_of` found, by their keys."""
-    if numbers is None or places is None:
+def read_addresses(keys: Sequence[Pieces], numbers: bytes | None, addresses: bytes | None) -> dict[Pieces, bytes]:
+    """Return the row addresses that `addresses_of` found, by their keys."""
+    if numbers is None or addresses is None:
         return {}
     found = [keys[number - 1] for (number,) in _NUMBERS.iter_unpack(memoryview(numbers)[_HEADER:])]
-    there = [place for (place,) in _PLACES.iter_unpack(memoryview(places)[_HEADER:])]
+    there = [address for (address,) in _ADDRESSES.iter_unpack(memoryview(addresses)[_HEADER:])]
     return dict(zip(found, there, strict=True))
 
 

@@ -6,8 +6,8 @@ calls the row of a key `t`.
 In a transaction a write changes the rows that its snapshot has, and inserts the others. ON CONFLICT is unsuitable: if
 another transaction has deleted a row, it would insert the row without the conflict that the contract demands. The
 server reports a conflict if the row has changed since the snapshot; the unique key reports a row inserted since then.
-Arrays find each row by the index of the key, and then by its place, whatever the sizes of table and arrays: the server
-can keep their plans.
+Arrays find each row by the index of the key, and then by its address, whatever the sizes of table and arrays: the
+server can keep their plans.
 
 A write that waits takes effect on the rows that other writers leave, in its own snapshot, by ON CONFLICT.
 """
@@ -29,7 +29,7 @@ from .names import HIDDEN_KEY, column, quoted
 from .row_limit import TOO_LARGE, failing, guarded, row_size
 
 __all__ = [
-    "PLACE",
+    "ADDRESS",
     "Source",
     "WriteShape",
     "all_of",
@@ -41,14 +41,14 @@ __all__ = [
     "same_key",
     "take_rows",
     "taken",
-    "update_at_places",
+    "update_at_addresses",
     "values_of",
     "write_sql",
     "write_statement",
 ]
 
-PLACE = "_place"
-"""The column of the places where rows are stored; no field's column has the name."""
+ADDRESS = "_address"
+"""The column of the addresses where rows are stored; no field's column has the name."""
 _KEY = quoted(HIDDEN_KEY)
 """The column of the key of tables without one, which begins with a digest of the row."""
 _ABOVE = "'\\x" + "ff" * (DIGEST_BYTES + 1) + "'::bytea"
@@ -100,7 +100,7 @@ class Source(NamedTuple):
     test : str
         The condition that a row is given.
     locates : bool
-        Whether the statement finds rows by their keys first, and then by their places.
+        Whether the statement finds rows by their keys first, and then by their addresses.
     """
 
     value: Name
@@ -112,8 +112,8 @@ class Source(NamedTuple):
 
 def parameters(names: Sequence[str]) -> Source:
     """Return the source of one row, with a parameter for each field."""
-    places = {name: f"${place + 1}" for place, name in enumerate(names)}
-    return Source(places.__getitem__)
+    numbers = {name: f"${number}" for number, name in enumerate(names, 1)}
+    return Source(numbers.__getitem__)
 
 
 def arrays(names: Sequence[str]) -> Source:
@@ -134,10 +134,10 @@ def write_statement(binding: TableBinding, shape: WriteShape, *, many: bool) -> 
     return found
 
 
-def update_at_places(binding: TableBinding, names: tuple[str, ...], *, checked: bool) -> Statement:
-    """Return the statement that changes rows at known places: arrays of the places, and of each field but the key.
+def update_at_addresses(binding: TableBinding, names: tuple[str, ...], *, checked: bool) -> Statement:
+    """Return the statement that changes rows at known addresses: arrays of these, and of each field but the key.
 
-    A place belongs to a row's version in the snapshot: it holds until the transaction writes the row, and another
+    An address belongs to a row's version in the snapshot: it holds until the transaction writes the row, and another
     transaction's write of the row makes the change a conflict, as it does for a change by key.
     """
 
@@ -145,11 +145,11 @@ def update_at_places(binding: TableBinding, names: tuple[str, ...], *, checked: 
         shape = WriteShape(Effect.CHANGE, names, When.PRESENT, checked)
         fields = [name for name in names if name not in binding.spec.primary_key]
         given = ", ".join(f"${place + 1}" for place in range(len(fields) + 1))
-        rows = f"unnest({given}) as _given({', '.join([PLACE, *map(column, fields)])})"
-        text = write_sql(binding, shape, Source(values_of("_given"), rows, f"t.ctid = _given.{PLACE}"))
+        rows = f"unnest({given}) as _given({', '.join([ADDRESS, *map(column, fields)])})"
+        text = write_sql(binding, shape, Source(values_of("_given"), rows, f"t.ctid = _given.{ADDRESS}"))
         return Statement(text, [TID_ARRAY, *(binding.array_oids[name] for name in fields)], is_small=False)
 
-    found: Statement = binding.kept(("update_at_places", names, checked), make)
+    found: Statement = binding.kept(("update_at_addresses", names, checked), make)
     return found
 
 
@@ -165,7 +165,7 @@ def write_sql(binding: TableBinding, shape: WriteShape, source: Source) -> str:
     if source.locates:
         given = {name: source.value(name) for name in shape.names}
         rows = _located(binding, source, given, "join")
-        source = Source(values_of("_given"), f"({rows}) as _given", f"t.ctid = _given.{PLACE}")
+        source = Source(values_of("_given"), f"({rows}) as _given", f"t.ctid = _given.{ADDRESS}")
     if shape.removes:
         return delete_where(binding, source, changes.condition(source.value))
     return _update(binding, changes, source, source.value)
@@ -259,21 +259,21 @@ def _put_rows(binding: TableBinding, changes: _Changes, shape: WriteShape, sourc
     parts = [f"with _given as materialized ({rows})"]
     new = values_of("_given")
     if not changes.keeps_existing:
-        found = Source(new, "_given", f"t.ctid = _given.{PLACE}")
+        found = Source(new, "_given", f"t.ctid = _given.{ADDRESS}")
         parts.append(f", _changed as ({_update(binding, changes, found, new)})")
     columns = columns_of(values)
     parts.append(
         f" insert into {binding.qualified} ({columns}) select {columns} from _given "
-        f"where {PLACE} is null and {binding.token}"
+        f"where {ADDRESS} is null and {binding.token}"
     )
     return "".join(parts)
 
 
 def _located(binding: TableBinding, source: Source, values: Mapping[str, str], join: str) -> str:
-    """Return the query of given rows with some of their values, and the places of the stored rows."""
+    """Return the query of given rows with some of their values, and the addresses of the stored rows."""
     listed = [f"{value} as {column(name)}" for name, value in values.items()]
-    rows, where = found_row(binding, source.value, [f"t.ctid as {PLACE}"]), all_of(source.test)
-    query = f"select {', '.join([*listed, f'_found.{PLACE}'])} from {source.rows} {join} lateral ({rows}) as _found"
+    rows, where = found_row(binding, source.value, [f"t.ctid as {ADDRESS}"]), all_of(source.test)
+    query = f"select {', '.join([*listed, f'_found.{ADDRESS}'])} from {source.rows} {join} lateral ({rows}) as _found"
     return f"{query} on true{f' where {where}' if where else ''}"
 
 

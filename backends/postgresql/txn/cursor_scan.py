@@ -123,7 +123,7 @@ class ScanRows(RowIterator):
 
     def __next__(self) -> Row:
         if self._closed:
-            raise TransactionClosedError("the scan was closed")
+            raise TransactionClosedError("the scan was closed; begin a new one")
         if not self._tx.usable and not (self._owns and self._done):
             self._tx.refuse()
         for row in self._rows:
@@ -171,7 +171,7 @@ class ReadRows(RowIterator):
 
     def __next__(self) -> Row:
         if self._closed:
-            raise TransactionClosedError("the scan was closed")
+            raise TransactionClosedError("the scan was closed; begin a new one")
         return next(self._rows)
 
     def close(self) -> None:

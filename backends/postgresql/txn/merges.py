@@ -24,7 +24,7 @@ from .server_transaction import ServerTransaction
 __all__ = ["SnapshotNeededError", "apply_plain_changes", "merge_changes"]
 
 _MOST_ROUNDS = 8
-"""The most rows of one key in a call that are merged by a statement each; more are merged here."""
+"""The maximum number of rows of one key in a call that are merged by a statement each; more are merged here."""
 
 
 class SnapshotNeededError(Exception):

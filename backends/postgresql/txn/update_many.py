@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from structable.backends.postgresql.driver.statement import TID, Call
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.key_lookups import places_of, read_places
+from structable.backends.postgresql.sql.key_lookups import addresses_of, read_addresses
 from structable.backends.postgresql.sql.row_codec import SLACK, Pieces, at_most
 from structable.backends.postgresql.sql.row_limit import ABSENT, CHECKED_SIZE, Judge, judge, refusal
 from structable.backends.postgresql.sql.types import array
-from structable.backends.postgresql.sql.write_statements import update_at_places
+from structable.backends.postgresql.sql.write_statements import update_at_addresses
 from structable.spi import UpdateMessage
 from structable.spi.operations import Effect
 from structable.spi.rules.changes import check_default
@@ -160,14 +160,14 @@ def update_batch(
     """
     changes = _by_key(first, updates)
     seen = table.seen.known(changes)
-    places = _places(tx, table, sorted([key for key in changes if key not in seen]))
+    addresses = _addresses(tx, table, sorted([key for key in changes if key not in seen]))
     if table.binding is not first:
         changes = {key: one.for_version(table.binding) for key, one in changes.items()}
     groups: dict[tuple[str, ...], dict[Pieces, Update]] = {}
     written: list[Given] = []
     skipped, total = [], 0
     for key, one in changes.items():
-        if key in places:
+        if key in addresses:
             names = one.names
             if names not in groups:
                 groups[names] = {}
@@ -181,33 +181,33 @@ def update_batch(
                 written.append(one.created)
             if one.skips:
                 skipped.append(one)
-    placed = [_Placed(table.binding, names, rows) for names, rows in groups.items()]
-    tx.require_room(total + sum(one.size for one in placed))
-    for one_group in placed:
+    located = [_Located(table.binding, names, rows) for names, rows in groups.items()]
+    tx.require_room(total + sum(one.size for one in located))
+    for one_group in located:
         one_group.check(tx, table)
     upsert_batch(tx, table, written, copies=False)
-    for one_group in placed:
-        one_group.defer(tx, table, places)
+    for one_group in located:
+        one_group.defer(tx, table, addresses)
     return skipped
 
 
-def _places(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> dict[Pieces, bytes]:
-    """Return the places of the rows of some keys, found faster in key order; record the keys without a row."""
+def _addresses(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> dict[Pieces, bytes]:
+    """Return the row addresses (ctid) of some keys, found faster in key order; record the keys without a row."""
     found: dict[Pieces, bytes] = {}
     for portion in portions(keys, at_most) if len(keys) > _ONE_PORTION else [keys] if keys else []:
 
         def build(binding: TableBinding, portion: list[Pieces] = portion) -> Call:
-            return Call(places_of(binding), binding.arrays(binding.spec.primary_key, portion))
+            return Call(addresses_of(binding), binding.arrays(binding.spec.primary_key, portion))
 
         result = tx.ask(table, build)
-        found.update(read_places(portion, result.get_value(0, 0), result.get_value(0, 1)))
+        found.update(read_addresses(portion, result.get_value(0, 0), result.get_value(0, 1)))
     if len(found) < len(keys):
         table.seen.put_all([key for key in keys if key not in found], ABSENT)
     return found
 
 
-class _Placed:
-    """Changes of the same fields of rows at known places.
+class _Located:
+    """Changes of the same fields of rows with known addresses (ctid).
 
     `size` is an upper bound of their bytes.
     """
@@ -233,15 +233,15 @@ class _Placed:
             require_sizes(tx, table, table.binding, self._names, large)
             self._is_checked = len(large) < len(self._updates)
 
-    def defer(self, tx: ServerTransaction, table: BoundTable, places: Mapping[Pieces, bytes]) -> None:
+    def defer(self, tx: ServerTransaction, table: BoundTable, addresses: Mapping[Pieces, bytes]) -> None:
         binding = table.binding
         width = len(binding.key_fields)
         oids = [binding.oids[name] for name in self._names[width:]]
-        statement = update_at_places(binding, self._names, checked=self._is_checked)
+        statement = update_at_addresses(binding, self._names, checked=self._is_checked)
         explain = partial(refusal, binding.spec, Effect.CHANGE, self._names) if self._is_checked else None
         for keys, columns in self._portions():
             given = [array(oid, column) for oid, column in zip(oids, columns[width:], strict=True)]
-            call = Call(statement, [array(TID, [places[key] for key in keys]), *given])
+            call = Call(statement, [array(TID, [addresses[key] for key in keys]), *given])
             # The transaction has read the rows in this version of the table.
             tx.defer(table, lambda _, call=call: call, None, explain)  # type: ignore[misc]
             table.seen.put_all(keys, MAX_ROW_SIZE if self._width is None else self._width + self._largest)

@@ -38,7 +38,7 @@ FULL_STOCK = 100
 
 STOCK_MARGIN = 10
 RESTOCK = 91
-"""A sale that would leave less than the margin orders so many more."""
+"""A sale that would leave less than the margin orders this number more."""
 
 
 class Warehouse(NamedTuple):
@@ -228,7 +228,7 @@ class Size:
 
     @classmethod
     def of(cls, records: int) -> Size:
-        """Return the numbers that go with so many records of YCSB."""
+        """Return the numbers that go with the given number of YCSB's records."""
         return cls(customers=max(records // 100, 1), items=records // 10)
 
     @property

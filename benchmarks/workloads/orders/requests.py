@@ -1,7 +1,7 @@
 """The order entry's requests, and the clients that make them.
 
 Of a hundred requests 44 are new orders, 40 payments, 6 ask for an order's status, 4 deliver the oldest order of each
-district, and 6 look for items of which there is little stock. A client belongs to one warehouse. One line in a hundred
+district, and 6 look for items that are low in stock. A client belongs to one warehouse. One line in a hundred
 comes from the stock of another, three payments in twenty are made for a customer of another, and one new order in a
 hundred names an item that does not exist and is rolled back. Some customers and items are more popular than others.
 """
@@ -67,7 +67,7 @@ class CustomerChoice(NamedTuple):
 
 
 class RequestedLine(NamedTuple):
-    """So many of an item, from the stock of a warehouse."""
+    """A quantity of an item, from the stock of a warehouse."""
 
     supplier: int
     item: int
@@ -114,7 +114,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class StockLevel:
-    """The number of items of the newest orders of which the warehouse has less than the threshold."""
+    """The number of items of the newest orders whose stock in the warehouse is below the threshold."""
 
     warehouse: int
     district: int

@@ -27,7 +27,7 @@ THETA = 0.99
 
 SCRAMBLED_ITEMS = 10_000_000_000
 SCRAMBLED_ZETA = 26.46902820178302
-"""YCSB draws scrambled ranks of so many items, whatever the number of records, and has their zeta as a constant."""
+"""The items of which YCSB draws scrambled ranks, whatever the number of records; it has their zeta as a constant."""
 
 _FNV_OFFSET = np.uint64(0xCBF29CE484222325)
 _FNV_PRIME = np.uint64(1099511628211)

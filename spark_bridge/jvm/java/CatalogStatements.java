@@ -73,7 +73,7 @@ public final class CatalogStatements extends Rule {
         String streamed = isDefinedAt(node) ? name(node) : null;
         if (streamed == null) return otherwise.apply(node);
         CatalogCommand.refuse(
-            "a table of a catalog is no stream: the changes of "
+            "a table of a catalog is not a stream: the changes of "
                 + streamed
                 + " are read by spark.readStream.format(\"structable\") with url, table and"
                 + " readChangeFeed");
