@@ -179,7 +179,7 @@ class ScanPlan:
         committed after the snapshot.
     """
 
-    __slots__ = ("_splits", "columns", "hold", "ordered", "position", "table")
+    __slots__ = ("columns", "hold", "ordered", "position", "splits", "table")
 
     def __init__(
         self,
@@ -196,12 +196,8 @@ class ScanPlan:
         self.hold = hold
         self.ordered = ordered
         self.position = position
-        self._splits = tuple(ScanSplit(table, columns, index, state, hold) for index, state in enumerate(states))
-
-    @property
-    def splits(self) -> tuple[ScanSplit, ...]:
+        self.splits = tuple(ScanSplit(table, columns, index, state, hold) for index, state in enumerate(states))
         """The splits, in key order if the plan is `ordered`."""
-        return self._splits
 
     def close(self) -> None:
         """Free the snapshot; idempotent."""
@@ -214,7 +210,7 @@ class ScanPlan:
         self.close()
 
     def __repr__(self) -> str:
-        return f"ScanPlan(table={self.table!r}, columns={list(self.columns)!r}, splits={len(self._splits)})"
+        return f"ScanPlan(table={self.table!r}, columns={list(self.columns)!r}, splits={len(self.splits)})"
 
     def _repr_html_(self) -> str:
         return html_text(repr(self))

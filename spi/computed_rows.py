@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from .errors import StructableError
+from .errors import StructableError, TransactionClosedError
 from .evaluation import Predicate
 from .filters import Filter
 from .row_rules import Projector, RowRules
@@ -76,18 +76,21 @@ class ComputedRows(RowIterator):
 
 
 class ListedRows(RowIterator):
-    """Rows that are all in memory."""
+    """Rows that are all in memory, and need no transaction any more."""
 
-    __slots__ = ("_rows",)
+    __slots__ = ("_closed", "_rows")
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._rows = iter(rows)
+        self._closed = False
 
     def __next__(self) -> Row:
+        if self._closed:
+            raise TransactionClosedError("the scan was closed")
         return next(self._rows)
 
     def close(self) -> None:
-        self._rows = iter(())
+        self._closed = True
 
 
 def with_computed(rows: list[Row], spec: TableSpecification, rules: RowRules, names: tuple[str, ...]) -> list[Row]:

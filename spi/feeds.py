@@ -57,16 +57,12 @@ class ChangePlan(ScanPlan):
     def __init__(
         self, table: str, columns: tuple[str, ...], states: list[bytes], since: FeedPosition, until: FeedPosition
     ) -> None:
-        super().__init__(table, columns, states, SnapshotHold(_nothing))
+        super().__init__(table, columns, states, SnapshotHold(lambda: None))
         self.since = since
         self.until = until
 
     def close(self) -> None:
         """Do nothing: the splits can still be read."""
-
-
-def _nothing() -> None:
-    return None
 
 
 class ChangeFeed(ABC):

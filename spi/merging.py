@@ -74,7 +74,7 @@ class Merger:
         InvalidFieldError
             For a retract under `soft-delete.field` that names none of the fields of `sequence.field`.
         """
-        if not kind.retracts or self._drops(kind):
+        if not kind.retracts or self.drops(kind):
             return
         options = self._options
         match options.merge_engine:
@@ -133,7 +133,7 @@ class Merger:
             As `refuse` does.
         """
         if kind.retracts:
-            if self._drops(kind):
+            if self.drops(kind):
                 return IGNORED
             self.refuse(kind, given)
         match self._options.merge_engine:
@@ -197,13 +197,10 @@ class Merger:
 
     def drops(self, kind: RowKind) -> bool:
         """Return whether the table ignores changes of a kind, whatever they hold."""
-        return kind.retracts and self._drops(kind)
-
-    def _drops(self, kind: RowKind) -> bool:
         options = self._options
         if options.remove_on_delete and options.merge_engine is MergeEngine.PARTIAL_UPDATE:
             return kind is RowKind.UPDATE_BEFORE
-        return options.ignore_delete
+        return kind.retracts and options.ignore_delete
 
     def _refusal(self, kind: RowKind, remedy: str) -> UnsupportedOperationError:
         engine = self._options.merge_engine

@@ -135,13 +135,16 @@ class _Parser:
         return self._options.get(option)
 
     def _choice(self, option: str, default: _Choice) -> _Choice:
+        return self._member(option, type(default)) or default
+
+    def _member(self, option: str, kind: type[_Choice]) -> _Choice | None:
         text = self._take(option)
         if text is None:
-            return default
+            return None
         try:
-            return type(default)(text)
+            return kind(text)
         except ValueError:
-            self._refuse(option, f"allowed are {', '.join(type(default))}")
+            self._refuse(option, f"allowed are {', '.join(kind)}")
 
     def _flag(self, option: str) -> bool:
         text = self._take(option)
@@ -223,7 +226,7 @@ class _Parser:
             if name in self._key:
                 continue
             option = f"fields.{name}.aggregate-function"
-            function = self._function(option) or default
+            function = self._member(option, AggregateFunction) or default
             if function is not None:
                 if option in self._options:
                     self._check_place(option, engine, name in members, function)
@@ -238,21 +241,12 @@ class _Parser:
         return functions
 
     def _default_function(self, engine: MergeEngine) -> AggregateFunction | None:
-        default = self._function(_DEFAULT_FUNCTION)
+        default = self._member(_DEFAULT_FUNCTION, AggregateFunction)
         if default is not None and engine is not MergeEngine.AGGREGATION:
             self._refuse(_DEFAULT_FUNCTION, f"it needs merge-engine {MergeEngine.AGGREGATION}, and this is {engine}")
         if engine is MergeEngine.AGGREGATION:
             return default or AggregateFunction.LAST_NON_NULL_VALUE
         return None
-
-    def _function(self, option: str) -> AggregateFunction | None:
-        text = self._take(option)
-        if text is None:
-            return None
-        try:
-            return AggregateFunction(text)
-        except ValueError:
-            self._refuse(option, f"allowed are {', '.join(AggregateFunction)}")
 
     def _check_place(self, option: str, engine: MergeEngine, member: bool, function: AggregateFunction) -> None:
         if engine is MergeEngine.AGGREGATION:

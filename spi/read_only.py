@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
-from .admin import Progress, TableAdmin
-from .bulk import CommitResult, StagedData, StagedWrite, WriteJob
+from .admin import TableAdmin
 from .delegation import DelegatingStorage
 from .errors import UnsupportedOperationError
-from .field_rules import FieldRule
-from .operations import BeginWrite, Lookup, RangeWrite, RowWrites, Scan
+from .operations import Lookup, RangeWrite, RowWrites, Scan
 from .positions import FeedPosition
 from .rows import Row
 from .scans import PlannedScan, RowIterator, ScanExplanation
 from .specification import TableSpecification
 from .storage import Storage
-from .store_reports import CompactionProgress, Finding
 from .table import StructuredTable
 from .transactions import Isolation, Transaction
 from .values import Key
@@ -37,6 +34,15 @@ class _Refusal:
         raise UnsupportedOperationError(
             f"{operation} changes the store, and {self._url} was connected with read_only=True; connect without it"
         )
+
+
+def _refused(operation: str) -> Callable[..., NoReturn]:
+    """Return the method of an operation that would change the store."""
+
+    def refuse(self: ReadOnlyAdmin | ReadOnlyStorage | ReadOnlyTransaction, *_: object, **__: object) -> NoReturn:
+        self._refuse(operation)
+
+    return refuse
 
 
 class ReadOnlyTable(StructuredTable):
@@ -105,8 +111,7 @@ class ReadOnlyTransaction(Transaction):
     def position(self, table: str) -> FeedPosition:
         return self._transaction.position(table)
 
-    def signal(self, channel: str) -> None:
-        self._refuse("signal")
+    signal = _refused("signal")
 
     def commit(self) -> None:
         self._transaction.commit()
@@ -135,32 +140,12 @@ class ReadOnlyAdmin(TableAdmin):
     def list(self) -> builtins.list[str]:
         return self._admin.list()
 
-    def create(self, spec: TableSpecification) -> None:
-        self._refuse("create")
-
-    def create_or_update(
-        self, spec: TableSpecification, *, progress: Progress | None = None, revision: int | None = None
-    ) -> None:
-        self._refuse("create_or_update")
-
-    def drop(self, table: str) -> None:
-        self._refuse("drop")
-
-    def drop_index(self, table: str, field: str, *, revision: int | None = None) -> None:
-        self._refuse("drop_index")
-
-    def set_rules(
-        self,
-        table: str,
-        rules: Iterable[FieldRule],
-        *,
-        expected: Iterable[FieldRule] | None = None,
-        revision: int | None = None,
-    ) -> None:
-        self._refuse("set_rules")
-
-    def drop_field(self, table: str, field: str, *, revision: int | None = None) -> None:
-        self._refuse("drop_field")
+    create = _refused("create")
+    create_or_update = _refused("create_or_update")
+    drop = _refused("drop")
+    drop_index = _refused("drop_index")
+    set_rules = _refused("set_rules")
+    drop_field = _refused("drop_field")
 
 
 class ReadOnlyStorage(DelegatingStorage):
@@ -185,20 +170,9 @@ class ReadOnlyStorage(DelegatingStorage):
     def table(self, name: str) -> StructuredTable:
         return ReadOnlyTable(self._storage.table(name), self._refuse)
 
-    def _begin_write(self, request: BeginWrite) -> WriteJob:
-        self._refuse("begin_write")
-
-    def stage(self, job: WriteJob, partition: int, attempt: int, batches: StagedData) -> StagedWrite:
-        self._refuse("stage")
-
-    def commit_write(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
-        self._refuse("commit_write")
-
-    def abort_write(self, job: WriteJob) -> None:
-        self._refuse("abort_write")
-
-    def repair(self) -> Iterator[Finding]:
-        self._refuse("repair")
-
-    def compact(self) -> Iterator[CompactionProgress]:
-        self._refuse("compact")
+    _begin_write = _refused("begin_write")
+    stage = _refused("stage")
+    commit_write = _refused("commit_write")
+    abort_write = _refused("abort_write")
+    repair = _refused("repair")
+    compact = _refused("compact")

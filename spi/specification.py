@@ -262,17 +262,17 @@ def _checked_name(name: object, role: str) -> str:
 
 def _checked_fields(table: str, fields: Iterable[Field]) -> tuple[Field, ...]:
     if not isinstance(fields, Iterable):
-        raise InvalidSpecificationError(f"table {table!r}: fields is {shown(fields)}; it must be a list of Field")
+        _invalid(table, f"fields is {shown(fields)}; it must be a list of Field")
     checked: list[Field] = []
     seen: dict[str, str] = {}
     for field in fields:
         if not isinstance(field, Field):
-            raise InvalidSpecificationError(f"table {table!r}: {shown(field)} is not a Field")
+            _invalid(table, f"{shown(field)} is not a Field")
         name = _checked_name(field.name, f"table {table!r}: field")
         twin = seen.get(field.name.lower())
         if twin is not None:
             how = "appears twice" if twin == field.name else f"differs from {twin!r} by case alone"
-            raise InvalidSpecificationError(f"table {table!r}: field {field.name!r} {how}")
+            _invalid(table, f"field {field.name!r} {how}")
         seen[name.lower()] = name
         _check_type(table, field)
         checked.append(field if field.name.__class__ is str else dataclasses.replace(field, name=name))

@@ -169,6 +169,7 @@ class _Registry:
         self._lock = threading.Lock()
 
     def metrics_of(self, meter: Meter) -> StoreMetrics:
+        """Return the instruments of storages over a meter."""
         with self._lock:
             found = self._made.get(meter)
             if found is None:
@@ -184,12 +185,7 @@ class _Registry:
 
 _REGISTRY = _Registry()
 os.register_at_fork(after_in_child=_REGISTRY.after_fork)
-
-
-def metrics_of(meter: Meter) -> StoreMetrics:
-    """Return the instruments of storages over a meter."""
-    return _REGISTRY.metrics_of(meter)
-
+metrics_of = _REGISTRY.metrics_of
 
 ENDING = (TransactionConflictError, StorageUnavailableError, CommitOutcomeUnknownError)
 """Errors after which a transaction can only be left."""

@@ -7,12 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 
-from structable.spi import (
-    ScanPlan,
-    SharedSnapshot,
-    SnapshotHold,
-    TransactionClosedError,
-)
+from structable.spi import ScanPlan, SharedSnapshot, SnapshotHold, TransactionClosedError
 from structable.spi.operations import PlanScan
 
 __all__ = ["HeldSnapshot"]
@@ -52,10 +47,12 @@ class HeldSnapshot(SharedSnapshot):
     """The common part of all stores: counts the users of the state, and makes one plan at a time.
 
     `keep` is called with every hold that the closing storage must close: this snapshot's own and its plans'.
+    `require_open` raises if the storage was closed, or belongs to a process that forked this one.
     """
 
-    def __init__(self, keep: Callable[[SnapshotHold], object]) -> None:
+    def __init__(self, keep: Callable[[SnapshotHold], object], require_open: Callable[[], None]) -> None:
         self._keep = keep
+        self._require_open = require_open
         self._members = _Members()
         self._own = SnapshotHold(self._members.join())
         self._planning = threading.RLock()
@@ -82,10 +79,6 @@ class HeldSnapshot(SharedSnapshot):
                 leave()
                 raise
         return plan
-
-    @abstractmethod
-    def _require_open(self) -> None:
-        """Raise `StorageUnavailableError` if the storage was closed, or belongs to a process that forked this one."""
 
     @abstractmethod
     def _plan(self, request: PlanScan, hold: Callable[[Callable[[], None]], SnapshotHold]) -> ScanPlan:

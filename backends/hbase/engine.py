@@ -18,7 +18,6 @@ from structable.backends.ordered.engine import (
     SchemaChangedError,
     SharedSplits,
     Spaces,
-    SplitPlan,
     StagedRun,
     Step,
     Upcalls,
@@ -179,10 +178,6 @@ class HBaseEngine(Engine):
 
     def drop_entries(self, feed: bytes, since: int, until: int, stopped: Callable[[], bool]) -> bool:
         return self.transactions.feeds.drop(feed, since, until, stopped)
-
-    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
-        snapshot = self.begin(True)
-        return self._splits.plan(snapshot, begin, end, count, feed)
 
     def share_snapshot(self) -> SharedSplits:
         return self._splits.share(self.begin(True))

@@ -6,7 +6,6 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from itertools import pairwise
 
 from structable.backends.ordered.engine import SPACE_BYTES, Pair, SharedSplits, SplitPlan
@@ -37,16 +36,6 @@ class Splits:
         self._gateway = gateway
         self._layout = layout
         self._reader = reader
-
-    def plan(self, snapshot: HBaseSnapshot, begin: bytes, end: bytes, count: int, feed: bytes | None) -> SplitPlan:
-        """Divide a snapshot, which the plan takes over; see `Engine.plan_splits`."""
-        held = self.share(snapshot)
-        try:
-            plan = held.plan_splits(begin, end, count, feed=feed)
-        except BaseException:
-            held.release()
-            raise
-        return replace(plan, release=held.release)
 
     def share(self, snapshot: HBaseSnapshot) -> HeldSplits:
         """Hold a snapshot for plans, which takes it over."""
@@ -186,7 +175,8 @@ class HeldSplits(SharedSplits):
     def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         self.snapshot.session.require_alive()
         states, version = self._splits.divide(self.snapshot, self._row, begin, end, count, feed)
-        return SplitPlan(states, _keep, self.snapshot.epoch, version)
+        # The snapshot stays for the other plans.
+        return SplitPlan(states, lambda: None, self.snapshot.epoch, version)
 
     def release(self) -> None:
         # The record first: readers must not find it once versions may be removed.
@@ -196,10 +186,6 @@ class HeldSplits(SharedSplits):
         except StorageUnavailableError:
             return  # the session holds the snapshot until it ends
         self.snapshot.close()
-
-
-def _keep() -> None:
-    """Free nothing: other plans still use the snapshot."""
 
 
 def _common(one: bytes, other: bytes) -> int:

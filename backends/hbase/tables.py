@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from structable.backends.ordered.engine import SPACE_BYTES, SpaceTakenError
 from structable.spi.errors import (
     DataCorruptionError,
@@ -188,11 +190,9 @@ class Tables:
 
 def drop_table(gateway: Gateway, table: str) -> None:
     """Disable and delete an HBase table, if it exists."""
-    try:
+    with suppress(TableMissingError, TableDisabledError):  # another process is dropping it
         if gateway.call(is_enabled(table)):
             gateway.call(disable_table(table))
-    except (TableMissingError, TableDisabledError):
-        pass  # another process is dropping it
     try:
         gateway.call(delete_table(table))
     except TableMissingError:

@@ -245,23 +245,20 @@ class Folder:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return False  # the record is incomplete, or is none
         for name, size in sizes.items():
+            path = self.database / name
             try:
-                found = os.stat(self.database / name).st_size
+                found = path.stat().st_size
+                differs = name in checksums and zlib.crc32(path.read_bytes()) != checksums[name]
             except FileNotFoundError:
                 raise DataCorruptionError(f"the LevelDB database in {self.database} has lost its file {name}") from None
             if found < size:
                 raise DataCorruptionError(
-                    f"the file {self.database / name} was cut off: it has {found:,} bytes, and had {size:,} when the "
+                    f"the file {path} was cut off: it has {found:,} bytes, and had {size:,} when the "
                     "database was closed"
                 )
-        for name, checksum in checksums.items():
-            try:
-                found = zlib.crc32((self.database / name).read_bytes())
-            except FileNotFoundError:
-                raise DataCorruptionError(f"the LevelDB database in {self.database} has lost its file {name}") from None
-            if found != checksum:
+            if differs:
                 raise DataCorruptionError(
-                    f"the file {self.database / name} is damaged: its content has changed since the database was closed"
+                    f"the file {path} is damaged: its content has changed since the database was closed"
                 )
         if not keep:
             self._clean.unlink(missing_ok=True)

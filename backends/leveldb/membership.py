@@ -297,10 +297,7 @@ class Membership:
     # Callbacks of the store and the server
 
     def upcalls(self) -> Upcalls:
-        try:
-            return self._engines[0].upcalls
-        except IndexError:
-            raise StorageUnavailableError(CLOSED) from None
+        return self._any_engine().upcalls
 
     def recover(self) -> None:
         """Complete the bulk commits that were decided and not completed."""

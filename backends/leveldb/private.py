@@ -21,7 +21,7 @@ from structable.spi.errors import StorageUnavailableError
 
 from .folder import Folder
 from .native.checkpoint import copy_checkpoint
-from .splits import Release, hold_plan, sweep_plans
+from .splits import Release, hold_plan
 
 __all__ = ["PrivateCopy", "private_folder"]
 
@@ -78,9 +78,7 @@ class PrivateCopy:
 
     def __init__(self, database: Path) -> None:
         self.folder = private_folder()
-        sweep_plans(self.folder)
-        name, hold = hold_plan(self.folder)
-        self._release = Release(self.folder.checkpoints / name, hold)
+        name, self._release = hold_plan(self.folder)
         self.path = self.folder.checkpoint(name)
         try:
             copy_checkpoint(database, self.path)

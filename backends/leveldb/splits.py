@@ -65,12 +65,9 @@ def plan_splits(
     plan, release = _made(folder, checkpoint)
     try:
         # Opening it moves the rows of its log to a table file, once for all readers, so that sizes include them.
-        database = Database(folder.checkpoint(plan), _OPTIONS, create=False)
-        try:
+        with contextlib.closing(Database(folder.checkpoint(plan), _OPTIONS, create=False)) as database:
             bounds = [begin, *split_points(database, begin, end, count), end]
             version, _ = unpack_stamp(database.get(VERSION_KEY))
-        finally:
-            database.close()
     except BaseException:
         release()
         raise
@@ -79,11 +76,9 @@ def plan_splits(
     return SplitPlan(states, release, epoch(), version)
 
 
-def _made(folder: Folder, checkpoint: Callable[[str], None]) -> tuple[str, _PlanRelease]:
+def _made(folder: Folder, checkpoint: Callable[[str], None]) -> tuple[str, Release]:
     """Make the checkpoint of a new plan; return the plan's name, and the function that removes it."""
-    sweep_plans(folder)
-    plan, hold = hold_plan(folder)
-    release = _PlanRelease(folder.checkpoints / plan, hold)
+    plan, release = hold_plan(folder)
     try:
         checkpoint(plan)
     except BaseException:
@@ -121,14 +116,11 @@ class SharedCheckpoint(SharedSplits):
             states = _states(self._plan, [begin, *split_points(database, begin, end, count), end])
         if self._is_elsewhere:
             states = elsewhere(states, self._folder)
-        return SplitPlan(states, _keep, self.snapshot.epoch, self._version)
+        # The checkpoint stays for the other plans.
+        return SplitPlan(states, lambda: None, self.snapshot.epoch, self._version)
 
     def release(self) -> None:
         self._release()
-
-
-def _keep() -> None:
-    """Free nothing: other plans still use the checkpoint."""
 
 
 class _CheckpointSnapshot(EngineSnapshot):
@@ -229,16 +221,15 @@ def _located(folder: Folder, state: bytes, aside: Folder | None) -> tuple[Path, 
 @contextlib.contextmanager
 def _opened(state_path: Path, aside: Folder | None) -> Iterator[Database]:
     try:
-        if not state_path.exists():
-            raise TransactionClosedError("the plan of this split was closed, and its snapshot with it")
+        os.stat(state_path)  # this process may still have its copy of a plan that was closed
         with _READERS.using(state_path, partial(_Reader, state_path, aside)) as reader:
             yield reader.database
     except (StructableError, OSError) as error:
-        if state_path.exists():
-            if isinstance(error, StructableError):
-                raise
-            raise StorageUnavailableError(f"the checkpoint {state_path} cannot be read: {error}") from error
-        raise TransactionClosedError("the plan of this split was closed, and its snapshot with it") from error
+        if not state_path.exists():
+            raise TransactionClosedError("the plan of this split was closed, and its snapshot with it") from error
+        if isinstance(error, StructableError):
+            raise
+        raise StorageUnavailableError(f"the checkpoint {state_path} cannot be read: {error}") from error
 
 
 def sweep_plans(folder: Folder) -> None:
@@ -267,11 +258,12 @@ def sweep_plans(folder: Folder) -> None:
             os.close(hold)
 
 
-def hold_plan(folder: Folder) -> tuple[str, int]:
-    """Make the folder of a plan, and lock it, so that no process sweeps it while this one lives.
+def hold_plan(folder: Folder) -> tuple[str, Release]:
+    """Make the folder of a plan, and lock it, so that no process sweeps it while this one lives; sweep the others.
 
-    Returns the plan's name, and the descriptor of the lock, for `Release`.
+    Returns the plan's name, and the function that removes the folder.
     """
+    sweep_plans(folder)
     while True:
         plan = uuid.uuid4().hex
         path = folder.checkpoints / plan
@@ -284,7 +276,7 @@ def hold_plan(folder: Folder) -> tuple[str, int]:
             fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if (path / "hold").exists():  # otherwise another process swept it before it was locked
                 _HOLDS.add(hold)
-                return plan, hold
+                return plan, Release(path, hold)
         os.close(hold)
 
 
@@ -296,7 +288,7 @@ def _remove(plan: Path) -> None:
 
 
 class Release:
-    """Removes the folder of `hold_plan`, once, and only in the process that made it."""
+    """Removes the folder of a plan and this process's copy of it, once, and only in the process that made it."""
 
     def __init__(self, path: Path, hold: int) -> None:
         self._path = path
@@ -307,18 +299,10 @@ class Release:
         hold, self._hold = self._hold, None
         if hold is None or os.getpid() != self._process:
             return
+        _READERS.drop(self._path / "state")
         _remove(self._path)
         _HOLDS.discard(hold)
         os.close(hold)
-
-
-class _PlanRelease(Release):
-    """Closes this process's copy of the plan first."""
-
-    def __call__(self) -> None:
-        if self._hold is not None and os.getpid() == self._process:
-            _READERS.drop(self._path / "state")
-        super().__call__()
 
 
 # Readers
@@ -332,10 +316,8 @@ class _Reader:
             self.path = state.parent / f"reader-{uuid.uuid4().hex}"
             self._remove: Callable[[], None] = partial(shutil.rmtree, self.path, ignore_errors=True)
         else:
-            sweep_plans(aside)
-            name, hold = hold_plan(aside)
+            name, self._remove = hold_plan(aside)
             self.path = aside.checkpoint(name)
-            self._remove = Release(self.path.parent, hold)
         try:
             self.path.mkdir(mode=0o700)
             link_copy(state, self.path)
@@ -349,11 +331,7 @@ class _Reader:
         self._remove()
 
 
-def _abandon(reader: _Reader) -> None:
-    reader.database.abandon()
-
-
-_READERS: Lingering[Path, _Reader] = Lingering(_Reader.close, _abandon)
+_READERS: Lingering[Path, _Reader] = Lingering(_Reader.close, lambda reader: reader.database.abandon())
 """The copies of this process, by their checkpoints: shared by the splits of a plan."""
 _HOLDS: set[int] = set()
 

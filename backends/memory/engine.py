@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from itertools import chain, islice
 
 from structable.backends.ordered import (
@@ -177,17 +176,6 @@ class MemoryEngine(Engine):
             changed.update(bulk.completion)
             appends = {bulk.feed: appended} if bulk.feed and appended else {}
             self._apply(WriteSet(derived=changed, appends=appends))
-
-    def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
-        """Divide the newest state by the number of keys; other processes cannot read the splits."""
-        shared = _SharedSplits(self.begin(True))
-        plan = shared.plan_splits(begin, end, count)
-
-        def release() -> None:
-            plan.release()
-            shared.release()
-
-        return replace(plan, release=release)
 
     def share_snapshot(self) -> SharedSplits:
         return _SharedSplits(self.begin(True))

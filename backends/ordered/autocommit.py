@@ -9,14 +9,12 @@ from typing import NoReturn, TypeAlias
 from structable.backends.base.transaction import TransactionLifecycle
 from structable.spi import (
     InvalidFieldError,
-    Isolation,
     Key,
     Row,
     RowIterator,
     StorageUnavailableError,
     Transaction,
     Transactional,
-    TransactionConflictError,
     Value,
     retry,
 )
@@ -30,6 +28,7 @@ from .codec.source import NewerLayoutError
 from .engine import Engine, EngineSnapshot, SchemaChangedError, WriteSet
 from .scan.execution import ScanRows
 from .schema.binding import TableBinding
+from .schema.catalog import Catalog
 from .transaction import OrderedTransaction, bound_table
 
 __all__ = ["AutoCommitOrderedTable"]
@@ -60,21 +59,19 @@ class AutoCommitOrderedTable(AutoCommitTable):
     These are writes of one row to a table whose commit adds nothing to a row.
     """
 
-    def __init__(self, storage: Transactional, engine: Engine, name: str) -> None:
+    def __init__(self, storage: Transactional, engine: Engine, catalog: Catalog, name: str) -> None:
         super().__init__(storage, name)
         self._engine = engine
+        self._catalog = catalog
         self._state = self._refreshed()
 
     def _refreshed(self) -> tuple[int, TableBinding]:
-        while True:
-            try:
-                with self._storage.transaction(Isolation.SNAPSHOT, True) as transaction:
-                    assert isinstance(transaction, OrderedTransaction)
-                    binding = transaction.binding(self._name)
-                    self._state = (transaction.snapshot.epoch, binding)
-                return self._state
-            except TransactionConflictError:
-                continue  # the process that held the snapshot has ended: a new one is held elsewhere, or cannot be had
+        def found(snapshot: EngineSnapshot) -> tuple[int, TableBinding]:
+            binding = self._catalog.table(snapshot, self._name)
+            return snapshot.epoch, binding
+
+        self._state = self._engine.look(found)
+        return self._state
 
     def _owning(self, transaction: Transaction, rows: RowIterator) -> RowIterator:
         assert isinstance(transaction, OrderedTransaction)

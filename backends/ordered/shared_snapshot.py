@@ -27,14 +27,10 @@ class OrderedSharedSnapshot(HeldSnapshot):
         keep: Callable[[SnapshotHold], None],
         require_open: Callable[[], None],
     ) -> None:
-        super().__init__(keep)
+        super().__init__(keep, require_open)
         self._engine = engine
         self._catalog = catalog
-        self._storage_is_open = require_open
         self._shared: SharedSplits | None = None
-
-    def _require_open(self) -> None:
-        self._storage_is_open()
 
     def _plan(self, arguments: PlanScan, hold: Callable[[Callable[[], None]], SnapshotHold]) -> ScanPlan:
         if self._shared is not None:

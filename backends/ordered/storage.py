@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ from structable.spi.rules.signals import check_channels, feed_channel, feeds_of
 from structable.spi.signals import LocalSignals
 
 from .autocommit import AutoCommitOrderedTable
-from .engine import Engine, SchemaChangedError, Spaces, Step, Upcalls, renewed
+from .engine import Engine, EngineSnapshot, SchemaChangedError, Spaces, Step, Upcalls
 from .feeds.feed import OrderedFeed
 from .feeds.splits import read_change_split, reads_changes
 from .jobs.jobs import WriteJobs
@@ -82,12 +83,16 @@ class OrderedStorage(Storage):
         self._garbage = GarbageCollector(engine)
         self._jobs = WriteJobs(engine, self._catalog, self._garbage)
         self._admin = OrderedAdmin(engine, self._catalog, self._garbage, ddl_timeout)
-        self._feeds = FeedUpkeep(_expiry(weakref.ref(self)))
-        self._feed_used = _ignore if read_only else self._feeds.noticed
+        self._feeds = FeedUpkeep(partial(_expire, weakref.ref(self)))
+        self._feed_used: Callable[[str], None] = self._feeds.noticed
+        if read_only:  # it drops no changes
+            self._feed_used = lambda table: None
         self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
         self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
         self._signals = engine.local_signals or LocalSignals.of(url.partition("?")[0])
-        self._send = _unsent if engine.traits.carries_signals else self._signals.send
+        self._send: Callable[[Iterable[str]], None] = self._signals.send
+        if engine.traits.carries_signals:  # it wakes the listeners
+            self._send = lambda channels: None
         try:
             engine.start(Upcalls(self._merge, self._fits, self._describe, self._jobs.procedures()))
             if not read_only:
@@ -151,16 +156,16 @@ class OrderedStorage(Storage):
         return OrderedTransaction(self.engine, self._catalog, isolation, read_only, self._feed_used, self._send)
 
     def table(self, name: str) -> StructuredTable:
-        return AutoCommitOrderedTable(self, self.engine, name)
+        self._require_open()
+        return AutoCommitOrderedTable(self, self.engine, self._catalog, name)
 
     def _plan_scan(self, request: PlanScan) -> ScanPlan:
         self._require_open()
 
-        def planned() -> ScanPlan:
-            with self.transaction(read_only=True) as transaction:
-                binding, snapshot = transaction.binding(request.table), transaction.snapshot
-                epoch = snapshot.epoch
-                plan, divided_at = plan_table_scan(self.engine, binding, snapshot, request)
+        def planned(snapshot: EngineSnapshot) -> ScanPlan:
+            binding = self._catalog.table(snapshot, request.table)
+            epoch = snapshot.epoch
+            plan, divided_at = plan_table_scan(self.engine, binding, snapshot, request)
             if divided_at != epoch:
                 # Its snapshot is newer than the lookup of the table, which may have been dropped in between.
                 plan.close()
@@ -168,7 +173,7 @@ class OrderedStorage(Storage):
             self._plans.add(plan.hold)
             return plan
 
-        return renewed(planned)
+        return self.engine.look(planned)
 
     def share_snapshot(self) -> SharedSnapshot:
         self._require_open()
@@ -177,12 +182,10 @@ class OrderedStorage(Storage):
     def statistics(self, table: str, range: Range = _ALL) -> TableStatistics:
         self._require_open()
 
-        def found() -> TableStatistics:
-            with self.transaction(read_only=True) as transaction:
-                binding = transaction.binding(table)
-                return table_statistics(self.engine, binding, transaction.snapshot, range)
+        def found(snapshot: EngineSnapshot) -> TableStatistics:
+            return table_statistics(self.engine, self._catalog.table(snapshot, table), snapshot, range)
 
-        return renewed(found)
+        return self.engine.look(found)
 
     def read_split(self, split: ScanSplit) -> Iterator[RecordBatch]:
         self._require_open()
@@ -268,26 +271,14 @@ class OrderedStorage(Storage):
         self.engine.close()
 
 
-def _expiry(reference: weakref.ref[OrderedStorage]) -> Callable[[str], None]:
-    """Return a function that expires a feed of a storage without holding the storage."""
-
-    def expire(table: str) -> None:
-        storage = reference()
-        if storage is not None and not storage.closed:
-            storage.expire(table)
-
-    return expire
+def _expire(reference: weakref.ref[OrderedStorage], table: str) -> None:
+    """Expire the feed of a table, unless the storage is gone."""
+    storage = reference()
+    if storage is not None and not storage.closed:
+        storage.expire(table)
 
 
 def _require_arrow() -> None:
     with needing("Arrow batches need", "arrow"):
         import numpy  # noqa: F401 - only tried
         import pyarrow  # noqa: F401
-
-
-def _unsent(channels: Iterable[str]) -> None:
-    """Do nothing: the engine wakes the listeners."""
-
-
-def _ignore(table: str) -> None:
-    """Do nothing: a read-only store drops no changes."""

@@ -77,11 +77,6 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
             view = self._views[name] = table if binding.rules is None else RuledTable(table, binding.rules, self)
         return view
 
-    def binding(self, name: str) -> TableBinding:
-        """Return a table as the transaction reads it."""
-        self.table(name)
-        return self._tables[name].binding
-
     def position(self, table: str) -> FeedPosition:
         if not self.usable:
             self.refuse()

@@ -19,6 +19,7 @@ from structable.spi import (
     Transaction,
 )
 from structable.spi.autocommit import AutoCommitTable
+from structable.spi.computed_rows import ListedRows
 from structable.spi.operations import Answer, Effect, RangeWrite, RowWrites, Scan, Verb, consumed
 from structable.spi.rules.scans import ScanRequest
 from structable.spi.runner import retry
@@ -27,16 +28,16 @@ from .driver.errors import (
     STALE,
     BrokenConnectionError,
     ForeignSessionError,
-    PostgreSQLError,
     StatementRefusedError,
     translated,
+    translating,
 )
 from .driver.statement import Call, Values, require_sendable
 from .sql.binding import TableBinding
 from .sql.key_lookups import build_rows, decode_row, lookup_call
 from .sql.queries import MOST_FEW, few_rows, scan_query
 from .transaction import PostgreSQLTransaction
-from .txn.cursor_scan import ReadRows, ScanRows
+from .txn.cursor_scan import ScanRows
 from .txn.merges import SnapshotNeededError
 from .txn.one_row import PLANS, commit_alone
 from .txn.store_parts import StoreParts
@@ -65,11 +66,8 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
         found = self._catalog.known(name)
         if found is not None:
             return found
-        with self._pool.connection() as connection:
-            try:
-                return self._catalog.lookup(connection.ask, name)
-            except PostgreSQLError as error:
-                raise translated(error, "reading the catalog") from error
+        with self._pool.connection() as connection, translating("reading the catalog"):
+            return self._catalog.lookup(connection.ask, name)
 
     def _write(self, writes: RowWrites) -> Answer | None:
         verb = writes.verb
@@ -146,7 +144,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
                 is_small = query.by_index and limit <= few_rows(binding, request.columns)
                 found = self._at_once(query.call(values)) if is_small else None
                 if found is not None:
-                    return ReadRows(build_rows(found, binding.shape_of(request.columns)))
+                    return ListedRows(build_rows(found, binding.shape_of(request.columns)))
         return super()._scan(scan)
 
     def _at_once(self, call: Call) -> list[Values] | None:

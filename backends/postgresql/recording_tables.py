@@ -13,11 +13,11 @@ from structable.spi.operations import (
     APPLY_CHANGES,
     DELETE,
     DELETE_MANY,
-    INCREMENT_MANY,
-    UPDATE,
     UPDATE_MANY,
     Answer,
+    Effect,
     FeedRecords,
+    Otherwise,
     RangeWrite,
     RowWrites,
     When,
@@ -62,6 +62,7 @@ class RecordingTable(PostgreSQLTable):
         if verb is UPDATE_MANY:
             return self._update_in_rounds(writes)
         answer = super()._write(writes)
+        left_out = {self.binding.key_pieces(key) for key in answer or ()}
         if verb is DELETE:
             checked, _ = self.binding.encoded_key(writes.rows[0])
             records.add([(RowKind.DELETE, dict(zip(self.binding.spec.primary_key, checked, strict=True)))])
@@ -69,9 +70,12 @@ class RecordingTable(PostgreSQLTable):
             records.add(check_row_changes(self.binding.write_spec, writes.rows))
         elif verb.records is FeedRecords.GIVEN:
             kind = RowKind.INSERT if verb.when is When.ABSENT else RowKind.UPDATE_AFTER
-            records.add((kind, row) for row in writes.rows)
-        elif not answer:
-            records.add_rows_of(self._keys_written(writes))
+            rows = writes.rows
+            if left_out:
+                rows = [row for row, key in zip(rows, self._keys_of_rows(writes), strict=True) if key not in left_out]
+            records.add((kind, row) for row in rows)
+        else:
+            records.add_rows_of(key for key in self._keys_of_rows(writes) if key not in left_out)
         return answer
 
     @on_current_schema
@@ -87,13 +91,13 @@ class RecordingTable(PostgreSQLTable):
             self._records.add_rows_of(key for one in one_round if (key := one.pieces[:width]) not in absent)
         return list(missing)
 
-    def _keys_written(self, writes: RowWrites) -> list[Pieces]:
+    def _keys_of_rows(self, writes: RowWrites) -> list[Pieces]:
         binding, rows = self.binding, writes.rows
-        if writes.verb is UPDATE:
-            return [OneRow.of(binding, rows[0]).key]
-        if writes.verb is INCREMENT_MANY:
+        if writes.verb.effect is Effect.STEP:
             return [binding.key_pieces(key) for key, _, _ in check_increments(binding.spec, rows)]
-        return [binding.encoded_key(rows[0][0])[1]]
+        if writes.verb.otherwise is Otherwise.REPORT:
+            return [binding.encoded_key(rows[0][0])[1]]
+        return [OneRow.of(binding, row).key for row in rows]
 
     def _write_range(self, write: RangeWrite) -> int:
         if self.binding.spec.keyless:

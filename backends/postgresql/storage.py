@@ -53,8 +53,7 @@ from .feeds.gate import StoreFeeds, VersionGate
 from .schema.admin import PostgreSQLAdmin
 from .schema.catalog import Catalog, prepare
 from .schema.inspection import diagnose
-from .table import PostgreSQLTable
-from .transaction import PostgreSQLTransaction, RuledPostgreSQLTable
+from .transaction import PostgreSQLTransaction
 from .txn.receipts import Receipts
 from .txn.store_parts import StoreParts
 
@@ -94,7 +93,8 @@ class PostgreSQLStorage(Storage):
         self._splits = SplitReader(factory)
         self._upkeep = FeedUpkeep(partial(_expire, weakref.ref(self)))
         self._feeds = StoreFeeds(
-            VersionGate(schema, self._splits.pool.connection), _ignored if read_only else self._upkeep.noticed
+            VersionGate(schema, self._splits.pool.connection),
+            (lambda table: None) if read_only else self._upkeep.noticed,  # a read-only store leaves feeds to others
         )
         self._plans: weakref.WeakKeyDictionary[SnapshotHold, ServerConnection | None] = weakref.WeakKeyDictionary()
         try:
@@ -166,9 +166,8 @@ class PostgreSQLStorage(Storage):
         self._require_open()
 
         def found(transaction: Transaction) -> TableStatistics:
-            bound = transaction.table(table)
-            assert isinstance(bound, PostgreSQLTable | RuledPostgreSQLTable)
-            return bound.statistics(range)
+            assert isinstance(transaction, PostgreSQLTransaction)
+            return transaction.statistics(table, range)
 
         return self.run(found, read_only=True)
 
@@ -260,7 +259,3 @@ def _expire(reference: weakref.ref[PostgreSQLStorage], table: str) -> None:
     storage = reference()
     if storage is not None:
         storage.expire(table)
-
-
-def _ignored(table: str) -> None:
-    """Expire nothing: the storage only reads."""

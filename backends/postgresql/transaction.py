@@ -11,12 +11,12 @@ from structable.spi import (
     FeedPosition,
     Isolation,
     Range,
+    StructuredTable,
     TableNotFoundError,
     TableStatistics,
     Transaction,
     UnsupportedOperationError,
 )
-from structable.spi.row_rules import RowRules
 from structable.spi.ruled_table import RuledTable
 
 from .driver.statement import Ask, Call, Statement
@@ -31,28 +31,7 @@ from .txn.merges import SnapshotNeededError
 from .txn.server_transaction import ServerTransaction
 from .txn.store_parts import StoreParts
 
-__all__ = ["PostgreSQLTransaction", "RuledPostgreSQLTable"]
-
-
-class RuledPostgreSQLTable(RuledTable):
-    """A table under rules, as transactions and storages need it; it keeps its rules when its binding is renewed."""
-
-    __slots__ = ("_inner",)
-
-    def __init__(self, table: PostgreSQLTable, rules: RowRules, transaction: Transaction) -> None:
-        super().__init__(table, rules, transaction)
-        self._inner = table
-
-    @property
-    def binding(self) -> TableBinding:
-        return self._inner.binding
-
-    @property
-    def written(self) -> bool:
-        return self._inner.written
-
-    def statistics(self, range: Range) -> TableStatistics:
-        return self._inner.statistics(range)
+__all__ = ["PostgreSQLTransaction"]
 
 
 class PostgreSQLTransaction(Transaction):
@@ -73,23 +52,26 @@ class PostgreSQLTransaction(Transaction):
         self._tx = ServerTransaction(store, isolation, read_only, has_one_call=has_one_call, waits=waits)
         self._store = store
         self._isolation = isolation
-        self._tables: dict[str, PostgreSQLTable | RuledPostgreSQLTable] = {}
+        self._tables: dict[str, PostgreSQLTable] = {}
+        self._views: dict[str, StructuredTable] = {}
 
-    def table(self, name: str) -> PostgreSQLTable | RuledPostgreSQLTable:
+    def table(self, name: str) -> StructuredTable:
         tx = self._tx
         if not tx.usable:
             tx.refuse()
-        table = self._tables.get(name) if isinstance(name, str) else None
-        if table is None:
+        view = self._views.get(name) if isinstance(name, str) else None
+        if view is None:
             binding = tx.binding(name)
             if tx.waits and not binding.merges:
                 raise SnapshotNeededError
-            made = _table_class(binding)
-            plain = made(tx, binding)
-            tx.join(name, plain)
-            table = plain if binding.rules is None else RuledPostgreSQLTable(plain, binding.rules, self)
-            self._tables[name] = table
-        return table
+            table = self._tables[name] = _table_class(binding)(tx, binding)
+            tx.join(name, table)
+            view = self._views[name] = table if binding.rules is None else RuledTable(table, binding.rules, self)
+        return view
+
+    def statistics(self, table: str, range: Range) -> TableStatistics:
+        self.table(table)
+        return self._tables[table].statistics(range)
 
     def position(self, table: str) -> FeedPosition:
         self._tx.require_usable()

@@ -75,7 +75,7 @@ class Calls:
         """Put, upsert or delete: by the single function for one key, else all or none if there is a bulk call."""
         source = self.source
         if len(pairs) > 1 and not source.has_bulk(kind):
-            return all_of([_awaited(self.write(kind, (pair,))) for pair in pairs])
+            return all_of([self.write(kind, (pair,)) for pair in pairs])
         return self._call(kind, pairs, lambda: source.write(kind, pairs))
 
     def alone(self, key: Hashable, attempt: Callable[[], Awaitable[Result]]) -> Awaitable[Result]:
@@ -188,7 +188,3 @@ class Calls:
             raise
         finally:
             self.instruments.called(kind, clock() - started, outcome)
-
-
-async def _awaited(call: Awaitable[Result]) -> Result:
-    return await call

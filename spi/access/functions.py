@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -21,7 +21,23 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 
-class TableReadFunction(ABC, Generic[K, V]):
+class _RemoteFunction:
+    """What reads and writes of a remote system have in common."""
+
+    def is_retriable(self, error: BaseException) -> bool:
+        """Return whether a call that failed with this error may succeed when it is made again; by default not."""
+        return False
+
+    async def open(self) -> None:
+        """Get ready; called once, before any other method. An object that reads and writes is opened once."""
+        return None
+
+    async def close(self) -> None:
+        """Release what `open` took; called once, after all calls have ended."""
+        return None
+
+
+class TableReadFunction(_RemoteFunction, ABC, Generic[K, V]):
     """How the rows of a remote system are read.
 
     Keys are hashable and not None; a value is any object but None, which means that there is none. The methods run in
@@ -38,20 +54,8 @@ class TableReadFunction(ABC, Generic[K, V]):
         values = await all_of([self.get(key) for key in keys])
         return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
-    def is_retriable(self, error: BaseException) -> bool:
-        """Return whether a call that failed with this error may succeed when it is made again; by default not."""
-        return False
 
-    async def open(self) -> None:
-        """Get ready; called once, before any other method. An object that reads and writes is opened once."""
-        return None
-
-    async def close(self) -> None:
-        """Release what `open` took; called once, after all calls have ended."""
-        return None
-
-
-class TableWriteFunction(ABC, Generic[K, V]):
+class TableWriteFunction(_RemoteFunction, ABC, Generic[K, V]):
     """How the rows of a remote system are written.
 
     The methods run in the event loop of the table, several at once, but never two calls with a key in common. A bulk
@@ -107,18 +111,6 @@ class TableWriteFunction(ABC, Generic[K, V]):
         """Remove the values of keys; without this method each is removed by `delete`, all at once."""
         await all_of([self.delete(key) for key in keys])
 
-    def is_retriable(self, error: BaseException) -> bool:
-        """Return whether a call that failed with this error may succeed when it is made again; by default not."""
-        return False
-
-    async def open(self) -> None:
-        """Get ready; called once, before any other method. An object that reads and writes is opened once."""
-        return None
-
-    async def close(self) -> None:
-        """Release what `open` took; called once, after all calls have ended."""
-        return None
-
 
 @dataclass(frozen=True, slots=True)
 class FunctionTable(Generic[K, V]):
@@ -151,7 +143,7 @@ class FunctionTable(Generic[K, V]):
             raise TypeError(f"write is {shown(self.write)}; it must be a TableWriteFunction")
 
 
-async def all_of(calls: list[Coroutine[object, object, T]]) -> list[T]:
+async def all_of(calls: Iterable[Awaitable[T]]) -> list[T]:
     """Return the results of calls that run at once; the first error, once all have ended."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:

@@ -83,10 +83,6 @@ class _NamedKey(tuple[Value, ...]):
         return dict(zip(self.names, self, strict=True))
 
 
-def _for_store(key: Hashable) -> Key | dict[str, Value]:
-    return key.by_name if isinstance(key, _NamedKey) else cast("Key", key)
-
-
 class StructuredSource(Source):
     """Calls the auto-commit view of a table in threads of its own.
 
@@ -198,13 +194,13 @@ class StructuredSource(Source):
         self._threads.close()
 
     def get(self, key: Hashable) -> Awaitable[object]:
-        return self._threads.call(self._table.read, _for_store(key))
+        return self._threads.call(self._table.read, self.for_store(key))
 
     def get_many(self, keys: list[Hashable]) -> Awaitable[Mapping[Hashable, object]]:
         return self._threads.call(self._rows, keys)
 
     def _rows(self, keys: list[Hashable]) -> Mapping[Hashable, object]:
-        rows = self._table.multi_read([_for_store(key) for key in keys])
+        rows = self._table.multi_read([self.for_store(key) for key in keys])
         found: dict[Hashable, object] = {row.key: row for row in rows}
         for names in {key.names for key in keys if isinstance(key, _NamedKey)}:
             by_name = {tuple([row[name] for name in names]): row for row in rows}
@@ -213,7 +209,7 @@ class StructuredSource(Source):
 
     def write(self, kind: Kind, pairs: Sequence[tuple[Hashable, object]]) -> Awaitable[object]:
         name = "replace" if kind == "put" else kind
-        given = [_for_store(key) for key, _ in pairs] if kind == "delete" else [row for _, row in pairs]
+        given = [self.for_store(key) for key, _ in pairs] if kind == "delete" else [row for _, row in pairs]
         if len(given) == 1:
             return self._threads.call(getattr(self._table, name), given[0])
         return self._threads.call(getattr(self._table, f"{name}_many"), given)
@@ -228,9 +224,10 @@ class StructuredSource(Source):
     def put_default(self, key: Hashable, default: object) -> Awaitable[object]:
         raise NotImplementedError("an update puts its default itself")
 
-    def for_store(self, key: Hashable) -> Key | dict[str, Value]:
+    @staticmethod
+    def for_store(key: Hashable) -> Key | dict[str, Value]:
         """Return a checked key as the store takes it."""
-        return _for_store(key)
+        return key.by_name if isinstance(key, _NamedKey) else cast("Key", key)
 
     def call(self, verb: str, *arguments: object, **options: object) -> Awaitable[Any]:
         """Call a method of the table."""

@@ -19,7 +19,26 @@ Reader: TypeAlias = Callable[[Rows, BaseException | None, bool], None]
 """Gets the rows that were found, or the error, and whether another reader gets them, too."""
 
 
-class Work(Turn):
+class _Awaited(Turn):
+    """A turn whose work `begin` starts, and `_ended` ends."""
+
+    __slots__ = ("_order", "_working")
+
+    _order: KeyOrder
+    _end: Callable[[Any, BaseException | None], None]
+    """Gets the result, or None and the error."""
+
+    def abandon(self) -> None:
+        self._end(None, asyncio.CancelledError())
+
+    def _ended(self, result: Any, error: BaseException | None) -> None:  # noqa: ANN401 - what the work returned
+        try:
+            self._end(result, error)
+        finally:
+            self._order.leave(self, is_cancelled=isinstance(error, asyncio.CancelledError))
+
+
+class Work(_Awaited):
     """A turn whose work is awaited.
 
     Parameters
@@ -34,7 +53,7 @@ class Work(Turn):
         Gets the result and the error, before later turns of the keys begin.
     """
 
-    __slots__ = ("_end", "_order", "_start", "_working")
+    __slots__ = ("_end", "_start")
 
     def __init__(
         self,
@@ -52,17 +71,8 @@ class Work(Turn):
     def begin(self) -> None:
         self._working = attend(self._start(), self._ended)
 
-    def abandon(self) -> None:
-        self._end(None, asyncio.CancelledError())
 
-    def _ended(self, result: Any, error: BaseException | None) -> None:  # noqa: ANN401 - what the work returned
-        try:
-            self._end(result, error)
-        finally:
-            self._order.leave(self, is_cancelled=isinstance(error, asyncio.CancelledError))
-
-
-class Joinable(Turn):
+class Joinable(_Awaited):
     """A read of some keys, which gets of these keys join until it has ended."""
 
     __slots__ = ()
@@ -90,7 +100,7 @@ class RowReading(Joinable):
     """
 
     # Written with care: without options, this turn is most of what a table adds to a call.
-    __slots__ = ("_callers", "_order", "_read", "_readers", "_working")
+    __slots__ = ("_callers", "_read", "_readers")
 
     def __init__(self, key: Hashable, order: KeyOrder, read: Callable[[Hashable], Awaitable[Any]]) -> None:
         super().__init__((key,))
@@ -108,15 +118,6 @@ class RowReading(Joinable):
     def begin(self) -> None:
         (key,) = self.keys
         self._working = attend(self._read(key), self._ended)
-
-    def abandon(self) -> None:
-        self._end(None, asyncio.CancelledError())
-
-    def _ended(self, row: Any, error: BaseException | None) -> None:  # noqa: ANN401 - the source's
-        try:
-            self._end(row, error)
-        finally:
-            self._order.leave(self, is_cancelled=isinstance(error, asyncio.CancelledError))
 
     def _end(self, row: object, error: BaseException | None) -> None:
         is_shared = False
@@ -141,7 +142,7 @@ class Reading(Joinable):
         Returns the awaitable rows of those keys that have one.
     """
 
-    __slots__ = ("_order", "_read", "_readers", "_working")
+    __slots__ = ("_read", "_readers")
 
     def __init__(
         self, keys: list[Hashable], order: KeyOrder, read: Callable[[list[Hashable]], Awaitable[Rows]]
@@ -160,18 +161,9 @@ class Reading(Joinable):
     def begin(self) -> None:
         self._working = attend(self._read(list(self.keys)), self._ended)
 
-    def abandon(self) -> None:
-        self._end({}, asyncio.CancelledError())
-
-    def _ended(self, rows: Any, error: BaseException | None) -> None:  # noqa: ANN401 - the source's
-        try:
-            self._end(rows if error is None else {}, error)
-        finally:
-            self._order.leave(self, is_cancelled=isinstance(error, asyncio.CancelledError))
-
-    def _end(self, rows: Rows, error: BaseException | None) -> None:
+    def _end(self, rows: Rows | None, error: BaseException | None) -> None:
         for number, reader in enumerate(self._readers):
-            reader(rows, error, number > 0)
+            reader(rows or {}, error, number > 0)
 
 
 def _give(caller: Caller, row: object, error: BaseException | None, *, is_shared: bool) -> None:

@@ -60,8 +60,8 @@ def check_verb(spec: TableSpecification, operation: str) -> None:
         raise keyless_refusal(spec, operation)
 
 
-def check_rows_kept(spec: TableSpecification, operation: str) -> None:
-    """Check that a table keeps rows, which an operation reads.
+def check_rows_kept(spec: TableSpecification) -> None:
+    """Check that a table keeps rows to scan.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def check_rows_kept(spec: TableSpecification, operation: str) -> None:
         If the table is a log.
     """
     if spec.table_options.log:
-        raise keyless_refusal(spec, operation)
+        raise keyless_refusal(spec, "scan")
 
 
 def check_kind(spec: TableSpecification, kind: RowKind) -> None:

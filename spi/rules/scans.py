@@ -70,7 +70,7 @@ class ScanRequest:
         UnsupportedOperationError
             If the table is a log, which keeps no rows.
         """
-        check_rows_kept(spec, "scan")
+        check_rows_kept(spec)
         given = check_many(spec, "ranges", scan.ranges) if ranges is None else ranges
         request = cls(
             tuple([check_range(spec, one) for one in given]),

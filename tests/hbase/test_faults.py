@@ -99,7 +99,7 @@ def test_fault_at_each_request(
         *["mutateRowsTs"] * 2,
         "mutateRows",
     ]
-    assert engine_of(storage).transactions.session.held == 0
+    assert len(engine_of(storage).transactions.session.holders) == 0
     # No record or intent is left over.
     while (report := collect_garbage(direct)).safe < report.clock:
         engine_of(storage).transactions.session.heartbeat()
@@ -164,7 +164,7 @@ def test_fault_at_each_request_of_a_large_commit(
         "mutateRowsTs",
         "mutateRows",
     ]
-    assert engine_of(storage).transactions.session.held == 0
+    assert len(engine_of(storage).transactions.session.holders) == 0
     while (report := collect_garbage(direct)).safe < report.clock:
         engine_of(storage).transactions.session.heartbeat()
     while report.pending or report.unfinalised or report.aborted or report.finalised:
@@ -206,7 +206,7 @@ def test_outcome_that_cannot_be_learned(hbase_url: str, direct: Storage, proxy: 
         direct.run(lambda other: transfer(other, "next", 0, 1, 1), max_attempts=1_000)
         assert require_sound(direct, _ACCOUNTS) == {*found, "next"}
         assert attempt(storage, "last", Isolation.SNAPSHOT)
-        assert engine_of(storage).transactions.session.held <= 1
+        assert len(engine_of(storage).transactions.session.holders) <= 1
 
 
 def test_no_connection_leaks(hbase_url: str, direct: Storage, proxy: Proxy) -> None:
@@ -241,7 +241,7 @@ def test_no_connection_leaks(hbase_url: str, direct: Storage, proxy: Proxy) -> N
         assert [len(list(rows)) for rows in open_at_once] == [_ACCOUNTS - 1] * 4
         del open_at_once
         proxy.wait_until_open(6)
-        assert engine_of(storage).transactions.session.held == 0
+        assert len(engine_of(storage).transactions.session.holders) == 0
     proxy.wait_until_open(0)
     while (report := collect_garbage(direct)).pending or report.unfinalised or report.aborted or report.finalised:
         require_sound(direct, _ACCOUNTS)
@@ -300,7 +300,7 @@ def test_fault_at_each_request_of_a_job(
             break
     assert number > 10
     drained(storage)
-    assert engine_of(storage).transactions.session.held == 0
+    assert len(engine_of(storage).transactions.session.holders) == 0
 
 
 def test_nothing_can_be_changed(hbase_url: str, direct: Storage, proxy: Proxy) -> None:

@@ -48,11 +48,11 @@ def test_many_transactions_are_marked_by_one_call(storage: Storage, fake: FakeGa
     before = inspected(storage).finalised
     write(storage, 20)
     assert inspected(storage).unfinalised == 20
-    assert engine_of(storage).transactions.session.held == 20
+    assert len(engine_of(storage).transactions.session.holders) == 20
     drained(storage)
     assert fake.calls.count("mutateRows") == 1
     assert (inspected(storage).unfinalised, inspected(storage).finalised) == (0, before + 20)
-    assert engine_of(storage).transactions.session.held == 0
+    assert len(engine_of(storage).transactions.session.holders) == 0
 
 
 def test_the_number_of_unmarked_transactions_is_bounded(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,11 +81,11 @@ def test_marks_that_fail_are_written_again(
     write(storage, 3)
     until(lambda: fake.calls.count("mutateRows") >= 2)
     assert inspected(storage).unfinalised == 3
-    assert engine_of(storage).transactions.session.held == 3
+    assert len(engine_of(storage).transactions.session.holders) == 3
     refusing = False
     drained(storage)
     assert inspected(storage).unfinalised == 0
-    assert engine_of(storage).transactions.session.held == 0
+    assert len(engine_of(storage).transactions.session.holders) == 0
     # Record, intents and rows of each.
     assert fake.calls.count("mutateRowsTs") == 3 * 3
 

@@ -57,18 +57,18 @@ def test_one_record_and_holder_for_all_plans(url: str) -> None:
     """The session keeps the versions that all plans read, until the last is closed."""
     with connect(url) as storage:
         session = engine_of(storage).transactions.session
-        assert (records(storage), session.held) == (0, 0)
+        assert (records(storage), len(session.holders)) == (0, 0)
         with storage.share_snapshot() as shared:
-            assert (records(storage), session.held) == (0, 0)
+            assert (records(storage), len(session.holders)) == (0, 0)
             plans = [shared.plan_scan(NAMES[number % 2], splits=3) for number in range(6)]
-            assert (records(storage), session.held) == (1, 1)
+            assert (records(storage), len(session.holders)) == (1, 1)
             replace_and_collect(url)
             plans.append(shared.plan_scan("other"))
         for plan in plans:
             assert tags_of(url, plan) == {"old"}
-            assert (records(storage), session.held) == (1, 1)
+            assert (records(storage), len(session.holders)) == (1, 1)
             plan.close()
-        assert (records(storage), session.held) == (0, 0)
+        assert (records(storage), len(session.holders)) == (0, 0)
 
 
 def test_lost_session_ends_the_shared_snapshot(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_lost_session_ends_the_shared_snapshot(url: str, monkeypatch: pytest.Mon
     with connect(url) as storage:
         shared = storage.share_snapshot()
         plan = shared.plan_scan("items")
-        monkeypatch.setattr(engine_of(storage).transactions.session, "_over", True)
+        monkeypatch.setattr(engine_of(storage).transactions.session, "over", True)
         for _ in range(2):
             with pytest.raises(TransactionConflictError):
                 shared.plan_scan("other")

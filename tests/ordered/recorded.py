@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from structable.backends.ordered import OrderedStorage
 from structable.backends.ordered.codec.change_records import unpack_records
-from structable.backends.ordered.engine import FeedEntry
+from structable.backends.ordered.engine import EngineSnapshot, FeedEntry
 from structable.backends.ordered.schema.binding import TableBinding
-from structable.backends.ordered.transaction import OrderedTransaction
+from structable.backends.ordered.schema.catalog import Catalog
 from structable.spi import Storage, Value
 
 
@@ -26,12 +26,15 @@ def entries(storage: Storage, table: str) -> list[FeedEntry]:
 
 def _entries(storage: Storage, table: str) -> tuple[TableBinding, list[FeedEntry]]:
     assert isinstance(storage, OrderedStorage)
-    with storage.transaction(read_only=True) as transaction:
-        assert isinstance(transaction, OrderedTransaction)
-        binding = transaction.binding(table)
+    catalog = Catalog(storage.engine)
+
+    def found(snapshot: EngineSnapshot) -> tuple[TableBinding, list[FeedEntry]]:
+        binding = catalog.table(snapshot, table)
         assert binding.schema.feed is not None
-        feed, snapshot = binding.schema.feed.space, transaction.snapshot
+        feed = binding.schema.feed.space
         return binding, list(snapshot.entries(feed, 0, snapshot.settled_version(feed)))
+
+    return storage.engine.look(found)
 
 
 def commits(storage: Storage, table: str) -> list[list[Recorded]]:

@@ -15,6 +15,7 @@ from structable.backends.base.feed_upkeep import FeedUpkeep
 from structable.backends.memory.engine import MemoryEngine
 from structable.backends.memory.versions import VersionedMap
 from structable.backends.ordered import OrderedStorage
+from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.feeds import feed as ordered_feed
 from structable.backends.ordered.feeds.feed import OrderedFeed
 from structable.backends.ordered.scan import sorting
@@ -22,7 +23,6 @@ from structable.backends.ordered.schema.catalog import Catalog
 from structable.spi import (
     ChangesLostError,
     FeedPosition,
-    Isolation,
     RowKind,
     StorageUnavailableError,
     TableNotFoundError,
@@ -230,17 +230,14 @@ def test_a_reader_sets_no_mark(clock: Callable[[float], None]) -> None:
 
 def entries(storage: OrderedStorage) -> list[int]:
     """Return the versions of the entries that the engine has of the feed, read or not."""
-    found: list[int] = []
+    catalog = Catalog(storage.engine)
 
-    def look(snapshot: object) -> None:
-        with storage.transaction(Isolation.SNAPSHOT, True) as transaction:
-            feed = transaction.binding("items").schema.feed
-            assert feed is not None
-            read = transaction.snapshot
-            found.extend(entry.version for entry in read.entries(feed.space, 0, read.settled_version(feed.space)))
+    def found(snapshot: EngineSnapshot) -> list[int]:
+        feed = catalog.table(snapshot, "items").schema.feed
+        assert feed is not None
+        return [entry.version for entry in snapshot.entries(feed.space, 0, snapshot.settled_version(feed.space))]
 
-    storage.engine.look(look)
-    return found
+    return storage.engine.look(found)
 
 
 def test_expiry_drops_what_is_older_than_the_retention(clock: Callable[[float], None]) -> None:

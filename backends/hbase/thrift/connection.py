@@ -88,11 +88,6 @@ class Connection(PooledConnection):
         return not self._broken
 
     @property
-    def received(self) -> int:
-        """Bytes."""
-        return self.tally.received
-
-    @property
     def stale(self) -> bool:
         """Whether the gateway may no longer answer: the connection was idle for too long, or has ended."""
         return time.monotonic() - self._used > IDLE_LIMIT or self._wire.readable

@@ -180,7 +180,7 @@ class _Scanner:
         scanner = cast("int", number)
         is_open = True
         try:
-            received = connection.received
+            received = connection.tally.received
             asked = deque([self._ask(scanner)])
             first = True
             taken = 0
@@ -191,8 +191,8 @@ class _Scanner:
                     asked.append(self._ask(scanner))
                 page = self._answer()
                 taken = len(page)
-                self._size.learn(taken, connection.received - received)
-                received = connection.received
+                self._size.learn(taken, connection.tally.received - received)
+                received = connection.tally.received
                 self.ended = self._scan.is_last(page, asked.popleft())
                 rows = self._scan.trimmed(page, self._last)
                 if self.ended:

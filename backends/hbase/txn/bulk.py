@@ -291,18 +291,16 @@ def bulk_intents(
     """
     column = intent_column(txid)
     for space in decode_rows(status.writes).rows:
-        try:
+        with suppress(TableMissingError):
             pages = gateway.pages(layout.table(space), b"", b"", [column], before=None, page_rows=_ROWS_AT_ONCE)
             for page in pages:
                 yield space, {row: cells[column][0] for row, cells in page if column in cells}
-        except TableMissingError:
-            continue
 
 
 def bulk_versions(gateway: Gateway, layout: Layout, status: Status) -> Iterator[tuple[bytes, dict[bytes, int]]]:
     """Yield space, and row to the first byte of its version, page by page, for the rows of a large commit."""
     for space in decode_rows(status.writes).rows:
-        try:
+        with suppress(TableMissingError):
             pages = gateway.pages(
                 layout.table(space),
                 b"",
@@ -319,5 +317,3 @@ def bulk_versions(gateway: Gateway, layout: Layout, status: Status) -> Iterator[
                     if VALUE in cells and cells[VALUE][1] == status.commit
                 }
                 yield space, found
-        except TableMissingError:
-            continue

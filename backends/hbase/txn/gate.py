@@ -14,6 +14,7 @@ without a lane, have rows of their own, which are deleted.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from structable.backends.hbase.failpoints import failpoints, reach, stepwise
@@ -113,19 +114,15 @@ class Gate:
     def finish(self, txid: bytes, status: Status, gates: GateKinds) -> None:
         """Move the remaining entries of an ended transaction, found in the gates, leaving out dropped feeds."""
         for feed, kind in gates.items():
-            try:
+            with suppress(TableMissingError):
                 for values in self._remaining(txid, feed, kind):
                     self.move(txid, status, {feed: values})
-            except TableMissingError:
-                continue
 
     def resolve(self, txid: bytes, status: Status, appends: Appends) -> None:
         """Move the entries of an ended transaction, leaving out dropped feeds."""
         for feed, values in appends.items():
-            try:
+            with suppress(TableMissingError):
                 self.move(txid, status, {feed: values})
-            except TableMissingError:
-                continue
 
     def _remaining(self, txid: bytes, feed: bytes, kind: bytes) -> Iterator[Mapping[int, bytes]]:
         if kind == GATE_ROWS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from structable.backends.hbase.failpoints import failpoints
 from structable.backends.hbase.layout import VALUE, intent_column
@@ -37,10 +38,8 @@ class IntentResolution:
     def resolve(self, txid: bytes, status: Status, intents: Intents) -> None:
         """Resolve intents of one transaction, leaving out tables that were dropped."""
         for space, rows in intents.items():
-            try:
+            with suppress(TableMissingError):
                 self._gateway.flight(self.calls([(txid, status, {space: rows})]), retry=True)
-            except TableMissingError:
-                continue
 
     def calls(self, transactions: Sequence[EndedIntents]) -> list[Call[None]]:
         """Return the calls that put every row's version and then delete its intent."""

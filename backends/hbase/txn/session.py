@@ -138,7 +138,8 @@ class Session:
         self.recent = RecentWrites(layout, self.id)
         self.clock = read_clock(gateway, layout)  # the newest timestamp known here; no later snapshot is older
         self.raw = self._content()
-        self._over = not self._written(None, self.raw)
+        self.over = not self._written(None, self.raw)
+        """Whether the session was declared dead, or closed."""
         self.good_until = started + self._good_for
         _log.info("session %d of %s began", number, layout.prefix)
 
@@ -167,7 +168,7 @@ class Session:
     def heartbeat(self) -> None:
         """Renew the session with the present low watermark; after an error the next heartbeat may succeed."""
         with self._lock:
-            if self._over:
+            if self.over:
                 return
             sent = now()
             self.clock = max(self.clock, read_clock(self._gateway, self._layout))
@@ -176,7 +177,7 @@ class Session:
                 self.raw = new
                 self.good_until = sent + self._good_for
             else:
-                self._over = True
+                self.over = True
                 _log.warning(
                     "session %d of %s was lost: another process saw no heartbeat for session_timeout",
                     int.from_bytes(self.id),
@@ -197,23 +198,18 @@ class Session:
             except StorageUnavailableError:
                 self.recent.has_news = True
 
-    @property
-    def over(self) -> bool:
-        """Whether the session was declared dead, or closed."""
-        return self._over
-
     def require_alive(self) -> None:
         """Raise if versions that a snapshot reads may have been removed.
 
         That is a conflict if the session was declared dead, and `StorageUnavailableError` if it may have been: HBase
         could not be reached for too long.
         """
-        if now() > self.good_until and not self._over:
+        if now() > self.good_until and not self.over:
             # This process was stopped, or HBase was: a heartbeat reveals whether the session is dead.
             self.heartbeat()
         if self._closed:
             raise StorageUnavailableError("the storage was closed; connect again")
-        if self._over:
+        if self.over:
             raise TransactionConflictError(
                 "the snapshot is too old: this process sent no heartbeat for session_timeout, and another process "
                 "ended its session; retry the transaction"
@@ -266,15 +262,11 @@ class Session:
         """Return whether `hold` was called for this holder, and `release` was not."""
         return holder in self.holders
 
-    @property
-    def held(self) -> int:
-        return len(self.holders)
-
     def close(self) -> None:
         """End the session; other processes finish its unfinalised transactions."""
         with self._lock:
-            if not self._over:
-                self._over = self._closed = True
+            if not self.over:
+                self.over = self._closed = True
                 self._put(self.recent.last())
                 self._written(self.raw, CLOSED)
                 _log.info("session %d of %s ended", int.from_bytes(self.id), self._layout.prefix)

@@ -7,6 +7,7 @@ read is a conflict; any other snapshot has lost nothing.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 
 from structable.backends.hbase.layout import GC, REMOVED, Layout
 from structable.backends.hbase.thrift.errors import TableDisabledError
@@ -48,15 +49,7 @@ class NoSession(Session):
         self.id = b""
         self.clock = 0
         self._layout = layout
-        self._closed = False
-
-    @property
-    def over(self) -> bool:
-        return self._closed
-
-    @property
-    def held(self) -> int:
-        return 0
+        self.over = False
 
     def heartbeat(self) -> None: ...
 
@@ -67,11 +60,11 @@ class NoSession(Session):
     def release(self, holder: object) -> None: ...
 
     def require_alive(self) -> None:
-        if self._closed:
+        if self.over:
             raise StorageUnavailableError("the storage was closed; connect again")
 
     def close(self) -> None:
-        self._closed = True
+        self.over = True
 
 
 class SessionlessSnapshot(HBaseSnapshot):
@@ -83,45 +76,39 @@ class SessionlessSnapshot(HBaseSnapshot):
         self._layout = context.layout
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        try:
+        with self._unless_disabled():
             values = super().get_many(keys)
-        except TableDisabledError:  # a table is disabled before it is dropped
-            self._require_there()
-            raise
         self._require_there()
         return values
 
     def scan(self, begin: bytes, end: bytes, *, reverse: bool = False) -> Iterator[Pair]:
-        try:
+        with self._unless_disabled():
             for pairs in self._reader.pages(begin, end, self.timestamp, reverse=reverse):
                 self.session.require_alive()
                 self._require_there()
                 yield from pairs
-        except TableDisabledError:
-            self._require_there()
-            raise
         self.session.require_alive()
         self._require_there()
 
     def _firsts(self, intervals: list[tuple[bytes, bytes]], rows: int, reverse: bool) -> list[FirstPairs]:
-        try:
+        with self._unless_disabled():
             found = super()._firsts(intervals, rows, reverse)
-        except TableDisabledError:
-            self._require_there()
-            raise
         self._require_there()
         return found
 
     def settled_version(self, feed: bytes) -> int:
-        try:
+        with self._unless_disabled():
             return super().settled_version(feed)
-        except TableDisabledError:
-            self._require_there()
-            raise
 
     def entries(self, feed: bytes, since: int, until: int, chunk: int = 0) -> Generator[FeedEntry]:
-        try:
+        with self._unless_disabled():
             yield from super().entries(feed, since, until, chunk)
+
+    @contextmanager
+    def _unless_disabled(self) -> Iterator[None]:
+        """Look for removed versions if the block finds a disabled table: it is disabled before it is dropped."""
+        try:
+            yield
         except TableDisabledError:
             self._require_there()
             raise

@@ -50,11 +50,12 @@ class Transactions:
         self.committer = Committer(context, self.finaliser)
         self._bulk = BulkCommitter(context)
         self._process = os.getpid()
-        self._session: Session | None = None
+        self.current_session: Session | None = None
+        """The session, even if it has been lost; None before the start and after the end."""
         self._renewing = threading.Lock()
 
     def start(self) -> None:
-        self._session = self._new_session()
+        self.current_session = self._new_session()
 
     def _new_session(self) -> Session:
         if self._settings.read_only:
@@ -62,19 +63,14 @@ class Transactions:
         return Session(self._gateway, self._layout, self._settings.session_timeout)
 
     @property
-    def current_session(self) -> Session | None:
-        """The session, even if it has been lost; None before the start and after the end."""
-        return self._session
-
-    @property
     def session(self) -> Session:
         """The session of this process; a new one if other processes have ended the last."""
-        session = self._session
+        session = self.current_session
         if session is not None and session.over and os.getpid() == self._process:
             with self._renewing:
-                session = self._session
+                session = self.current_session
                 if session is not None and session.over:
-                    session = self._session = self._new_session()
+                    session = self.current_session = self._new_session()
         if session is None or os.getpid() != self._process:
             raise StorageUnavailableError(
                 "the HBase store was not started, was closed, or belongs to the process that forked this one"
@@ -109,7 +105,7 @@ class Transactions:
 
     def close(self, timeout: float) -> None:
         """End the session, waiting for HBase for at most `timeout` seconds; closes the gateway."""
-        session, self._session = self._session, None
+        session, self.current_session = self.current_session, None
         if session is None:
             return
         # Other processes notice the silence of a session that could not be ended.

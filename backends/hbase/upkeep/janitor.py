@@ -260,13 +260,7 @@ class Janitor:
 
     def _finish(self, txid: bytes, status: Status) -> None:
         """Finalise a committed transaction of another process from its intents; rows without an intent are done."""
-        writes = self._status_table.writes_of(txid, status)
-        self._gate.finish(txid, status, writes.gates)
-        if status.unlisted:
-            for space, intents in bulk_intents(self._gateway, self._layout, txid, status):
-                self._resolution.resolve(txid, status, {space: intents})
-            return
-        for space, rows in writes.rows.items():
+        for space, rows in self._finish_unlisted(txid, status).items():
             names = list(rows)
             table = self._layout.table(space)
             for begin in range(0, len(names), ROWS_AT_ONCE):
@@ -278,6 +272,16 @@ class Janitor:
                 intents = {row: intent for row, cells in found if (intent := intent_of(txid, cells)) is not None}
                 if intents:
                     self._resolution.resolve(txid, status, {space: intents})
+
+    def _finish_unlisted(self, txid: bytes, status: Status) -> Mapping[bytes, Mapping[bytes, int]]:
+        """Finish the entries of an ended transaction, and an unlisted one's rows; return the rows that are left."""
+        writes = self._status_table.writes_of(txid, status)
+        self._gate.finish(txid, status, writes.gates)
+        if not status.unlisted:
+            return writes.rows
+        for space, intents in bulk_intents(self._gateway, self._layout, txid, status):
+            self._resolution.resolve(txid, status, {space: intents})
+        return {}
 
     def _publish(self, previous: int, safe: int) -> None:
         expected = b"%d" % previous if previous else None
@@ -339,14 +343,9 @@ class Janitor:
         for begin in range(0, len(ready), _RECORDS_AT_ONCE):
             part = ready[begin : begin + _RECORDS_AT_ONCE]
             for txid, status in self._status_table.statuses(part).items():
-                writes = self._status_table.writes_of(txid, status)
-                self._gate.finish(txid, status, writes.gates)
-                if status.unlisted:
-                    for space, intents in bulk_intents(self._gateway, self._layout, txid, status):
-                        self._resolution.resolve(txid, status, {space: intents})
-                else:
-                    removed = {space: dict.fromkeys(rows, b"L") for space, rows in writes.rows.items()}
-                    self._resolution.resolve(txid, status, removed)
+                left = self._finish_unlisted(txid, status)
+                removed = {space: dict.fromkeys(rows, b"L") for space, rows in left.items()}
+                self._resolution.resolve(txid, status, removed)
             self._gateway.flight(self._status_table.drop(part), retry=True)
             report.removed += len(part)
 

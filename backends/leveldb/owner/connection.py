@@ -61,10 +61,10 @@ class ServedConnection:
             try:
                 while True:
                     frame = self._channel.receive()
-                    if self._service.stopping:
-                        self._turn_away(frame)
-                    else:
+                    if not self._service.stopping:
                         self._answer(frame)
+                    elif frame[0] not in messages.UNANSWERED:
+                        self._channel.send(messages.ENDING)
             finally:
                 self._end_scan()
                 self._service.detach(self._session, self._number, self)
@@ -90,10 +90,6 @@ class ServedConnection:
             pass  # the client finds the connection closed
         finally:
             self._channel.close()
-
-    def _turn_away(self, frame: bytes) -> None:
-        if frame[0] not in messages.UNANSWERED:
-            self._channel.send(messages.ENDING)
 
     def abandon(self) -> None:
         self._channel.close()

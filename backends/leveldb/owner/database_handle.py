@@ -69,7 +69,8 @@ class DatabaseHandle:
         """Whether commits were written without a sync, perhaps to an earlier log."""
         self._heal_after = 0.0
         self._closed = False
-        self._frozen = False
+        self.frozen = False
+        """Whether reads go to an earlier state than the newest."""
         self._recovering = False
         self.reads = ReadSwitch(self._wait_for_database)
 
@@ -81,12 +82,7 @@ class DatabaseHandle:
     @property
     def busy_with_bulk(self) -> bool:
         """Whether a bulk commit is being applied, which blocks writers."""
-        return self._frozen and self.ailing is None
-
-    @property
-    def frozen(self) -> bool:
-        """Whether reads go to an earlier state than the newest."""
-        return self._frozen
+        return self.frozen and self.ailing is None
 
     def _wait_for_database(self) -> Database:
         return uninterrupted(self._database_alone)
@@ -114,7 +110,7 @@ class DatabaseHandle:
         try:
             epoch = prepare(database)
             self.database = database
-            self._frozen = False
+            self.frozen = False
             self.ailing = None
             self._recovering = True
             self._recover(epoch)
@@ -159,7 +155,7 @@ class DatabaseHandle:
         """Let reads go to a snapshot until `thaw`."""
         if self._recovering:
             return  # nothing is read yet
-        self._frozen = True
+        self.frozen = True
         try:
             self.reads.freeze(raw)
         except BaseException:
@@ -286,7 +282,7 @@ class DatabaseHandle:
 
     def thaw(self) -> None:
         assert self.database is not None
-        self._frozen = False
+        self.frozen = False
         if not self._recovering:
             self.reads.serve(self.database)
 

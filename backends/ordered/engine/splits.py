@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .ordered_map import EngineSnapshot, Pair
 from .traits import EngineTraits
@@ -62,17 +62,29 @@ class SplitSource(ABC):
 
     traits: EngineTraits
 
-    @abstractmethod
     def plan_splits(self, begin: bytes, end: bytes, count: int, *, feed: bytes | None = None) -> SplitPlan:
         """Take a snapshot of begin <= key < end and divide it into about `count` about equal parts, at least one.
 
-        `feed` is the space of a change feed: given to an engine that `keeps_versions`, for `SplitPlan.version`.
+        `feed` is the space of a change feed: given to an engine that `keeps_versions`, for `SplitPlan.version`. By
+        default the only plan of a shared snapshot.
 
         Raises
         ------
         UnsupportedOperationError
             If other processes cannot read the store.
         """
+        shared = self.share_snapshot()
+        try:
+            plan = shared.plan_splits(begin, end, count, feed=feed)
+        except BaseException:
+            shared.release()
+            raise
+
+        def release() -> None:
+            plan.release()
+            shared.release()
+
+        return replace(plan, release=release)
 
     @abstractmethod
     def estimate(self, begin: bytes, end: bytes) -> tuple[int, int]:

@@ -7,6 +7,7 @@ each space in a table of its own, or whose processes leave remains when they die
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 
@@ -105,15 +106,12 @@ class Upkeep(OrderedMap):
         return self._delete(entries_begin(feed, since), entries_begin(feed, until), stopped)
 
     def _delete(self, begin: bytes, end: bytes, stopped: Callable[[], bool]) -> bool:
-        snapshot = self.begin(True)
-        try:
+        with closing(self.begin(True)) as snapshot:
             keys = (key for key, _ in snapshot.scan(begin, end))
             while step := list(islice(keys, _DISCARDED_AT_ONCE)):
                 if stopped():
                     return False
                 self.commit(None, WriteSet(derived=dict.fromkeys(step)))
-        finally:
-            snapshot.close()
         return True
 
     def diagnose(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:

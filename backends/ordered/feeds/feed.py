@@ -69,6 +69,7 @@ class OrderedFeed(RecordedFeed):
         def asked() -> Result:
             view = _SnapshotView(self._engine, self._catalog, self._table, self._stopped)
             try:
+                view.look()
                 return body(view)
             finally:
                 view.close()
@@ -99,13 +100,8 @@ class _SnapshotView(FeedView):
         self._table = table
         self._stopped = stopped
         self._snapshot = engine.begin(True)
-        try:
-            self._look()
-        except BaseException:
-            self.close()
-            raise
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Read the feed's state from the snapshot."""
         binding = self._binding = self._catalog.table(self._snapshot, self._table)
         feed = binding.schema.feed or bound_feed(binding)
@@ -172,7 +168,7 @@ class _SnapshotView(FeedView):
         # Another process may have set the newest mark, after this state.
         self._snapshot.close()
         self._snapshot = self._engine.begin(True)
-        self._look()
+        self.look()
         if binding is not self._binding:
             raise TransactionConflictError(f"table {self._table!r} was changed at the same time")
         return self.marks()[-1]

@@ -97,11 +97,9 @@ class FeedSource:
 
     def bound_of(self, version: int, number: int) -> Bound:
         """Return the beginning of the entry that has a numbered change; for feeds of the producer `input`."""
-
-        def found(snapshot: EngineSnapshot) -> Bound:
-            return Bound(version, entry_with(number, partial(self._entry, snapshot, version)))
-
-        return self._engine.look(found)
+        return self._engine.look(
+            lambda snapshot: Bound(version, entry_with(number, partial(self._entry, snapshot, version)))
+        )
 
     def _entry(self, snapshot: EngineSnapshot, version: int, chunk: int) -> bytes | None:
         with closing(snapshot.entries(self._feed.space, version - 1, version, chunk)) as entries:

@@ -30,12 +30,7 @@ class GarbageCollector:
 
     def resume(self) -> None:
         """Continue the work of an earlier process."""
-        while True:
-            # After a conflict, the process that held the snapshot has ended; there is another one, or `begin` raises.
-            with closing(self._engine.begin(True)) as snapshot, suppress(TransactionConflictError):
-                left = bool(list_garbage(snapshot))
-                break
-        if left:
+        if self._engine.look(list_garbage):
             self.notify()
 
     def notify(self) -> None:
@@ -59,10 +54,8 @@ class GarbageCollector:
 
     def _collect(self) -> bool:
         """Delete all deletable garbage; False if some of it must wait."""
-        with closing(self._engine.begin(True)) as snapshot:
-            beginnings = list_garbage(snapshot)
         whole = True
-        for beginning in beginnings:
+        for beginning in self._engine.look(list_garbage):
             if not self._engine.discard(beginning, self._background.stopping.is_set):
                 whole = False
                 continue

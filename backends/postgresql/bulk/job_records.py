@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from structable.backends.base.job_rules import job_of_another
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import UNDEFINED_COLUMN, StatementRefusedError
-from structable.backends.postgresql.driver.statement import BIGINT, TEXT, Call, Statement, command
+from structable.backends.postgresql.driver.statement import BIGINT, TEXT, Call, Statement
+from structable.backends.postgresql.schema.catalog import make_late
 from structable.backends.postgresql.sql.names import CATALOG, JOBS, qualified
 from structable.spi import TransactionConflictError, WriteJob
 
 __all__ = ["JobRecord", "JobRecords"]
-
-_log = logging.getLogger("structable.postgresql")
 
 Result = TypeVar("Result")
 
@@ -130,37 +128,16 @@ class JobRecords:
             if error.state != UNDEFINED_COLUMN:
                 raise
             connection.roll_back()
-            if not self._upgrade(connection):
-                raise
-        return work()
-
-    def _upgrade(self, connection: ServerConnection) -> bool:
-        there = Statement(
-            "select exists (select from pg_attribute where attrelid = $1::regclass and attname = 'table_id' "
-            "and not attisdropped)",
-            (TEXT,),
-            prepare=False,
-        )
-        lock = Statement(
-            "select pg_advisory_xact_lock(hashtextextended('structable ' || $1, 0))", (TEXT,), prepare=False
-        )
         living = f"select t.id from {qualified(self._schema, CATALOG)} t where t.name = table_name"
-        try:
-            connection.pipeline((command("begin"), Call(lock, (self._schema.encode(),))))
-            if connection.ask(Call(there, (self._name.encode(),)))[0][0]:
-                return False
-            connection.pipeline(
-                (
-                    command(f"alter table {self._name} add column table_id bigint"),
-                    # For tables that are gone: an id that no table has.
-                    command(f"update {self._name} set table_id = coalesce(({living}), 0)"),
-                    command("commit"),
-                )
-            )
-            _log.info("added the ids of tables to the job records %s of an older structable", self._name)
-        finally:
-            connection.roll_back()
-        return True
+        make_late(
+            connection,
+            self._schema,
+            "the ids of tables in the job records of an older structable",
+            f"alter table {self._name} add column if not exists table_id bigint",
+            # For tables that are gone: an id that no table has.
+            f"update {self._name} set table_id = coalesce(({living}), 0) where table_id is null",
+        )
+        return work()
 
 
 def _parameters(job: WriteJob, table_id: int) -> tuple[bytes, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from structable.backends.base.job_rules import conformed_batches, overwritten_feed
 from structable.backends.base.patches import patched_batches
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import PostgreSQLError, translated
+from structable.backends.postgresql.driver.errors import PostgreSQLError, translating
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.statement import BEGIN_WRITING, command
 from structable.backends.postgresql.schema.catalog import Catalog, decode_version, encode_specification
@@ -76,22 +76,19 @@ class WriteJobs:
 
     def begin(self, job: WriteJob) -> WriteJob:
         """Begin a job as `requested_job` returned it."""
-        table, mode, job_id = job.table, job.mode, job.job_id
-        with self._pool.connection() as connection:
-            try:
-                binding = self._catalog.lookup(connection.ask, table)
-                check_mode(binding.spec, mode)
-                if mode is WriteMode.OVERWRITE and binding.version.feed is not None:
-                    raise overwritten_feed(table)
-                records, number = self._records_of(job), binding.version.id
-                committed = records.upgraded(connection, lambda: records.begin(connection, job, number))
-                now = time.monotonic()
-                if now >= self._next_sweep:
-                    # Not with each job: a week of small jobs leaves many records.
-                    self._next_sweep = now + _SWEEP_SECONDS
-                    self._sweep(connection)
-            except PostgreSQLError as error:
-                raise translated(error, f"beginning the write job {job_id!r}") from error
+        table, mode = job.table, job.mode
+        with self._pool.connection() as connection, translating(f"beginning the write job {job.job_id!r}"):
+            binding = self._catalog.lookup(connection.ask, table)
+            check_mode(binding.spec, mode)
+            if mode is WriteMode.OVERWRITE and binding.version.feed is not None:
+                raise overwritten_feed(table)
+            records, number = self._records_of(job), binding.version.id
+            committed = records.upgraded(connection, lambda: records.begin(connection, job, number))
+            now = time.monotonic()
+            if now >= self._next_sweep:
+                # Not with each job: a week of small jobs leaves many records.
+                self._next_sweep = now + _SWEEP_SECONDS
+                self._sweep(connection)
         return replace(job, state=_encode(binding.version), committed=committed)
 
     def _sweep(self, connection: ServerConnection) -> None:
@@ -123,7 +120,7 @@ class WriteJobs:
             for batch in itertools.chain((first,), conformed):
                 yield from encoder.encode(batch)
 
-        with self._pool.connection() as connection:
+        with self._pool.connection() as connection, translating(f"staging rows of the write job {job.job_id!r}"):
             try:
                 connection.pipeline((BEGIN_WRITING,))
                 name = create_staging(connection, binding, job, columns, marks)
@@ -135,8 +132,6 @@ class WriteJobs:
                 )
                 rows = connection.copy_in(text, [portions()])
                 connection.pipeline((command("commit"),))
-            except PostgreSQLError as error:
-                raise translated(error, f"staging rows of the write job {job.job_id!r}") from error
             finally:
                 connection.roll_back()
         staged = StagedTable(
@@ -158,13 +153,11 @@ class WriteJobs:
     def _newest(self, job: WriteJob) -> TableBinding:
         """Return a job's present table, or the table at the beginning of the job if it is gone."""
         begun = _bound(self._catalog.schema, job.state)
-        with self._pool.connection() as connection:
+        with self._pool.connection() as connection, translating(f"staging rows of the write job {job.job_id!r}"):
             try:
                 now = self._catalog.lookup(connection.ask, job.table)
             except TableNotFoundError:
                 return begun
-            except PostgreSQLError as error:
-                raise translated(error, f"staging rows of the write job {job.job_id!r}") from error
         return now if now.version.id == begun.version.id else begun
 
     def commit(self, job: WriteJob, staged: Iterable[StagedWrite]) -> CommitResult:
@@ -180,21 +173,15 @@ class WriteJobs:
     def abort(self, job: WriteJob) -> None:
         records, number = self._records_of(job), _bound(self._catalog.schema, job.state).version.id
         names = self._staged(job, number)
-        with self._pool.connection() as connection:
-            try:
-                aborted = records.upgraded(connection, lambda: records.abort(connection, job, number))
-            except PostgreSQLError as error:
-                raise translated(error, f"aborting the write job {job.job_id!r}") from error
+        with self._pool.connection() as connection, translating(f"aborting the write job {job.job_id!r}"):
+            aborted = records.upgraded(connection, lambda: records.abort(connection, job, number))
         if aborted:
             self._drop(job, names)
 
     def _staged(self, job: WriteJob, table_id: int) -> list[str]:
         """Return the staging tables of a job before it ends: later tables may belong to the next job with its id."""
-        with self._pool.connection() as connection:
-            try:
-                return staging_tables(connection, self._catalog.schema, staging_prefix(job, table_id))
-            except PostgreSQLError as error:
-                raise translated(error, f"ending the write job {job.job_id!r}") from error
+        with self._pool.connection() as connection, translating(f"ending the write job {job.job_id!r}"):
+            return staging_tables(connection, self._catalog.schema, staging_prefix(job, table_id))
 
     def _drop(self, job: WriteJob, names: list[str]) -> None:
         # The job has ended, and no failure may hide that: a sweep drops the rest.

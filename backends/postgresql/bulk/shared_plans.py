@@ -9,7 +9,7 @@ from functools import partial
 from structable.backends.base.admin_rules import require_unretired
 from structable.backends.base.shared_snapshot import HeldSnapshot
 from structable.backends.postgresql.driver.connection import ServerConnection
-from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
+from structable.backends.postgresql.driver.errors import STALE, StatementRefusedError, translating
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.statement import Call, command
 from structable.backends.postgresql.feeds.gate import VersionGate
@@ -63,17 +63,13 @@ class SharedPlans(HeldSnapshot):
         plans: MutableMapping[SnapshotHold, ServerConnection | None],
         require_open: Callable[[], None],
     ) -> None:
-        super().__init__(lambda hold: plans.setdefault(hold, None))
+        super().__init__(lambda hold: plans.setdefault(hold, None), require_open)
         self._pool = pool
         self._aside = aside
         self._catalog = catalog
         self._gate = gate
         self._plans = plans
-        self._storage_is_open = require_open
         self._snapshot: PlanSnapshot | None = None
-
-    def _require_open(self) -> None:
-        self._storage_is_open()
 
     def _plan(self, arguments: PlanScan, hold: Callable[[Callable[[], None]], SnapshotHold]) -> ScanPlan:
         if self._snapshot is None:
@@ -82,11 +78,9 @@ class SharedPlans(HeldSnapshot):
             self._snapshot = snapshot
         else:
             snapshot = self._snapshot
-            try:
+            with translating(f"planning a scan of table {arguments.table!r}"):
                 planned = self._next(snapshot, arguments)
-            except PostgreSQLError as error:
-                raise translated(error, f"planning a scan of table {arguments.table!r}") from error
-        plan = planned.held(hold(_keep))
+        plan = planned.held(hold(lambda: None))  # the snapshot stays for the other plans
         self._plans[plan.hold] = snapshot.connection
         return plan
 
@@ -153,7 +147,3 @@ def _conflict(name: str, change: str) -> TransactionConflictError:
     return TransactionConflictError(
         f"table {name!r} was {change} since the shared snapshot was taken; plan its scan from a new one"
     )
-
-
-def _keep() -> None:
-    """Free nothing: other plans still use the snapshot."""

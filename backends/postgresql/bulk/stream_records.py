@@ -140,7 +140,7 @@ class StreamRecords:
     def _make(self, connection: ServerConnection, statement: str) -> None:
         """Run a statement that makes the table or a column; see `make_late`."""
         try:
-            make_late(connection, self._schema, statement, "the records of streams")
+            make_late(connection, self._schema, "the records of streams", statement)
         except StatementRefusedError as error:
             if error.state != INSUFFICIENT_PRIVILEGE:
                 raise

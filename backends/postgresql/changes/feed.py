@@ -58,11 +58,9 @@ class PostgreSQLFeed(RecordedFeed):
                     return body(view)
             except LostEntriesError:
                 continue  # the feed has ended in between: the next attempt finds the table's present feed
-            except StatementRefusedError as error:
-                if error.state not in STALE:
-                    raise translated(error, f"the change feed of table {self._table!r}") from error
             except PostgreSQLError as error:
-                raise translated(error, f"the change feed of table {self._table!r}") from error
+                if not isinstance(error, StatementRefusedError) or error.state not in STALE:
+                    raise translated(error, f"the change feed of table {self._table!r}") from error
         raise StorageUnavailableError(f"the change feed of table {self._table!r} is being changed; try again")
 
     @contextmanager

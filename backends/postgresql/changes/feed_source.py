@@ -154,15 +154,14 @@ class SourceReader:
                 raise self._gone(position) from None
             earliest = FeedPosition(source.token, error.floor)
             raise ChangesLostError(source.table, position, earliest, "has expired") from None
-        except StatementRefusedError as error:
-            if error.state in STALE:
+        except PostgreSQLError as error:
+            state = error.state if isinstance(error, StatementRefusedError) else ""
+            if state in STALE:
                 raise self._gone(position) from error
-            if error.state == NUMERIC_VALUE_OUT_OF_RANGE:
+            if state == NUMERIC_VALUE_OUT_OF_RANGE:
                 raise TransactionConflictError(
                     f"table {source.table!r} has wider fields since these changes were asked for; ask again"
                 ) from error
-            raise translated(error, f"reading the changes of table {source.table!r}") from error
-        except PostgreSQLError as error:
             raise translated(error, f"reading the changes of table {source.table!r}") from error
 
     def _gone(self, position: FeedPosition) -> Exception:

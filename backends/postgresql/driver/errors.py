@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from psycopg import pq
 
 from structable.spi import (
@@ -51,6 +54,7 @@ __all__ = [
     "server_error",
     "sessions_not_pooled",
     "translated",
+    "translating",
 ]
 
 # The SQLSTATEs that structable distinguishes, by the server's own names.
@@ -176,6 +180,15 @@ def sessions_not_pooled(what: str, reason: str) -> StorageUnavailableError:
     )
     found.lasting = True
     return found
+
+
+@contextmanager
+def translating(what: str) -> Iterator[None]:
+    """Raise structable's error for an error of the server in the block, see `translated`."""
+    try:
+        yield
+    except PostgreSQLError as error:
+        raise translated(error, what) from error
 
 
 def translated(error: Exception, what: str) -> StructableError:

@@ -50,8 +50,7 @@ def record_given(binding: TableBinding) -> Statement:
         )
         return Statement(text, types, is_small=False)
 
-    found: Statement = binding.kept("record_given", make)
-    return found
+    return binding.kept("record_given", make)
 
 
 def record_rows_of_keys(binding: TableBinding) -> Statement:
@@ -71,8 +70,7 @@ def record_rows_of_keys(binding: TableBinding) -> Statement:
         )
         return Statement(text, types, is_small=False)
 
-    found: Statement = binding.kept("record_rows_of_keys", make)
-    return found
+    return binding.kept("record_rows_of_keys", make)
 
 
 def record_staged(

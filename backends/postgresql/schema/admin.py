@@ -18,9 +18,8 @@ from structable.backends.postgresql.driver.errors import (
     DUPLICATE_OBJECT,
     DUPLICATE_TABLE,
     TOO_MANY_COLUMNS,
-    PostgreSQLError,
     StatementRefusedError,
-    translated,
+    translating,
 )
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.statement import TEXT, Ask, Call, Statement, command
@@ -229,11 +228,8 @@ class PostgreSQLAdmin(TableAdmin):
     # Steps of the calls
 
     def _read(self, body: Callable[[Ask], Result]) -> Result:
-        with self._pool.connection() as connection:
-            try:
-                return body(connection.ask)
-            except PostgreSQLError as error:
-                raise translated(error, "reading the catalog") from error
+        with self._pool.connection() as connection, translating("reading the catalog"):
+            return body(connection.ask)
 
     @contextmanager
     def _changing(self, table: str) -> Iterator[tuple[AdminWork, TableVersion]]:

@@ -217,14 +217,14 @@ def _create(connection: ServerConnection, schema: str) -> None:
         connection.roll_back()
 
 
-def make_late(connection: ServerConnection, schema: str, statement: str, what: str) -> None:
-    """Run a statement that makes a table or a column of structable's own; several processes may do so at once.
+def make_late(connection: ServerConnection, schema: str, what: str, *statements: str) -> None:
+    """Run statements that make a table or a column of structable's own; several processes may do so at once.
 
     The connection is in no transaction. Raises `StatementRefusedError` if the server refuses, such as without rights.
     """
     lock = f"select pg_advisory_xact_lock(hashtextextended({literal('structable ' + schema)}, 0))"
     try:
-        connection.pipeline((command("begin"), command(lock), command(statement), command("commit")))
+        connection.pipeline(map(command, ("begin", lock, *statements, "commit")))
         _log.info("made %s in the schema %r", what, schema)
     finally:
         connection.roll_back()

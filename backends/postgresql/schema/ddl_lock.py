@@ -22,7 +22,7 @@ from structable.backends.postgresql.driver.errors import (
     BrokenConnectionError,
     PostgreSQLError,
     StatementRefusedError,
-    translated,
+    translating,
 )
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.driver.statement import BEGIN_WRITING, BIGINT, COMMIT, Call, Statement, command
@@ -221,20 +221,17 @@ def alone(pool: ServerPool, schema: str, table: str, seconds: float) -> Iterator
     name = qualified(schema, table.lower())
     key = hashlib.blake2b(f"structable {name}".encode(), digest_size=8).digest()
     budget = WaitBudget(seconds)
-    with pool.connection() as connection:
+    with pool.connection() as connection, translating(f"changing table {table!r}"):
         work = AdminWork(pool, connection, table, budget)
+        # Polled: a waiting statement has a snapshot, which would in turn block the build of an index.
+        while not work.lock(key):
+            if budget.left <= 0:
+                raise StorageUnavailableError(
+                    f"another admin call is changing table {table!r}; waited {seconds:g} s (ddl_timeout), and "
+                    "nothing was changed"
+                )
+            budget.pause()
         try:
-            # Polled: a waiting statement has a snapshot, which would in turn block the build of an index.
-            while not work.lock(key):
-                if budget.left <= 0:
-                    raise StorageUnavailableError(
-                        f"another admin call is changing table {table!r}; waited {seconds:g} s (ddl_timeout), and "
-                        "nothing was changed"
-                    )
-                budget.pause()
-            try:
-                yield work
-            finally:
-                work.unlock(key)
-        except PostgreSQLError as error:
-            raise translated(error, f"changing table {table!r}") from error
+            yield work
+        finally:
+            work.unlock(key)

@@ -121,9 +121,10 @@ class TableBinding:
         alike = (self.spec.keyless, self.spec.table_options) == (other.spec.keyless, other.spec.table_options)
         return (same or alike) and self.takes_input is other.takes_input
 
-    def kept(self, key: object, make: Callable[[], Any]) -> Any:  # noqa: ANN401 - what `make` returns
+    def kept(self, key: object, make: Callable[[], Kept]) -> Kept:
         """Return the cached object for a key, or make it."""
-        return self._kept.made(key, make)
+        made: Kept = self._kept.made(key, make)
+        return made
 
     def kept_query(self, shape: object, make: Callable[[], Kept]) -> Kept:
         """Return the cached query of a shape, or make it. The number of users' shapes has no limit."""

@@ -42,8 +42,7 @@ _ADDRESSES = struct.Struct(">4x6s")
 
 def current(binding: TableBinding) -> Statement:
     """Return the statement that the server rejects unless the binding is the table's current version."""
-    found: Statement = binding.kept("current", lambda: Statement(f"select {binding.token}"))
-    return found
+    return binding.kept("current", lambda: Statement(f"select {binding.token}"))
 
 
 # One row
@@ -62,8 +61,7 @@ def _look(
         types = [*(binding.oids[name] for name in names), *more]
         return Statement(f"select {wanted()} from {binding.qualified} as t where {where}", types)
 
-    found: Statement = binding.kept(kind, make)
-    return found
+    return binding.kept(kind, make)
 
 
 def lookup_call(binding: TableBinding, key: Pieces, shape: RowShape) -> Call:
@@ -130,8 +128,7 @@ def _lookup_many(binding: TableBinding, names: tuple[str, ...]) -> Statement:
             order = _columns(key, "r")
         return Statement(f"{text} order by {order}", [binding.array_oids[name] for name in key], is_small=False)
 
-    found: Statement = binding.kept(("lookup_many", names), make)
-    return found
+    return binding.kept(("lookup_many", names), make)
 
 
 def _columns(names: Sequence[str], source: str) -> str:
@@ -151,8 +148,7 @@ def oversized(binding: TableBinding, names: tuple[str, ...]) -> Statement:
         )
         return Statement(text, [binding.array_oids[name] for name in names], is_small=False)
 
-    found: Statement = binding.kept(("oversized", names), make)
-    return found
+    return binding.kept(("oversized", names), make)
 
 
 def addresses_of(binding: TableBinding) -> Statement:
@@ -171,8 +167,7 @@ def addresses_of(binding: TableBinding) -> Statement:
         )
         return Statement(text, [binding.array_oids[name] for name in key], is_small=False)
 
-    found: Statement = binding.kept("addresses_of", make)
-    return found
+    return binding.kept("addresses_of", make)
 
 
 def read_addresses(keys: Sequence[Pieces], numbers: bytes | None, addresses: bytes | None) -> dict[Pieces, bytes]:

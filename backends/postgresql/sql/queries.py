@@ -141,8 +141,7 @@ def few_rows(binding: TableBinding, columns: tuple[str, ...] | None) -> int:
         width = binding.width(columns or binding.shape.columns)
         return _FEW_OF_ANY_SIZE if width is None else max(min(MOST_FEW, _FEW_BYTES // width), _FEW_OF_ANY_SIZE)
 
-    found: int = binding.kept(("few", columns), count)
-    return found
+    return binding.kept(("few", columns), count)
 
 
 def scan_query(

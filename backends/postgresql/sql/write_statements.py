@@ -130,8 +130,7 @@ def write_statement(binding: TableBinding, shape: WriteShape, *, many: bool) -> 
         oids = binding.array_oids if many else binding.oids
         return Statement(write_sql(binding, shape, source), [oids[name] for name in shape.names], is_small=not many)
 
-    found: Statement = binding.kept((shape, many), make)
-    return found
+    return binding.kept((shape, many), make)
 
 
 def update_at_addresses(binding: TableBinding, names: tuple[str, ...], *, checked: bool) -> Statement:
@@ -149,8 +148,7 @@ def update_at_addresses(binding: TableBinding, names: tuple[str, ...], *, checke
         text = write_sql(binding, shape, Source(values_of("_given"), rows, f"t.ctid = _given.{ADDRESS}"))
         return Statement(text, [TID_ARRAY, *(binding.array_oids[name] for name in fields)], is_small=False)
 
-    found: Statement = binding.kept(("update_at_addresses", names, checked), make)
-    return found
+    return binding.kept(("update_at_addresses", names, checked), make)
 
 
 def write_sql(binding: TableBinding, shape: WriteShape, source: Source) -> str:
@@ -318,8 +316,7 @@ def take_rows(binding: TableBinding) -> Statement:
         text = taken(binding, "(select * from unnest($1, $2) as u(digest, number))")
         return Statement(text, (BYTEA_ARRAY, BIGINT_ARRAY), is_small=False)
 
-    found: Statement = binding.kept("take_rows", make)
-    return found
+    return binding.kept("take_rows", make)
 
 
 def _insert(binding: TableBinding, changes: _Changes, shape: WriteShape, source: Source) -> str:

@@ -19,7 +19,7 @@ from structable.spi.rules.scans import ScanRequest
 from .bound_table import BoundTable, TableCall
 from .server_transaction import ServerTransaction
 
-__all__ = ["ReadRows", "ScanRows"]
+__all__ = ["ScanRows"]
 
 _MOST_ROWS = 5_000
 _PORTION = 2 << 20
@@ -160,22 +160,6 @@ class ScanRows(RowIterator):
     def __del__(self) -> None:
         if getattr(self, "_owns", False):
             self._tx.rollback()
-
-
-class ReadRows(RowIterator):
-    """Rows that one statement has read, without a transaction."""
-
-    def __init__(self, rows: list[Row]) -> None:
-        self._rows = iter(rows)
-        self._closed = False
-
-    def __next__(self) -> Row:
-        if self._closed:
-            raise TransactionClosedError("the scan was closed; begin a new one")
-        return next(self._rows)
-
-    def close(self) -> None:
-        self._closed = True
 
 
 def _closing(cursor: str, _binding: TableBinding) -> Call:

@@ -35,7 +35,7 @@ def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tu
     """Merge checked rows in their order; errors that do not depend on stored rows are raised before any write."""
     binding = table.binding
     spec, waits = binding.spec, tx.waits
-    merger: Merger = binding.kept("merger", lambda: Merger(spec))
+    merger = binding.kept("merger", lambda: Merger(spec))
     width = len(binding.key_fields)
     rounds: list[dict[tuple[MergeEffect, tuple[str, ...]], dict[Pieces, EncodedRow]]] = []
     counts: dict[Pieces, int] = {}

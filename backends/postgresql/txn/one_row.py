@@ -24,7 +24,7 @@ from structable.backends.postgresql.sql.row_codec import Pieces, at_most
 from structable.backends.postgresql.sql.row_limit import ABSENT, CHECKED_SIZE, Judge, judge
 from structable.backends.postgresql.sql.types import encode_value
 from structable.backends.postgresql.sql.write_statements import WriteShape, write_statement
-from structable.spi import Isolation, Key, RecordNotFoundError, Value
+from structable.spi import Isolation, RecordNotFoundError, Value
 from structable.spi.operations import Effect, When
 from structable.spi.rules.changes import check_increment
 from structable.spi.rules.rows import check_row, check_row_size
@@ -195,16 +195,12 @@ def _plan_upsert(binding: TableBinding, row: Given) -> Plan | None:
     return one.merge(None, waits=True) if binding.merges else one.put()
 
 
-def _plan_increment(binding: TableBinding, given: tuple[Key, str, int]) -> Plan:
-    return OneRow.raised(binding, *given).increment()
-
-
 PLANS: dict[str, Callable[[TableBinding, Any], Plan | None]] = {
     "upsert": _plan_upsert,
     "replace": lambda binding, row: OneRow.whole(binding, row).put(whole=True),
     "insert": lambda binding, row: None if binding.merges else OneRow.of(binding, row).insert(),
     "update": lambda binding, row: None if binding.merges else OneRow.of(binding, row).update(),
-    "increment": _plan_increment,
+    "increment": lambda binding, given: OneRow.raised(binding, *given).increment(),
     "delete": lambda binding, key: OneRow.keyed(binding, key).delete(),
 }
 """The plan of a verb of one row, by its name, for its argument; None if it needs a transaction.

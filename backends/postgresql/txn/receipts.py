@@ -236,10 +236,10 @@ class Receipts:
                 make_late(
                     connection,
                     self._schema,
+                    "the receipts of commits",
                     f"create table if not exists {self._name} (connection bigint not null, number bigint not null, "
                     "refused boolean not null default false, at timestamptz not null default now(), "
                     "primary key (connection, number))",
-                    "the receipts of commits",
                 )
                 number, permitted = connection.ask(look)[0]
             if permitted:
