@@ -220,10 +220,13 @@ class _ArrowWriter(BatchWriter):
 
 class _ParquetWriter(BatchWriter):
     def __init__(self, stream: BinaryIO, schema: pa.Schema) -> None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         self._schema = schema
-        self._writer = pq.ParquetWriter(stream, schema)
+        # Statistics leave NaN out, and readers skip by them rows that a filter asks for.
+        exact = [field.name for field in schema if not pa.types.is_floating(field.type)]
+        self._writer = pq.ParquetWriter(stream, schema, write_statistics=exact)
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 

@@ -14,9 +14,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import dataset
 
 from structable.spi import Field, Range, Storage, TableSpecification, Value, col, connect
 from structable.spi.arrow import arrow_schema
@@ -85,6 +87,18 @@ def test_export_of_no_rows(structable: Command, url: str, storage: Storage, tmp_
         assert structable("import", url, "runs", tmp_path / name).code == 0
     assert pq.read_schema(tmp_path / "x.parquet") == arrow_schema(RUNS)
     assert storage.table("runs").count() == 4
+
+
+def test_filters_of_other_tools_find_nan_in_a_parquet_file(
+    structable: Command, url: str, storage: Storage, tmp_path: Path
+) -> None:
+    storage.admin.create(TableSpecification("floats", [Field.long("k"), Field.double("x")], ["k"]))
+    storage.table("floats").upsert_many([{"k": 1, "x": math.nan}, {"k": 2, "x": 1.0}])
+    file = tmp_path / "x.parquet"
+    assert structable("export", url, "floats", file).code == 0
+    found = dataset.dataset(file).to_table(filter=dataset.field("x").is_nan())
+    assert found["k"].to_pylist() == [1]
+    assert duckdb.sql(f"select k from '{file}' where x > 2").fetchall() == [(1,)]  # to DuckDB, NaN is the largest
 
 
 def test_export_keeps_the_old_file_where_it_fails(fails: Fails, url: str, storage: Storage, tmp_path: Path) -> None:
