@@ -25,6 +25,7 @@ __all__ = [
     "build_rows",
     "current",
     "decode_row",
+    "identified",
     "lookup_call",
     "lookup_many_call",
     "look_at_size",
@@ -44,6 +45,15 @@ def current(binding: TableBinding) -> Statement:
     """Return the statement that the server rejects unless the binding is the table's current version."""
     found: Statement = binding.kept("current", lambda: Statement(f"select {binding.token}"))
     return found
+
+
+def identified(binding: TableBinding, identify: Call) -> Call:
+    """Return a call that identifies the transaction, which the server also rejects as `current` is rejected."""
+    statement = identify.statement
+    found: Statement = binding.kept(
+        ("identified", statement), lambda: Statement(f"{statement.text.decode()} where {binding.token}")
+    )
+    return Call(found)
 
 
 # One row
