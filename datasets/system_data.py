@@ -21,6 +21,7 @@ from .messaging.reading import document_of
 from .messaging.topics import Topics
 from .session import Session
 from .system.context import Context, PrefixedTables
+from .system.job_moves import run_body, signal_late
 from .system.messages import Message, Source
 from .system.queues import Queue
 from .system.removal import remove_application, remove_namespace
@@ -165,7 +166,9 @@ class SystemData:
     def transaction(self, isolation: Isolation = Isolation.SNAPSHOT, read_only: bool = False) -> Iterator[Session]:
         """Run a transaction: committed on leaving, rolled back on an exception."""
         with self.storage.transaction(isolation, read_only) as tx:
-            yield self.bind(tx)
+            context = self._context(tx)
+            yield Session(context)
+            signal_late(context)
 
     def run(
         self,
@@ -178,7 +181,7 @@ class SystemData:
     ) -> Result:
         """Run `body` in a transaction and retry it after conflicts, as `Transactional.run` does."""
         return self.storage.run(
-            lambda tx: body(self.bind(tx)),
+            lambda tx: run_body(self._context(tx), lambda context: body(Session(context))),
             isolation=isolation,
             read_only=read_only,
             max_attempts=max_attempts,
@@ -295,7 +298,7 @@ class SystemData:
         return Context(tx, self._tables, self._clock, self._keys, self._job_beats)
 
     def _run_in_context(self, body: Callable[[Context], Result]) -> Result:
-        return self.storage.run(lambda tx: body(self._context(tx)))
+        return self.storage.run(lambda tx: run_body(self._context(tx), body))
 
     def __enter__(self) -> Self:
         return self

@@ -155,11 +155,12 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
             except UnsupportedOperationError as refusal:
                 return refusal
             if self.signals or changes.appends:
-                changes.signals = self.signals.union(
+                channels = [
                     table.binding.feed_channel
                     for table in self._tables.values()
                     if (feed := table.binding.schema.feed) is not None and feed.space in changes.appends
-                )
+                ]
+                changes.signals = self.signals.union(channels)
             self._engine.commit(self._snapshot or self._begin(), changes)
         except (StructableError, SchemaChangedError) as error:
             self.fail(error)

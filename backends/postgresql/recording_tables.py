@@ -28,7 +28,7 @@ from structable.spi.rules.ranges import check_range
 
 from .driver.statement import CHAR, Call
 from .feeds.layout import record_kind
-from .feeds.record_statements import GIVEN, RECORDED, record_given, record_rows_of_keys
+from .feeds.record_statements import GIVEN, RECORDED, record_given, record_one, record_rows_of_keys
 from .sql.binding import TableBinding
 from .sql.row_codec import Pieces, at_most
 from .sql.types import array
@@ -149,11 +149,13 @@ class _InputRecords:
 
 def _recording(first: TableBinding, rows: Sequence[_RecordedRow]) -> Callable[[TableBinding], Call]:
     """Return a function that makes the call to record rows; they are encoded for the `first` version of the table."""
-    kinds = array(CHAR, [record_kind(kind).encode() for kind, _, _ in rows])
+    kinds = [record_kind(kind).encode() for kind, _, _ in rows]
 
     def build(binding: TableBinding) -> Call:
         given = [pieces if binding is first else encoded_whole(binding, row) for _, row, pieces in rows]
-        return Call(record_given(binding), [kinds, *binding.arrays(binding.shape.columns, given)])
+        if len(given) == 1:
+            return Call(record_one(binding), (*kinds, *given[0]))
+        return Call(record_given(binding), [array(CHAR, kinds), *binding.arrays(binding.shape.columns, given)])
 
     return build
 

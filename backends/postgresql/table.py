@@ -48,7 +48,7 @@ from .txn.many_rows import delete_keys, increment_batch, insert_batch, upsert_ba
 from .txn.merges import apply_plain_changes, merge_changes
 from .txn.one_row import OneRow, Plan
 from .txn.range_writes import count_matching, delete_matching, update_matching
-from .txn.row_statements import Given, defer, pieces_for
+from .txn.row_statements import Given, defer, pieces_for, whole_row
 from .txn.server_transaction import ServerTransaction
 from .txn.update_many import Update, checked_updates, update_batch
 
@@ -275,13 +275,12 @@ class PostgreSQLTable(BoundTable, StructuredTable):
             upsert_batch(self._tx, self, rows)
 
     def _replace_many(self, rows: list[Given]) -> None:
-        nulls = dict.fromkeys(self.binding.spec.field_names)
-        checked = [{**nulls, **check_row(self.binding.write_spec, row)} for row in rows]
-        if not self.binding.merges:
-            upsert_batch(self._tx, self, checked)
+        binding = self.binding
+        if not binding.merges:
+            upsert_batch(self._tx, self, [whole_row(binding, row) for row in rows])
             return
-        for row in checked:
-            self._put(OneRow.of(self.binding, row), whole=True)
+        for one in [OneRow.whole(binding, row) for row in rows]:  # all are checked before one is written
+            self._put(one, whole=True)
 
     def _apply_changes(self, changes: object) -> None:
         checked = check_row_changes(self.binding.write_spec, changes)

@@ -11,7 +11,7 @@ import msgspec
 from structable.datasets.coordination.beats import Beating, Watch, member_name
 from structable.datasets.errors import LeaseLostError, NotFoundError
 from structable.datasets.system.context import Context
-from structable.datasets.system.job_moves import error_text
+from structable.datasets.system.job_moves import error_text, run_body
 from structable.datasets.system.messages import Source
 from structable.datasets.tables.messaging import (
     DEAD_LETTERS,
@@ -98,7 +98,7 @@ class Group(Generic[Body]):
 
     def run(self, body: Callable[[Context], Result]) -> Result:
         """Run a body in transactions, until one commits."""
-        return self._storage.run(lambda tx: body(self.context(tx)))
+        return self._storage.run(lambda tx: run_body(self.context(tx), body))
 
     # Membership
 

@@ -74,7 +74,7 @@ class Codec:
         if not isinstance(key, tuple):
             raise InvalidFieldError(self.table, "key", f"{key!r} is not a tuple in key order")
         if self.coded_key and len(key) == len(self.key):
-            return tuple([self.encode_value(name, value) for name, value in zip(self.key, key, strict=True)])
+            return tuple(map(_stored, key))
         return key  # type: ignore[return-value] # the store checks it
 
     def encode_value(self, name: str, value: object) -> Value:
@@ -84,10 +84,7 @@ class Codec:
             return value  # type: ignore[return-value] # the store checks it
         if one.coding is Coding.DOCUMENT:
             return self.documents[name].encode(value)
-        if isinstance(value, enum.Enum):
-            kept: Value = value.value
-            return kept
-        return str(value) if isinstance(value, uuid.UUID) else value  # type: ignore[return-value] # as above
+        return _stored(value)
 
     def encode_field(self, name: str, value: object) -> Value:
         """Return the stored form of a new value of a field, which must be valid in a record.
@@ -245,3 +242,11 @@ def _compiled(source: list[str], name: str, context: dict[str, Any]) -> Callable
     exec("\n".join(source), context)  # noqa: S102 - of names that the class's fields have
     function: Callable[[Any], Any] = context[name]
     return function
+
+
+def _stored(value: object) -> Value:
+    """Return the stored form of a value that is no document."""
+    if isinstance(value, enum.Enum):
+        kept: Value = value.value
+        return kept
+    return str(value) if isinstance(value, uuid.UUID) else value  # type: ignore[return-value] # the store checks it

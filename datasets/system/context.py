@@ -65,6 +65,8 @@ class Context:
         self.tx = tx
         self.keys = keys
         self.job_beats = job_beats
+        self.delayed: dict[str, dt.datetime] = {}
+        """The time at which the first job of each queue is due, of jobs written without a signal."""
         self._tables = tables
         self._clock = clock
         self._records: dict[str, Records[Any]] = {}
@@ -83,18 +85,22 @@ class Context:
             found = self._records[table.name] = self._tables[table](self.tx, checked=True)
         return found
 
-    def check(self, table: RecordTable[R], records: Iterable[R], *, room: int = 0) -> None:
-        """Check records as `put` would. Operations with several writes call it before the first one.
-
-        Each row must also leave `room` bytes for later writes.
-        """
+    def check(self, table: RecordTable[R], records: Iterable[R]) -> None:
+        """Check records as `put` would. Operations with several writes call it before the first one."""
         encode, specification = self._tables[table].codec.encode, self.records(table).table.specification
         for record in records:
-            row = check_row(specification, encode(record))
-            if room:
-                size = sum(value_size(specification.field(name), value) for name, value in row.items())
-                if size > MAX_ROW_SIZE - room:
-                    raise FieldSizeLimitError(specification.name, "row", size, MAX_ROW_SIZE - room)
+            check_row(specification, encode(record))
+
+    def check_room(self, table: RecordTable[R], record: R, room: int) -> None:
+        """Check the documents of a record, and that its row leaves `room` bytes for later writes."""
+        definition = self._tables[table]
+        specification, most = definition.specification, MAX_ROW_SIZE - room
+        row = definition.codec.encode(record)
+        if sum([len(value) for value in row.values() if isinstance(value, str | bytes)]) < most // 8:
+            return  # with 4 bytes a character, and its small values, a row has less
+        size = sum(value_size(specification.field(name), value) for name, value in row.items())
+        if size > most:
+            raise FieldSizeLimitError(specification.name, "row", size, most)
 
     def now(self, at: dt.datetime | None = None) -> dt.datetime:
         """Return the time given, or the clock's, in UTC.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import msgspec
 
@@ -14,9 +15,25 @@ from structable.spi import Value
 
 from .context import Context
 
-__all__ = ["MOST_ERROR", "ended", "error_text", "held", "job_key", "move", "move_all", "queue_channel", "signal_due"]
+__all__ = [
+    "MOST_ERROR",
+    "ended",
+    "error_text",
+    "held",
+    "job_key",
+    "move",
+    "move_all",
+    "queue_channel",
+    "run_body",
+    "signal_due",
+    "signal_late",
+]
+
+Result = TypeVar("Result")
 
 MOST_ERROR = 10_000
+_LOOK = dt.timedelta(seconds=LONGEST)
+"""The longest time between two looks of an idle worker."""
 _MOST_OF_QUEUE = 100
 """The maximum number of characters of a queue's name in its channel; queues with the same first 100 share a channel."""
 
@@ -27,10 +44,32 @@ def queue_channel(prefix: str, queue: str) -> str:
 
 
 def signal_due(context: Context, jobs: Iterable[Job]) -> None:
-    """Signal the queues of jobs that are due before an idle worker would look by itself."""
-    soon = context.now() + dt.timedelta(seconds=LONGEST)
-    for queue in {job.queue for job in jobs if job.state is JobState.READY and job.due <= soon}:
-        context.tx.signal(queue_channel(context.prefix, queue))
+    """Signal the queues of jobs that are due before an idle worker would look by itself, now or at `signal_late`."""
+    ready = [job for job in jobs if job.state is JobState.READY]
+    if not ready:
+        return
+    soon = context.now() + _LOOK
+    for job in ready:
+        if job.due <= soon:
+            context.tx.signal(queue_channel(context.prefix, job.queue))
+        else:
+            context.delayed[job.queue] = min(job.due, context.delayed.get(job.queue, job.due))
+
+
+def signal_late(context: Context) -> None:
+    """Signal the queues of delayed jobs that became due, or nearly so, while the transaction was open; at its end."""
+    if context.delayed and not context.tx.closed:
+        soon = context.now() + _LOOK
+        for queue, due in context.delayed.items():
+            if due <= soon:
+                context.tx.signal(queue_channel(context.prefix, queue))
+
+
+def run_body(context: Context, body: Callable[[Context], Result]) -> Result:
+    """Run the body of a transaction, which ends then."""
+    result = body(context)
+    signal_late(context)
+    return result
 
 
 def job_key(job: Job) -> tuple[Value, ...]:

@@ -116,17 +116,16 @@ class Jobs(Dataset):
             unique_key=None if unique_key is None else check_name(unique_key, "unique_key"),
             created=now,
         )
-        self._context.check(JOBS, [made], room=_ROOM)
+        self._context.check_room(JOBS, made, _ROOM)
+        found = None if unique_key is None else self._context.records(JOB_KEYS).get(queue, unique_key)
+        if found is None:
+            self._jobs.put(made)
+            signal_due(self._context, [made])
         if unique_key is not None:
-            keys = self._context.records(JOB_KEYS)
-            found = keys.get(queue, unique_key)
             # Written even where it exists, so that a completion that commits first conflicts with this transaction.
-            keys.put(found or JobKey(queue=queue, unique_key=unique_key, id=job_id))
-            if found is not None:
-                return Enqueued(found.id, False)
-        self._jobs.put(made)
-        signal_due(self._context, [made])
-        return Enqueued(job_id, True)
+            key = found or JobKey(queue=queue, unique_key=unique_key, id=job_id)
+            self._context.records(JOB_KEYS).put(key)
+        return Enqueued(job_id, True) if found is None else Enqueued(found.id, False)
 
     def complete(self, job: Job, result: object = None) -> None:
         """End a job as DONE, together with its handler's writes in the transaction: exactly once.

@@ -13,6 +13,7 @@ from structable.datasets import Job, JobState, Session, SystemData, Worker
 from structable.datasets.coordination import polling
 from structable.datasets.jobs import Handler
 from structable.spi import StorageUnavailableError, connect
+from tests.datasets.support.clock import Clock
 from tests.waiting import until
 
 
@@ -170,3 +171,33 @@ def test_waiting_worker_looks_again_when_a_delayed_job_is_due(
         until(lambda: stored(system, first).state is JobState.DONE)
         second = delayed()
         until(lambda: stored(system, second).state is JobState.DONE)
+
+
+@pytest.mark.parametrize(("open_for", "signalled"), [(1, False), (6, True)])
+def test_commit_signals_delayed_jobs_that_are_due_by_then(open_for: int, signalled: bool) -> None:
+    """A worker looks by itself every 5 seconds: a job is signalled if that would be too late as of the commit."""
+    clock = Clock()
+    with connect("memory://") as storage:
+        SystemData.create(storage)
+        system = SystemData.open(storage, clock=clock)
+        with storage.listen(["sys_jobs/q"]) as listener:
+            with system.transaction() as s:
+                s.jobs.enqueue("q", {}, due=clock.time + dt.timedelta(seconds=10))
+                clock.tick(open_for)
+            assert listener.wait(0) is signalled
+
+            def body(s: Session) -> None:
+                s.jobs.enqueue("q", {}, due=clock.time + dt.timedelta(seconds=10))
+                clock.tick(open_for)
+
+            system.run(body)
+            assert listener.wait(0) is signalled
+
+            def failing(s: Session) -> None:
+                body(s)
+                clock.tick(10)
+                raise ZeroDivisionError
+
+            with pytest.raises(ZeroDivisionError):
+                system.run(failing)
+            assert not listener.wait(0)

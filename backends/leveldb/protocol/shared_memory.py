@@ -6,6 +6,7 @@ import mmap
 import os
 import zlib
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
 from structable.backends.leveldb.permissions import open_private
@@ -43,7 +44,12 @@ def no_shared() -> memoryview[int]:
 
 def cells_of(channels: Iterable[str]) -> list[int]:
     """Return the cells that count the signals of channels; several channels may share a cell."""
-    return sorted({_FIRST + zlib.crc32(channel.encode()) % _SLOTS for channel in channels})
+    return sorted(set(map(_cell_of, channels)))
+
+
+@lru_cache(maxsize=1_000)
+def _cell_of(channel: str) -> int:
+    return _FIRST + zlib.crc32(channel.encode()) % _SLOTS
 
 
 def raise_cells(shared: memoryview[int], cells: Iterable[int]) -> None:

@@ -68,6 +68,9 @@ Record: TypeAlias = tuple[RowKind, bytes, bytes]
 
 def pack_records(records: Sequence[Record]) -> bytes:
     """Return records as one entry."""
+    if len(records) == 1:
+        [(kind, raw_key, raw)] = records
+        return _pack_one(NUMBERS[kind], raw_key[SPACE_BYTES:], raw)
     numbers: list[int] = []
     key_sizes: list[int] = []
     row_sizes: list[int] = []
@@ -79,6 +82,10 @@ def pack_records(records: Sequence[Record]) -> bytes:
         parts += (raw_key[SPACE_BYTES:], raw)
     parts[0] = _head(len(numbers)).pack(len(numbers), *numbers, *key_sizes, *row_sizes)
     return b"".join(parts)
+
+
+def _pack_one(kind: int, key: bytes, raw: bytes) -> bytes:
+    return b"%b%b%b" % (_HEAD_OF_ONE.pack(1, kind, len(key), len(raw)), key, raw)
 
 
 @lru_cache(maxsize=64)
@@ -94,7 +101,7 @@ def pack_change(raw_key: bytes, before: bytes | None, after: bytes | None) -> by
     if before is None or after is None:
         kind, only = (_INSERT, after) if before is None else (_DELETE, before)
         assert only is not None, "a row is there before a change or after it"
-        return b"%b%b%b" % (_HEAD_OF_ONE.pack(1, kind, size, len(only)), key, only)
+        return _pack_one(kind, key, only)
     head = _HEAD_OF_TWO.pack(2, _BEFORE, _AFTER, size, size, len(before), len(after))
     return b"%b%b%b%b%b" % (head, key, before, key, after)
 

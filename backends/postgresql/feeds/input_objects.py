@@ -34,7 +34,7 @@ def input_rules(schema: str, number: int, *, is_log: bool) -> list[str]:
         statement, again = "", "0"
         counting = f"""
     done := set_config('{_count(number)}',
-        ({counted_before(number)} + (select count(*) from new_rows))::text, true);"""
+        ({counted_before(number)} + records)::text, true);"""
     else:
         fresh = counting = ""
         again = f"current_setting('structable.again_{number}')::integer"
@@ -43,9 +43,12 @@ def input_rules(schema: str, number: int, *, is_log: bool) -> list[str]:
         (coalesce(nullif(current_setting('structable.again_{number}', true), '')::integer, -1) + 1)::text, true);"""
     before = f"""
 declare
-    t bigint := {ticket};
+    t bigint;
     done text;
 begin
+    if current_setting('structable.feed_{number}', true) <> '' then
+        t := {ticket};
+    end if;
     if t is null then
         t := nextval({literal(qualified(schema, TICKETS))});
         done := {qualified(schema, TOUCH)}({number}, t, false);
@@ -57,9 +60,12 @@ end"""
     after = f"""
 declare
     t bigint := {ticket};
+    records bigint;
+    foreign_ticket boolean;
     done text;
 begin
-    if exists (select from new_rows where ticket <> t) then
+    select count(*), bool_or(r.ticket <> t) into records, foreign_ticket from new_rows r;
+    if foreign_ticket then
         raise exception 'the ticket of a record is not that of its transaction' using errcode = '42501';
     end if;{counting}
     return null;

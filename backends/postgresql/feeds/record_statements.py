@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from structable.backends.postgresql.driver.statement import CHAR_ARRAY, Call, Statement
+from structable.backends.postgresql.driver.statement import CHAR, CHAR_ARRAY, Call, Statement
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import column, qualified, quoted
 from structable.backends.postgresql.sql.types import stored_type
@@ -11,7 +11,7 @@ from structable.spi import Field, RowKind
 from .input_objects import counted_before
 from .layout import after_column, feed_table, record_kind
 
-__all__ = ["GIVEN", "RECORDED", "record_given", "record_rows_of_keys", "record_staged"]
+__all__ = ["GIVEN", "RECORDED", "record_given", "record_one", "record_rows_of_keys", "record_staged"]
 
 GIVEN = Call(Statement("select set_config('structable.input', 'given', true)"))
 """The call after which the triggers record nothing in this transaction, because the store writes the records."""
@@ -51,6 +51,22 @@ def record_given(binding: TableBinding) -> Statement:
         return Statement(text, types, is_small=False)
 
     return binding.kept("record_given", make)
+
+
+def record_one(binding: TableBinding) -> Statement:
+    """Return the statement that records a given row; its parameters are the kind and all fields, key first.
+
+    Of arrays of one row the server would make a table, and sort it.
+    """
+
+    def make() -> Statement:
+        names = binding.shape.columns
+        values = ", ".join(f"${place + 2}" for place in range(len(names)))
+        text = f"{_into(binding)} select {_first(binding)}0, $1, {values} where {binding.token}"
+        return Statement(text, [CHAR, *(binding.oids[name] for name in names)])
+
+    found: Statement = binding.kept("record_one", make)
+    return found
 
 
 def record_rows_of_keys(binding: TableBinding) -> Statement:

@@ -1,14 +1,15 @@
 """The objects that all feeds of a schema share: tables, and the functions that give a transaction its version.
 
 A statement that changes rows takes a ticket, and the first one of a ticket leaves a row in `_structable_touched`. Its
-deferred trigger runs in the commit, when the transaction has all its row locks: it takes a lock on `_structable_gate`,
-draws a version, and records the ticket under it. If the transaction has drawn before, because of SET CONSTRAINTS, a
-deferred trigger of another table, or a second feed, its earlier records move up to the newest version.
+deferred trigger runs in the commit, when the transaction has all its row locks: the first one takes a lock on
+`_structable_gate`, draws a version, and records all tickets of the transaction under it. If the transaction has drawn
+before, because of SET CONSTRAINTS or a deferred trigger of another table, its earlier records move up to the newest
+version.
 
-A transaction finds its ticket by a setting, which anyone can forge: it holds the place of the row in
-`_structable_touched`, which counts only if that row has the transaction's number. Places of recorded commits count only
-if a transaction in progress has put the row there: only its own row is visible. So a forged setting can divide the
-forging transaction into several versions, and do nothing else. No function reads by an index or a whole table, so that
+A transaction finds its tickets by settings, which anyone can forge: they hold the places of the rows in
+`_structable_touched`, which count only if they have the transaction's number. Places of recorded commits count only if
+a transaction in progress has put the row there: only its own row is visible. So a forged setting can divide the forging
+transaction into several versions, and do nothing else. No function reads by an index or a whole table, so that
 SERIALIZABLE finds no false conflicts.
 """
 
@@ -90,22 +91,33 @@ declare
     place tid;
 begin
     insert into {qualified(schema, TOUCHED)} as t values ($2, $1, pg_current_xact_id(), $3) returning t.ctid into place;
-    return set_config('structable.again_' || $1, '', true) || set_config('structable.feed_' || $1, place::text, true);
+    return set_config('structable.again_' || $1, '', true) || set_config('structable.feed_' || $1, place::text, true)
+        || set_config('structable.touched',
+            coalesce(current_setting('structable.touched', true), '') || '"' || place::text || '",', true);
 end"""
 
 
 def _draw(schema: str) -> str:
-    commits, feeds = qualified(schema, COMMITS), qualified(schema, FEEDS)
+    commits, feeds, touched = (qualified(schema, name) for name in (COMMITS, FEEDS, TOUCHED))
     # The 32-bit number of the own transaction, or of a subtransaction, is not below the transaction's number.
     own = "(c.xmin::text::bigint - ours % 4294967296 + 4294967296) % 4294967296 + ours"
     return f"""
 declare
     drawn text := current_setting('structable.drawn', true);
+    places text := coalesce(current_setting('structable.touched', true), '');
     ours bigint;
     given bigint;
     moment timestamptz;
-    place text;
+    recorded text;
+    done text;
+    begun bigint[];
 begin
+    if places = '' then
+        perform from {touched} t where t.ctid = new.ctid;
+        if not found then
+            return null;
+        end if;
+    end if;
     lock table {qualified(schema, GATE)} in row exclusive mode;
     given := nextval({literal(qualified(schema, VERSIONS))});
     moment := clock_timestamp();
@@ -122,11 +134,22 @@ begin
         )
         select string_agg('"' || ctid::text || '",', '') into drawn from moved;
     end if;
-    insert into {commits} as c values (new.feed, given, new.ticket, moment) returning c.ctid::text into place;
-    place := set_config('structable.drawn', '{{' || coalesce(drawn, '') || '"' || place || '"}}', true);
-    delete from {qualified(schema, TOUCHED)} t where t.ctid = new.ctid;
-    if new.begins then
-        update {feeds} f set floor = given, floor_at = moment where f.feed = new.feed;
+    with gone as (
+        delete from {touched} t
+        where t.ctid = any(('{{' || places || '"' || new.ctid::text || '"}}')::tid[])
+            and t.number = pg_current_xact_id()
+        returning t.feed, t.ticket, t.begins
+    ), placed as (
+        insert into {commits} as c select g.feed, given, g.ticket, moment from gone g returning c.ctid
+    )
+    select (select string_agg('"' || p.ctid::text || '",', '') from placed p),
+        (select array_agg(g.feed) filter (where g.begins) from gone g)
+    into recorded, begun;
+    drawn := rtrim(coalesce(drawn, '') || coalesce(recorded, ''), ',');
+    done := set_config('structable.drawn', '{{' || drawn || '}}', true)
+        || set_config('structable.touched', '', true);
+    if begun is not null then
+        update {feeds} f set floor = given, floor_at = moment where f.feed = any(begun);
     end if;
     return null;
 end"""

@@ -26,6 +26,7 @@ __all__ = [
     "build_rows",
     "current",
     "decode_row",
+    "identified",
     "lookup_call",
     "lookup_many_call",
     "look_at_size",
@@ -43,6 +44,15 @@ _ADDRESSES = struct.Struct(">4x6s")
 def current(binding: TableBinding) -> Statement:
     """Return the statement that the server rejects unless the binding is the table's current version."""
     return binding.kept("current", lambda: Statement(f"select {binding.token}"))
+
+
+def identified(binding: TableBinding, identify: Call) -> Call:
+    """Return a call that identifies the transaction, which the server also rejects as `current` is rejected."""
+    statement = identify.statement
+    found: Statement = binding.kept(
+        ("identified", statement), lambda: Statement(f"{statement.text.decode()} where {binding.token}")
+    )
+    return Call(found)
 
 
 # One row

@@ -41,6 +41,7 @@ class BoundTable:
             return False
         before = self.binding
         self._verify(self)
+        self.verified = True
         return self.binding is not before
 
 

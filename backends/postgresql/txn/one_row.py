@@ -30,7 +30,7 @@ from structable.spi.rules.changes import check_increment
 from structable.spi.rules.rows import check_row, check_row_size
 from structable.spi.values import MAX_ROW_SIZE
 
-from .row_statements import EncodedRow, Given, RowStatement, encoded_row
+from .row_statements import EncodedRow, Given, RowStatement, encoded_row, whole_row
 from .store_parts import StoreParts
 
 __all__ = ["PLANS", "OneRow", "Plan", "commit_alone"]
@@ -88,8 +88,7 @@ class OneRow(NamedTuple):
     @classmethod
     def whole(cls, binding: TableBinding, row: Given) -> OneRow:
         """Check and encode a row, with nulls for the fields that it does not name."""
-        checked = check_row(binding.write_spec, row)
-        return cls.of(binding, {**dict.fromkeys(binding.spec.field_names), **checked})
+        return cls.of(binding, whole_row(binding, row))
 
     @property
     def key(self) -> Pieces:

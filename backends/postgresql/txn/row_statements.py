@@ -36,6 +36,7 @@ __all__ = [
     "portions",
     "require_sizes",
     "size_of_rows",
+    "whole_row",
 ]
 
 Item = TypeVar("Item")
@@ -68,10 +69,17 @@ def encoded_row(binding: TableBinding, row: Given) -> tuple[tuple[str, ...], Enc
     return ordered, EncodedRow(dict(row), pieces, at_most(pieces))
 
 
+def whole_row(binding: TableBinding, row: Given) -> Given:
+    """Return a row with nulls for the fields that it does not name; checked, unless it names all fields."""
+    names = tuple(row) if row.__class__ is dict else ()
+    if len(names) == len(binding.spec.fields) and binding.known_names(names) is not None:
+        return row  # the encoder checks it in a tenth of the time
+    return {**dict.fromkeys(binding.spec.field_names), **check_row(binding.write_spec, row)}
+
+
 def encoded_whole(binding: TableBinding, row: Given) -> Pieces:
     """Check a row; return the values of all fields in the order of statements, null for fields not named."""
-    names = binding.shape.columns
-    return binding.encoder(names).pieces({**dict.fromkeys(names), **check_row(binding.write_spec, row)})
+    return binding.encoder(binding.shape.columns).pieces(whole_row(binding, row))
 
 
 def pieces_for(binding: TableBinding, first: TableBinding, names: tuple[str, ...], one: EncodedRow) -> Pieces:

@@ -29,7 +29,7 @@ from structable.backends.postgresql.driver.snapshot_text import Snapshot
 from structable.backends.postgresql.driver.statement import BEGIN, BEGIN_WAITING, COMMIT, IDENTIFY, Ask, Call, Values
 from structable.backends.postgresql.feeds.gate import Exact, require_primary
 from structable.backends.postgresql.sql.binding import TableBinding
-from structable.backends.postgresql.sql.key_lookups import current
+from structable.backends.postgresql.sql.key_lookups import current, identified
 from structable.backends.postgresql.sql.row_codec import Pieces
 from structable.spi import Isolation, StorageUnavailableError, StructableError
 from structable.spi.rules.transaction_size import check_transaction_size
@@ -43,7 +43,6 @@ from .store_parts import StoreParts
 __all__ = ["ServerTransaction"]
 
 _log = logging.getLogger("structable.postgresql")
-
 _ATTEMPTS = 5
 
 
@@ -91,7 +90,11 @@ class ServerTransaction(TransactionLifecycle):
 
     def verify(self, table: BoundTable) -> None:
         """Let the server check that the binding of a table is current."""
-        self.ask(table, lambda binding: Call(current(binding)))
+        if self.begun or self.writes.works:
+            self.ask(table, lambda binding: Call(current(binding)))
+        else:
+            self.flush()  # checks the bindings of all tables
+            self._answered = True
 
     def binding(self, name: str) -> TableBinding:
         """Return the binding of a table; raises `TableNotFoundError`."""
@@ -288,8 +291,8 @@ class ServerTransaction(TransactionLifecycle):
             return self._commit_at_once(connection, receipt, calls)
         # Without a statement so far, the server checks the bindings now: otherwise the commit would reject a deferred
         # write, too late for another try.
-        checks = [] if calls else [Call(current(table.binding)) for table in self._tables.values()]
-        results = connection.pipeline([self._begin, self._identify, *checks, *calls])
+        first = [] if calls else [identified(table.binding, self._identify) for table in self._tables.values()]
+        results = connection.pipeline([self._begin, *(first or [self._identify]), *calls])
         self._note_begun(results[1])
         for name, table in self._tables.items():
             if not self._snapshot.sees(table.binding.version.changed_by):

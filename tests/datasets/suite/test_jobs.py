@@ -135,6 +135,17 @@ class TestClaim:
         assert len(claimed(system, 10)) == 1
         assert queue.until_due() == 29
 
+    def test_jobs_of_one_lane(
+        self, system: SystemData, begin: Begin, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A claim first reads fewer jobs of each lane than it may take."""
+        monkeypatch.setattr("structable.datasets.system.jobs.LANES", 1)
+        with begin() as s:
+            for number in range(9):
+                s.jobs.enqueue("q", number, due=clock.time + dt.timedelta(seconds=number - 9))
+        assert [job.args for job in claimed(system, 4)] == [0, 1, 2, 3]
+        assert [job.args for job in claimed(system, 10)] == [4, 5, 6, 7, 8]
+
     def test_due_jobs_behind_delayed_ones(self, system: SystemData, begin: Begin, clock: Clock) -> None:
         """Each lane begins with delayed jobs of a higher priority."""
         with begin() as s:
