@@ -86,7 +86,7 @@ class ListedRows(RowIterator):
 
     def __next__(self) -> Row:
         if self._closed:
-            raise TransactionClosedError("the scan was closed")
+            raise TransactionClosedError("the scan was closed; begin a new one")
         return next(self._rows)
 
     def close(self) -> None:
