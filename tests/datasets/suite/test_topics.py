@@ -809,7 +809,7 @@ class TestFeeds:
             dead = events.topics.dead(Feed("feed_of"), "g")
             assert dead[0].body.row == dict(one.body.row)  # type: ignore[attr-defined]
             assert len(dead) == len(batch.messages)
-            with pytest.raises(UnsupportedOperationError, match="anew"):
+            with pytest.raises(UnsupportedOperationError, match="cannot be published again"):
                 events.topics.redrive(Feed("feed_of"), "g")
             assert events.topics.purge(Feed("feed_of"), "g") == len(dead)
             rest = consumer.poll(wait=0)
