@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from structable.migrations import Migrator, State, batches, part_filler
@@ -21,15 +23,16 @@ def test_a_server_that_stops(
 ) -> None:
     """After a short outage the fill ends as if there had been none; after a long one `up` or `resume` goes on."""
     do_batch = batches.do_batch
-    count = 0
+    count, one_at_a_time = 0, threading.Lock()
 
     def stopping(*args: object, **options: object) -> object:
         nonlocal count
-        count += 1
-        if count == 3:
-            postgresql_server.stop("immediate")
-        elif count == 5 and comes_back:
-            postgresql_server.start()
+        with one_at_a_time:  # two threads fill
+            count += 1
+            if count == 3:
+                postgresql_server.stop("immediate")
+            elif count == 5 and comes_back:
+                postgresql_server.start()
         return do_batch(*args, **{**options, "rows": 50})  # type: ignore[arg-type]
 
     with connect(postgresql_server.url("migrated"), pool_timeout=1) as storage:
