@@ -24,7 +24,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
-    """Measure an upsert of rows, a quarter of which exist already."""
+    """Measure an upsert; a quarter of its rows exist already."""
     rows = scale.rows
     with database.storage() as storage:
         job = storage.begin_write(TABLE, mode=WriteMode.UPSERT, job_id=f"job-{os.urandom(8).hex()}")

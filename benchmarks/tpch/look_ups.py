@@ -78,7 +78,7 @@ def _batches(records: int) -> Iterator[pa.RecordBatch]:
 
 
 def _timed(frame: DataFrame, rows: int) -> float:
-    """Return the seconds that computing a frame takes; each time it is planned anew."""
+    """Plan and compute a frame, and return the seconds that took."""
     begin = perf_counter()
     found = frame.selectExpr("sum(cost)", "count(note)").collect()[0][1]
     assert found == rows

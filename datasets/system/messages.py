@@ -188,9 +188,7 @@ class Topic(Source[Body]):
             raise ValueError(f"retention is {shown(self.retention)}; it must be a timedelta of at least a millisecond")
         if self.type is not bytes:
             if not (isinstance(self.type, type) and issubclass(self.type, Record)):
-                raise RecordTypeError(
-                    f"{shown(self.type)} is not a type of messages; give a subclass of Record, or bytes"
-                )
+                raise RecordTypeError(f"{shown(self.type)} is not a message type; give a subclass of Record, or bytes")
             object.__setattr__(self, "_document", Document(self.name, "body", self.type))
 
     @property

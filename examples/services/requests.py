@@ -1,4 +1,4 @@
-"""The requests to the platform: jobs of a queue, each of which publishes what it did, in one transaction."""
+"""Jobs that act on requests to the platform; each publishes what it did in the same transaction."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from structable.spi import (
 )
 from structable.spi.changes import CHANGE_TYPE
 
-from .affected import SideChanges, changed_rows, changed_sides, rows_to_join
+from .affected import SideChanges, changed_sides, rows_to_join
 from .few_changes import RightImages, SnapshotRows, keys_are
 from .joining import Counts, differences
 from .kernel import Kernel
@@ -120,10 +120,8 @@ class SparkSteps:
             if not now.reach(since):
                 return Staged([], now, Counts())
             if kernel.bound.images_suffice:
-                most = min(FEW, self._large)
-                lefts = changed_rows(stores.left, kernel, "left", since.left, now.left, most)
-                rights = changed_rows(stores.right, kernel, "right", since.right, now.right, most)
-                if lefts.complete and rights.complete:
+                lefts, rights = changed_sides(stores, kernel, since, now, min(FEW, self._large))
+                if rights.complete:
                     return self._stage_few(stores, kernel, job, state, lefts, rights)
             feeds = (
                 _Feed(stores.left, stores.join.left.store, kernel.bound.left, since.left, now.left),
@@ -156,7 +154,7 @@ class SparkSteps:
             if not right.complete:
                 return None
             if kernel.bound.images_suffice and max(len(left.rows), len(right.rows)) <= FEW:
-                most = min(rows // _FILTERED_PER_READ, self._large)
+                most = min(rows // _FILTERED_PER_READ, most)
             found = rows_to_join(kernel, view.left, left, right, most)
             if found is None:
                 return None
