@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 
 from benchmarks.measuring import Measurement, Scale, measured
 
@@ -24,6 +25,11 @@ MANY_CLIENTS = 4
 
 _INSERTED = 100_000_000
 """More than the records that a run can insert."""
+
+_WARM_UP = 3e-6
+"""Seconds of reading for each record, before all turns: a large table comes from the disk at first."""
+_FIRST_SEED = 1_000
+"""Of the warm-up; above those of turns."""
 
 
 class WorkloadFaultError(AssertionError):
@@ -88,6 +94,8 @@ class Contest:
             Whether to load the rows first, because they live in the clients' memory only.
         """
         with _opened(fleet, self._records(number), load=load):
+            for name in self._records(number):
+                self._warm_up(fleet, name)
             for work in WORKLOADS:
                 shares = self._turns(fleet, self._records(number), work)
                 for share in (share for rounds in shares.values() for round_ in rounds for share in round_):
@@ -117,6 +125,11 @@ class Contest:
     @property
     def _rivals(self) -> list[Rival]:
         return [*self.floors, self.ours]
+
+    def _warm_up(self, fleet: Fleet, name: str) -> None:
+        left, seeds = _WARM_UP * self.scale.records, count(_FIRST_SEED)
+        while left > 0:  # a client plans more steps each time
+            left -= max(share.seconds for share in fleet.run(name, "C", next(seeds), left))
 
     def _turns(self, fleet: Fleet, names: Iterable[str], work: str) -> dict[str, list[list[Share]]]:
         """Return the shares of every round; the first round is a warm-up."""
