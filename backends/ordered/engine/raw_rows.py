@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
 from .ordered_map import Pair
@@ -29,9 +29,15 @@ class RawRows(NamedTuple):
 def rows_of_pairs(pairs: Iterator[Pair], rows: int = BATCH_ROWS) -> Iterator[RawRows]:
     """Yield pairs as at most `rows` rows at once, fewer where rows are large."""
     count = min(rows, _FIRST_ROWS)
-    # Flat, because the garbage collector spends more on retained tuples than decoding them costs.
-    while flat := list(chain.from_iterable(islice(pairs, count))):
-        found = RawRows(flat[0::2], flat[1::2])
+    while True:
+        found = RawRows([], [])
+        # Flat, because the garbage collector spends more on retained tuples than decoding them costs.
+        add_key, add_value = found.keys.append, found.values.append
+        for key, value in islice(pairs, count):
+            add_key(key)
+            add_value(value)
+        if not found.values:
+            return
         count = _fitting(found.values, rows)
         yield found
 
