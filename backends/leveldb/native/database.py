@@ -246,7 +246,7 @@ class Database:
 
     @native_call
     def scan_rows(self, begin: bytes, end: bytes, *, keyed: bool) -> Iterator[RawRows]:
-        """Yield the pairs of the newest state with begin <= key < end, many at once; without keys unless `keyed`."""
+        """Yield begin <= key < end of a database that nobody writes, many pairs at once; keys only if `keyed`."""
         if begin >= end:
             return
         if self.readers.shut:
