@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from structable.backends.ordered.engine import Pair, SharedSplits, SplitPlan
+from structable.backends.ordered.engine import Pair, RawRows, SharedSplits, SplitPlan
 from structable.spi import CompactionProgress, Traffic
 
 from .compaction import compact
 from .membership import Membership
 from .routed_engine import RoutedEngine, Settings
 from .shared_traffic import NO_TRAFFIC, SharedTraffic
-from .splits import SharedCheckpoint, estimate, plan_splits, read_planned, read_split
+from .splits import SharedCheckpoint, estimate, plan_splits, read_planned, read_rows, read_split
 
 __all__ = ["LevelDBEngine"]
 
@@ -60,6 +60,11 @@ class LevelDBEngine(RoutedEngine):
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         return read_split(self.folder, state, intervals)
+
+    def read_rows(
+        self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None, *, keyed: bool
+    ) -> Iterator[RawRows]:
+        return read_rows(self.folder, state, intervals, keyed=keyed)
 
     def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
         return read_planned(self.folder, state, keys)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from structable.backends.base.traffic import Tallies
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.ordered.engine import Pair, RunLostError, SharedSplits, SplitPlan, StagedRun, Upcalls
+from structable.backends.ordered.engine import Pair, RawRows, RunLostError, SharedSplits, SplitPlan, StagedRun, Upcalls
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Traffic
 from structable.spi.errors import (
@@ -38,7 +38,7 @@ from .private import PrivateCopy, private_folder
 from .protocol.shared_memory import no_shared
 from .route import NoRoute, Route
 from .routed_engine import RoutedEngine, Settings
-from .splits import SharedCheckpoint, elsewhere, estimate, plan_splits, read_planned, read_split
+from .splits import SharedCheckpoint, elsewhere, estimate, plan_splits, read_planned, read_rows, read_split
 
 __all__ = ["ObservingEngine"]
 
@@ -245,6 +245,11 @@ class ObservingEngine(RoutedEngine):
 
     def read_split(self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None) -> Iterator[Pair]:
         return read_split(self.folder, state, intervals, aside=private_folder())
+
+    def read_rows(
+        self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None, *, keyed: bool
+    ) -> Iterator[RawRows]:
+        return read_rows(self.folder, state, intervals, keyed=keyed, aside=private_folder())
 
     def read_planned(self, state: bytes, keys: Sequence[bytes]) -> list[bytes | None]:
         return read_planned(self.folder, state, keys, aside=private_folder())

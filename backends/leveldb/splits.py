@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from structable.backends.base.lingering import Lingering
-from structable.backends.ordered.engine import EngineSnapshot, Pair, SharedSplits, SplitPlan
+from structable.backends.ordered.engine import EngineSnapshot, Pair, RawRows, SharedSplits, SplitPlan
 from structable.backends.ordered.scan.intervals import intersection
 from structable.spi.errors import StorageUnavailableError, StructableError, TransactionClosedError
 
@@ -42,6 +42,7 @@ __all__ = [
     "hold_plan",
     "plan_splits",
     "read_planned",
+    "read_rows",
     "read_split",
     "sweep_plans",
 ]
@@ -196,6 +197,21 @@ def read_split(
     with _opened(state_path, aside) as database:
         for low, high in [(begin, end)] if intervals is None else intersection([(begin, end)], intervals):
             yield from database.scan(low, high, fill_cache=False)
+
+
+def read_rows(
+    folder: Folder,
+    state: bytes,
+    intervals: Sequence[tuple[bytes, bytes]] | None = None,
+    *,
+    keyed: bool,
+    aside: Folder | None = None,
+) -> Iterator[RawRows]:
+    """Yield the pairs of a split many at once, as `Engine.read_rows` does; the copy goes where `read_split` puts it."""
+    state_path, begin, end, aside = _located(folder, state, aside)
+    with _opened(state_path, aside) as database:
+        for low, high in [(begin, end)] if intervals is None else intersection([(begin, end)], intervals):
+            yield from database.scan_rows(low, high, keyed=keyed)
 
 
 def read_planned(

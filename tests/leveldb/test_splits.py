@@ -60,6 +60,11 @@ def test_parts_of_an_interval(engine: LevelDBEngine) -> None:
         plan = engine.plan_splits(begin, end, count)
         found = [pair for state in plan.states for pair in engine.read_split(state)]
         assert found == [pair for pair in rows if begin <= pair[0] < end]
+        keyed = [part for state in plan.states for part in engine.read_rows(state, keyed=True)]
+        assert [pair for part in keyed for pair in zip(part.keys, part.values, strict=True)] == found
+        bare = [part for state in plan.states for part in engine.read_rows(state, keyed=False)]
+        assert [part.values for part in bare] == [part.values for part in keyed]
+        assert not any(part.keys for part in bare)
         assert 1 <= len(plan.states) <= count
         plan.release()
 

@@ -15,7 +15,7 @@ from structable.backends.ordered.arrow.encoder import ArrowEncoder
 from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.codec.rows import RowCodec
 from structable.backends.ordered.codec.source import NewerLayoutError
-from structable.backends.ordered.engine import Pair
+from structable.backends.ordered.engine import Pair, rows_of_pairs
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import DataCorruptionError, Field, FieldSizeLimitError, FieldType, InvalidFieldError
 from structable.spi.arrow import arrow_schema, conform_batch
@@ -216,7 +216,7 @@ def test_numbers_are_aligned(count: int) -> None:
 def test_batches_hold_all_rows_in_order(rows: int) -> None:
     schema = table(KEY, [Field.string("v")])
     wanted: Rows = [(f"{n:05}", n, "x" * (n % 50)) for n in range(1000)]
-    batches = list(ArrowDecoder(schema, schema.row_columns).batches(iter(_pairs(schema, wanted)), rows=rows))
+    batches = list(ArrowDecoder(schema, schema.row_columns).batches(rows_of_pairs(iter(_pairs(schema, wanted)), rows)))
     assert [tuple(row.values()) for batch in batches for row in batch.to_pylist()] == wanted
     assert max(batch.num_rows for batch in batches) <= rows
 
@@ -224,7 +224,7 @@ def test_batches_hold_all_rows_in_order(rows: int) -> None:
 def test_large_rows_make_small_batches() -> None:
     schema = table(KEY, [Field.bytes("v")])
     wanted: Rows = [("a", n, bytes(1 << 20)) for n in range(100)]
-    batches = list(ArrowDecoder(schema, ("n",)).batches(iter(_pairs(schema, wanted))))
+    batches = list(ArrowDecoder(schema, ("n",)).batches(rows_of_pairs(iter(_pairs(schema, wanted)))))
     assert [batch.num_rows for batch in batches] == [64, 15, 15, 6]
 
 
@@ -240,7 +240,7 @@ def test_too_large_batches_are_halved(monkeypatch: pytest.MonkeyPatch) -> None:
         return whole(keys, values)
 
     monkeypatch.setattr(decoder, "decode_batch", limited)
-    batches = list(decoder.batches(iter(_pairs(schema, wanted))))
+    batches = list(decoder.batches(rows_of_pairs(iter(_pairs(schema, wanted)))))
     assert [batch.column("v").to_pylist() for batch in batches] == [[0, 1], [2, 3, 4], [5, 6], [7, 8, 9]]
     with pytest.raises(ValueError, match="2 GiB"):
         decoder.decode([b""] * 4, [b""] * 4)

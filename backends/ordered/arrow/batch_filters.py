@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyarrow import compute
 
-from structable.backends.ordered.engine import Pair
+from structable.backends.ordered.engine import BATCH_BYTES, BATCH_ROWS, RawRows
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, FieldType, Filter, TableSpecification, Value
 from structable.spi.arrow import arrow_schema, arrow_type
@@ -27,7 +27,7 @@ from structable.spi.filters import (
 from structable.spi.values import is_nan
 
 from .buffers import Array
-from .decoder import BATCH_BYTES, BATCH_ROWS, ArrowDecoder
+from .decoder import ArrowDecoder
 
 __all__ = ["BatchPredicate", "compile_batch_filter", "matching_batches"]
 
@@ -162,14 +162,14 @@ def _constant(truth: bool) -> _Condition:
 
 
 def matching_batches(
-    schema: TableSchema, columns: tuple[str, ...], where: Filter | None, pairs: Iterator[Pair]
+    schema: TableSchema, columns: tuple[str, ...], where: Filter | None, rows: Iterator[RawRows]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of raw keys and values for which a bound filter is true, in their order, as batches of columns."""
+    """Yield the raw rows for which a bound filter is true, in their order, as batches of columns."""
     if where is None:
-        return ArrowDecoder(schema, columns).batches(pairs)
+        return ArrowDecoder(schema, columns).batches(rows)
     decoded = ArrowDecoder(schema, tuple(dict.fromkeys([*columns, *where.fields()])))
     matches = compile_batch_filter(schema.spec, where)
-    chosen = (batch.filter(matches(batch)).select(columns) for batch in decoded.batches(pairs))
+    chosen = (batch.filter(matches(batch)).select(columns) for batch in decoded.batches(rows))
     return _joined(chosen, arrow_schema(schema.spec, columns))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,7 @@ from structable.backends.ordered.codec.keys import ROW_KEY_START, KeyCodec
 from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.codec.rows import RowCodec
 from structable.backends.ordered.codec.source import corrupt
-from structable.backends.ordered.engine import Pair
+from structable.backends.ordered.engine import RawRows
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import DataCorruptionError, Field, FieldType
 from structable.spi.arrow import arrow_schema, arrow_type
@@ -22,14 +21,7 @@ from structable.spi.arrow import arrow_schema, arrow_type
 from .buffers import Array, Integers, Numbers, bits, buffer_of, make_array, replace_zeros, select
 from .byte_columns import BadElementError, ByteColumn, TooLargeError
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "ArrowDecoder"]
-
-BATCH_ROWS = 8192
-"""The rows of a batch. With fewer, calls into Arrow dominate; with more, rows no longer fit the processor's caches."""
-BATCH_BYTES = 16 * 1024 * 1024
-"""The approximate bytes of raw rows in a batch; large rows make smaller batches."""
-_FIRST_ROWS = 64
-_SAMPLED = 16
+__all__ = ["ArrowDecoder"]
 
 
 class ArrowDecoder:
@@ -47,14 +39,9 @@ class ArrowDecoder:
             version: _LayoutReader(RowLayout(version, fields), wanted) for version, fields in schema.layouts.items()
         }
 
-    def batches(self, pairs: Iterator[Pair], *, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield pairs of raw row key and raw value as batches of at most `rows` rows, fewer where rows are large."""
-        count = min(rows, _FIRST_ROWS)
-        # Flat, because the garbage collector spends more on retained tuples than decoding them costs.
-        while flat := list(chain.from_iterable(islice(pairs, count))):
-            keys, values = flat[0::2], flat[1::2]
-            sample = values[::_SAMPLED]
-            count = max(1, min(rows, BATCH_BYTES * len(sample) // (sum(map(len, sample)) + 1)))
+    def batches(self, rows: Iterator[RawRows]) -> Iterator[pa.RecordBatch]:
+        """Yield raw rows as batches; rows without keys only for columns outside the key."""
+        for keys, values in rows:
             yield from self._decode_parts(keys, values)
 
     def decode(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
@@ -75,14 +62,14 @@ class ArrowDecoder:
         try:
             yield self.decode_batch(keys, values)
         except TooLargeError:
-            half = len(keys) // 2
+            half = len(values) // 2
             yield from self._decode_parts(keys[:half], values[:half])
             yield from self._decode_parts(keys[half:], values[half:])
 
     def decode_batch(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
         """Return rows, at least one, as one batch; raises `TooLargeError`."""
         key_column = ByteColumn.of(keys) if any(self._key_wanted) else None
-        return self._decode(key_column, ByteColumn.of(values) if self._values_wanted else None, len(keys))
+        return self._decode(key_column, ByteColumn.of(values) if self._values_wanted else None, len(values))
 
     def decode_columns(self, keys: ByteColumn, values: ByteColumn) -> pa.RecordBatch:
         """Return rows, at least one, as one batch."""

@@ -27,12 +27,15 @@ from .ordered_map import (
     renewed,
     successor,
 )
+from .raw_rows import BATCH_BYTES, BATCH_ROWS, RawRows, rows_of_pairs, rows_of_values
 from .runs import RunLostError, RunStore, StagedRun
 from .splits import SharedSplits, SplitPlan, SplitSource
 from .traits import BulkApplication, EngineTraits
 from .upkeep import Spaces, SpaceTakenError, Upkeep
 
 __all__ = [
+    "BATCH_BYTES",
+    "BATCH_ROWS",
     "SPACE_BYTES",
     "BulkApplication",
     "BulkChunk",
@@ -48,6 +51,7 @@ __all__ = [
     "Operand",
     "OrderedMap",
     "Pair",
+    "RawRows",
     "ReadSet",
     "RunLostError",
     "RunStore",
@@ -68,6 +72,8 @@ __all__ = [
     "entry_of",
     "entry_pairs",
     "renewed",
+    "rows_of_pairs",
+    "rows_of_values",
     "stamped",
     "successor",
 ]

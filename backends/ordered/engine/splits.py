@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .ordered_map import EngineSnapshot, Pair
+from .raw_rows import RawRows, rows_of_pairs
 from .traits import EngineTraits
 
 __all__ = ["SharedSplits", "SplitPlan", "SplitSource"]
@@ -109,6 +110,12 @@ class SplitSource(ABC):
         TransactionClosedError
             If the plan's snapshot no longer exists.
         """
+
+    def read_rows(
+        self, state: bytes, intervals: Sequence[tuple[bytes, bytes]] | None = None, *, keyed: bool
+    ) -> Iterator[RawRows]:
+        """Yield what `read_split` yields, many pairs at once; keys may be left out unless `keyed`."""
+        return rows_of_pairs(self.read_split(state, intervals))
 
     @abstractmethod
     def share_snapshot(self) -> SharedSplits:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 
 from structable.backends.base.bounded import next_rows
 from structable.backends.base.ruled_batches import ComputedScan, planned_columns, stored_scan
-from structable.backends.ordered.engine import EngineSnapshot, Pair, SharedSplits, SplitSource, Upcalls
+from structable.backends.ordered.engine import (
+    EngineSnapshot,
+    Pair,
+    RawRows,
+    SharedSplits,
+    SplitSource,
+    Upcalls,
+    rows_of_pairs,
+)
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Aggregation, FeedPosition, Filter, ScanPlan, ScanSplit, SnapshotHold
@@ -115,10 +123,15 @@ def read_table_split(engine: SplitSource, split: ScanSplit) -> Iterator[RecordBa
     # A split is itself a pickle: its state is as trustworthy as the split.
     divided, state = pickle.loads(split.state)
     binding = _bound(divided.raw_schema)
-    pairs = engine.read_split(state, divided.intervals)
-    if divided.index is not None:
-        pairs = _fetched(engine, binding, divided, state, pairs)
-    batches = _while_held(split, matching_batches(binding.schema, divided.columns, divided.residual, pairs))
+    columns, where = divided.columns, divided.residual
+    rows: Iterator[RawRows]
+    if divided.index is None:
+        read = {*columns, *(() if where is None else where.fields())}
+        rows = engine.read_rows(state, divided.intervals, keyed=not read.isdisjoint(binding.spec.primary_key))
+    else:
+        entries = engine.read_split(state, divided.intervals)
+        rows = rows_of_pairs(_fetched(engine, binding, divided, state, entries))
+    batches = _while_held(split, matching_batches(binding.schema, columns, where, rows))
     if divided.computed is not None:
         return _while_held(split, divided.computed.batches(batches))
     if divided.aggregation is None:
