@@ -35,7 +35,7 @@ from structable.spi import (
 )
 from structable.spi.changes import CHANGE_TYPE
 
-from .affected import SideChanges, changed_sides, rows_to_join
+from .affected import Changes, rows_to_join
 from .few_changes import RightImages, SnapshotRows, keys_are
 from .joining import Counts, differences
 from .kernel import Kernel
@@ -107,22 +107,21 @@ class SparkSteps:
         self._spark = spark
         self._large = large
 
-    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
-        """Stage the differences by the changes since these positions; None if there are more than `large` changes.
+    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, changes: Changes) -> Staged | None:
+        """Stage the differences by the changes; None if there are more than `large` changes.
 
         If few left rows are affected, the driver reads them by their keys.
         """
-        staged = self._stage_selected(stores, kernel, job, since)
+        staged = self._stage_selected(stores, kernel, job, changes)
         if staged is not None:
             return staged
         with self._state(stores, kernel) as state:
             now = state.positions
-            if not now.reach(since):
+            if not now.reach(changes.seen):
                 return Staged([], now, Counts())
-            if kernel.bound.images_suffice:
-                lefts, rights = changed_sides(stores, kernel, since, now, min(FEW, self._large))
-                if rights.complete:
-                    return self._stage_few(stores, kernel, job, state, lefts, rights)
+            if kernel.bound.images_suffice and changes.read(stores, kernel, now, min(FEW, self._large)):
+                return self._stage_few(stores, kernel, job, state, changes)
+            since = changes.since
             feeds = (
                 _Feed(stores.left, stores.join.left.store, kernel.bound.left, since.left, now.left),
                 _Feed(stores.right, stores.join.right.store, kernel.bound.right, since.right, now.right),
@@ -139,7 +138,7 @@ class SparkSteps:
             staged.counts.affected = staged.counts.written
             return staged
 
-    def _stage_selected(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
+    def _stage_selected(self, stores: JoinStores, kernel: Kernel, job: WriteJob, changes: Changes) -> Staged | None:
         """Stage the differences if so few rows are affected that reading them by key is cheaper than scans."""
         try:
             rows = stores.left.statistics(stores.join.left.name).rows
@@ -148,22 +147,18 @@ class SparkSteps:
         most = min(rows // _SCANNED_PER_READ, self._large, _MOST_SELECTED)
         with reading(stores) as view:
             now = view.positions
-            if not most or not now.reach(since):
+            if not most or not now.reach(changes.seen) or not changes.read(stores, kernel, now, most):
                 return None
-            left, right = changed_sides(stores, kernel, since, now, most)
-            if not right.complete:
-                return None
-            if kernel.bound.images_suffice and max(len(left.rows), len(right.rows)) <= FEW:
+            if kernel.bound.images_suffice and max(len(changes.left.rows), len(changes.right.rows)) <= FEW:
                 most = min(rows // _FILTERED_PER_READ, most)
-            found = rows_to_join(kernel, view.left, left, right, most)
+            found = rows_to_join(kernel, view.left, changes, most)
             if found is None:
                 return None
             if view.result is None:
                 raise TableNotFoundError(stores.join.result.name)
             lefts, rights = found
             counts = Counts(len(lefts))
-            changes = differences(kernel, view.right, view.result, lefts, rights)
-            batches = difference_batches(kernel, changes, counts)
+            batches = difference_batches(kernel, differences(kernel, view.right, view.result, lefts, rights), counts)
             return Staged([stores.result.stage(job, 0, 0, batches)], now, counts)
 
     @contextmanager
@@ -183,18 +178,11 @@ class SparkSteps:
             right = planned(stores.right, join.right.name, bound.right_columns)
             yield _State(left, right, result, snapshots)
 
-    def _stage_few(
-        self,
-        stores: JoinStores,
-        kernel: Kernel,
-        job: WriteJob,
-        state: _State,
-        left: SideChanges,
-        right: SideChanges,
-    ) -> Staged:
+    def _stage_few(self, stores: JoinStores, kernel: Kernel, job: WriteJob, state: _State, changes: Changes) -> Staged:
         """Stage the differences of changes that the driver knows: the changed left rows are joined here."""
         join, bound, splits = stores.join, kernel.bound, self._spark.sparkContext.defaultParallelism
         staged = Staged([], state.positions, Counts())
+        left, right = changes.left, changes.right
         images = RightImages.of(kernel, left.rows, right)
         if images.keys:
             where = keys_are(bound.foreign_key, images.keys)

@@ -15,7 +15,7 @@ from structable.spark_bridge.joins.affected import SideChanges
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.joins.few_changes import RightImages
 from structable.spark_bridge.joins.kernel import Kernel, Values
-from structable.spi import Field, Row, RowShape, TableSpecification, Value, arrow_schema
+from structable.spi import FeedPosition, Field, Row, RowShape, TableSpecification, Value, arrow_schema
 from structable.spi.changes import CHANGE_TYPE
 
 from .support.tables import FEED
@@ -67,6 +67,7 @@ def test_differences_are_those_of_the_kernel_row_by_row(width: int) -> None:
             every = [(*key, value) for key in every for value in KEYS[name]]
         keys = chance.sample(every, chance.randrange(len(every)))
         changes = SideChanges(
+            FeedPosition("0" * 16, 0),
             dict(zip(keys, rights(chance, kernel, keys), strict=True)),
             dict(zip(keys, rights(chance, kernel, keys), strict=True)),
         )
