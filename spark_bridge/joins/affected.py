@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
@@ -138,12 +138,12 @@ class Changes:
 
 
 def rows_to_join(
-    kernel: Kernel, table: StructuredTable, changes: Changes, most: int
+    kernel: Kernel, table: StructuredTable, changes: Changes, most: int, or_most: Callable[[], int] = int
 ) -> tuple[dict[Values, Row | None], Mapping[Values, Row | None]] | None:
     """Return the affected rows of the left table, and the known ones of the right table, by their keys.
 
-    None if more than `most` left rows are affected. `table` is the left table at the end of the changes, which were
-    read to their end.
+    None if more than `most` left rows are affected, and more than `or_most` returns, by default 0. `table` is the left
+    table at the end of the changes, which were read to their end.
     """
     rows, rights = dict(changes.left.rows), changes.right.rows
     if kernel.bound.unfilled:  # feeds lack computed fields
@@ -152,7 +152,9 @@ def rows_to_join(
     for row in left_rows_of(kernel, table, changes.right.rows):
         rows.setdefault(row.key, row)
         if len(rows) > most:
-            return None
+            most = or_most()
+            if len(rows) > most:
+                return None
     return rows, rights
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
-from functools import reduce
+from functools import cache, partial, reduce
 from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -55,6 +55,9 @@ _FILTERED_PER_READ = 100
 """The same for a scan that needs no join."""
 _MOST_SELECTED = 100_000
 """The most left rows that the driver keeps, to join them by itself."""
+DIRECT = 20_000
+"""The maximum number of affected left rows that the driver reads by key from tables of any size: Spark's jobs alone
+take longer."""
 FEW = 1_000
 """The maximum number of changes of each table that the driver keeps; up to here no table is read whole."""
 
@@ -140,18 +143,15 @@ class SparkSteps:
 
     def _stage_selected(self, stores: JoinStores, kernel: Kernel, job: WriteJob, changes: Changes) -> Staged | None:
         """Stage the differences if so few rows are affected that reading them by key is cheaper than scans."""
-        try:
-            rows = stores.left.statistics(stores.join.left.name).rows
-        except UnsupportedOperationError:
-            return None
-        most = min(rows // _SCANNED_PER_READ, self._large, _MOST_SELECTED)
+        direct = min(DIRECT, self._large)
+        limit = cache(partial(self._limit, stores, kernel, changes))  # asked only if needed: the answer costs time
         with reading(stores) as view:
             now = view.positions
-            if not most or not now.reach(changes.seen) or not changes.read(stores, kernel, now, most):
+            if not now.reach(changes.seen):
                 return None
-            if kernel.bound.images_suffice and max(len(changes.left.rows), len(changes.right.rows)) <= FEW:
-                most = min(rows // _FILTERED_PER_READ, most)
-            found = rows_to_join(kernel, view.left, changes, most)
+            if not (changes.read(stores, kernel, now, direct) or changes.read(stores, kernel, now, limit())):
+                return None
+            found = rows_to_join(kernel, view.left, changes, direct, limit)
             if found is None:
                 return None
             if view.result is None:
@@ -160,6 +160,15 @@ class SparkSteps:
             counts = Counts(len(lefts))
             batches = difference_batches(kernel, differences(kernel, view.right, view.result, lefts, rights), counts)
             return Staged([stores.result.stage(job, 0, 0, batches)], now, counts)
+
+    def _limit(self, stores: JoinStores, kernel: Kernel, changes: Changes) -> int:
+        """Return the maximum number of affected rows for which reading them by key is cheaper than scans."""
+        try:
+            rows = stores.left.statistics(stores.join.left.name).rows
+        except UnsupportedOperationError:
+            return 0
+        few = kernel.bound.images_suffice and max(len(changes.left.rows), len(changes.right.rows)) <= FEW
+        return min(rows // (_FILTERED_PER_READ if few else _SCANNED_PER_READ), self._large, _MOST_SELECTED)
 
     @contextmanager
     def _state(self, stores: JoinStores, kernel: Kernel) -> Iterator[_State]:
