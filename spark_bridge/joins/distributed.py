@@ -143,15 +143,21 @@ class SparkSteps:
 
     def _stage_selected(self, stores: JoinStores, kernel: Kernel, job: WriteJob, changes: Changes) -> Staged | None:
         """Stage the differences if so few rows are affected that reading them by key is cheaper than scans."""
-        direct = min(DIRECT, self._large)
-        limit = cache(partial(self._limit, stores, kernel, changes))  # asked only if needed: the answer costs time
+        direct, left = min(DIRECT, self._large), cache(partial(_rows, stores))  # which costs time: asked only if needed
+
+        def most(rows_per_read: int) -> int:
+            return min(left() // rows_per_read, self._large, _MOST_SELECTED)
+
         with reading(stores) as view:
             now = view.positions
             if not now.reach(changes.seen):
                 return None
-            if not (changes.read(stores, kernel, now, direct) or changes.read(stores, kernel, now, limit())):
+            known = changes.read(stores, kernel, now, direct)
+            if not known and not changes.read(stores, kernel, now, most(_SCANNED_PER_READ)):
                 return None
-            found = rows_to_join(kernel, view.left, changes, direct, limit)
+            few = kernel.bound.images_suffice and max(len(changes.left.rows), len(changes.right.rows)) <= FEW
+            per_read = _FILTERED_PER_READ if few else _SCANNED_PER_READ
+            found = rows_to_join(kernel, view.left, changes, direct, partial(most, per_read))
             if found is None:
                 return None
             if view.result is None:
@@ -160,15 +166,6 @@ class SparkSteps:
             counts = Counts(len(lefts))
             batches = difference_batches(kernel, differences(kernel, view.right, view.result, lefts, rights), counts)
             return Staged([stores.result.stage(job, 0, 0, batches)], now, counts)
-
-    def _limit(self, stores: JoinStores, kernel: Kernel, changes: Changes) -> int:
-        """Return the maximum number of affected rows for which reading them by key is cheaper than scans."""
-        try:
-            rows = stores.left.statistics(stores.join.left.name).rows
-        except UnsupportedOperationError:
-            return 0
-        few = kernel.bound.images_suffice and max(len(changes.left.rows), len(changes.right.rows)) <= FEW
-        return min(rows // (_FILTERED_PER_READ if few else _SCANNED_PER_READ), self._large, _MOST_SELECTED)
 
     @contextmanager
     def _state(self, stores: JoinStores, kernel: Kernel) -> Iterator[_State]:
@@ -305,6 +302,14 @@ class SparkSteps:
         reports = collect_reports(rows, staging)
         counts = Counts(*(sum(one) for one in zip(*(astuple(report.counts) for report in reports), strict=True)))
         return Staged([one.staged for one in reports if one.staged is not None], positions, counts)
+
+
+def _rows(stores: JoinStores) -> int:
+    """Return about how many rows the left table has; 0 if its store cannot tell."""
+    try:
+        return stores.left.statistics(stores.join.left.name).rows
+    except UnsupportedOperationError:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
