@@ -47,7 +47,8 @@ __all__ = [
     "sweep_plans",
 ]
 
-_OPTIONS = DatabaseOptions(write_buffer=1 << 20, block_cache=8 << 20)
+# A log that is opened becomes one table file for each buffer, and several files would be merged at once.
+_OPTIONS = DatabaseOptions(write_buffer=16 << 20, block_cache=8 << 20)
 _UNFINISHED_SECONDS = 600.0
 _ESTIMATED_PARTS = 16
 _SAMPLE_BYTES = 64 << 10

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import islice
 from operator import and_
+from typing import Self
 
 from structable.spi import (
     Change,
@@ -28,7 +29,7 @@ from .kernel import Kernel, Values
 from .progress import Positions
 from .stores import JoinStores
 
-__all__ = ["SideChanges", "changed_rows", "changed_sides", "left_rows_of", "oldest_change", "rows_to_join"]
+__all__ = ["Changes", "SideChanges", "left_rows_of", "oldest_change", "rows_to_join"]
 
 _KEYS_AT_ONCE = 1_000
 """The maximum number of values of `isin` that become intervals of an index; more are compared row by row."""
@@ -36,102 +37,124 @@ _KEYS_AT_ONCE = 1_000
 
 @dataclass(slots=True)
 class SideChanges:
-    """The changed rows of one table that may matter.
+    """The changed rows of one table that may change the result, in the range of its feed that was read.
+
+    An update that leaves equal all fields that the join reads is left out. Each change is judged by itself, never the
+    net change: after an interrupted step the result may be at a position between.
 
     Attributes
     ----------
+    position : FeedPosition
+        The end of the range; some changes of the next commit may have been read too.
     rows : dict of tuple to Row or None
-        By key, the row at the end of the range; None if it is gone.
+        By key, the row after the last of these changes; None if it is gone.
     before : dict of tuple to Row or None
         By key, the row before the first of these changes; None if there was none.
     oldest : datetime.datetime, optional
         When the first change of the range was committed; None if there was no change.
-    complete : bool
-        Whether the whole range was read: false if there were more rows than wanted.
     """
 
+    position: FeedPosition
     rows: dict[Values, Row | None] = field(default_factory=dict)
     before: dict[Values, Row | None] = field(default_factory=dict)
     oldest: dt.datetime | None = None
-    complete: bool = True
 
+    def read(
+        self, storage: Storage, kernel: Kernel, side: str, until: FeedPosition, most: int, *, keys_only: bool = False
+    ) -> bool:
+        """Read the feed on, and return whether there are at most `most` rows; more end the reading.
 
-def changed_rows(
-    storage: Storage,
-    kernel: Kernel,
-    side: str,
-    since: FeedPosition,
-    until: FeedPosition,
-    most: int,
-    *,
-    keys_only: bool = False,
-) -> SideChanges:
-    """Return the rows of one table with a change in (since, until] that may change the result; at most `most`.
+        With `keys_only` every further row is None, and has no row before.
 
-    An update that leaves equal all fields that the join reads is left out. Each change is judged by itself, never the
-    net change: after an interrupted step the result may be at a position between. With `keys_only` every row is None,
-    and `before` stays empty.
-
-    Raises
-    ------
-    ChangesLostError
-        If the changes are no longer kept.
-    """
-    spec, columns = (
-        (kernel.bound.left, kernel.bound.left_columns)
-        if side == "left"
-        else (kernel.bound.right, kernel.bound.right_columns)
-    )
-    found = SideChanges()
-    before: Row | None = None
-    with storage.changes(spec.name).read(since, until, columns=columns) as changes:
-        for change in changes:
-            if found.oldest is None:
-                found.oldest = change.timestamp
-            row = _row(change)
-            if change.kind is RowKind.UPDATE_BEFORE:
-                before = row
-                continue
-            was = row if change.kind is RowKind.DELETE else None
-            if change.kind is RowKind.UPDATE_AFTER and before is not None and before.key == row.key:
-                was = before
-                if not kernel.matters(side, before, row):
+        Raises
+        ------
+        ChangesLostError
+            If the changes are no longer kept.
+        """
+        if len(self.rows) > most:
+            return False
+        spec, columns = (
+            (kernel.bound.left, kernel.bound.left_columns)
+            if side == "left"
+            else (kernel.bound.right, kernel.bound.right_columns)
+        )
+        before: Row | None = None
+        with storage.changes(spec.name).read(self.position, until, columns=columns) as changes:
+            for change in changes:
+                if self.oldest is None:
+                    self.oldest = change.timestamp
+                row = _row(change)
+                if change.kind is RowKind.UPDATE_BEFORE:
+                    before = row
                     continue
-            if not keys_only:
-                found.before.setdefault(row.key, was)
-            found.rows[row.key] = None if keys_only or change.kind is RowKind.DELETE else row
-            if len(found.rows) > most:
-                found.complete = False
-                break
-    return found
+                key = row.key
+                was = row if change.kind is RowKind.DELETE else None
+                if change.kind is RowKind.UPDATE_AFTER and before is not None and before.key == key:
+                    was = before
+                    if not kernel.matters(side, before, row):
+                        continue
+                if not keys_only:
+                    self.before.setdefault(key, was)
+                self.rows[key] = None if keys_only or change.kind is RowKind.DELETE else row
+                if len(self.rows) > most:
+                    assert change.version is not None
+                    # The rest of the commit is read with all of it: that changes nothing in the rows read so far.
+                    self.position = FeedPosition(until.feed, change.version - 1)
+                    return False
+        self.position = until
+        return True
 
 
-def changed_sides(
-    stores: JoinStores, kernel: Kernel, since: Positions, now: Positions, most: int
-) -> tuple[SideChanges, SideChanges]:
-    """Return `changed_rows` of the left and of the right table; the right one is not read if the left has too many."""
-    left = changed_rows(stores.left, kernel, "left", since.left, now.left, most)
-    if not left.complete:
-        return left, SideChanges(complete=False)
-    return left, changed_rows(stores.right, kernel, "right", since.right, now.right, most)
+@dataclass(slots=True)
+class Changes:
+    """The changes of both tables that a step has read: a small step that proves too large hands them to the large one.
+
+    Attributes
+    ----------
+    since : Positions
+        The recorded positions.
+    seen : Positions
+        The state up to which the changes were read, as far as they were: no earlier state fits them.
+    left, right : SideChanges
+        The changes.
+    """
+
+    since: Positions
+    seen: Positions
+    left: SideChanges
+    right: SideChanges
+
+    @classmethod
+    def after(cls, since: Positions) -> Self:
+        """Return the changes after these positions, none of them read."""
+        return cls(since, since, SideChanges(since.left), SideChanges(since.right))
+
+    def read(self, stores: JoinStores, kernel: Kernel, now: Positions, most: int, *, keys_only: bool = False) -> bool:
+        """Read both on as `SideChanges.read` does; the right table's are not read if the left one has too many."""
+        self.seen, left, right = now, self.left, self.right
+        return left.read(stores.left, kernel, "left", now.left, most, keys_only=keys_only) and right.read(
+            stores.right, kernel, "right", now.right, most, keys_only=keys_only
+        )
 
 
 def rows_to_join(
-    kernel: Kernel, table: StructuredTable, left: SideChanges, right: SideChanges, most: int
+    kernel: Kernel, table: StructuredTable, changes: Changes, most: int, or_most: Callable[[], int] = int
 ) -> tuple[dict[Values, Row | None], Mapping[Values, Row | None]] | None:
     """Return the affected rows of the left table, and the known ones of the right table, by their keys.
 
-    None if more than `most` left rows are affected. `table` is the left table at the end of the changes, which are
-    complete.
+    None if more than `most` left rows are affected, and more than `or_most` returns, by default 0. `table` is the left
+    table at the end of the changes, which were read to their end.
     """
-    rows, rights = dict(left.rows), right.rows
+    rows, rights = dict(changes.left.rows), changes.right.rows
     if kernel.bound.unfilled:  # feeds lack computed fields
         read = table.multi_read(list(rows), kernel.bound.left_columns)
         rows, rights = dict.fromkeys(rows) | {row.key: row for row in read}, {}
-    for row in left_rows_of(kernel, table, right.rows):
+    for row in left_rows_of(kernel, table, changes.right.rows):
         rows.setdefault(row.key, row)
         if len(rows) > most:
-            return None
+            most = or_most()
+            if len(rows) > most:
+                return None
     return rows, rights
 
 

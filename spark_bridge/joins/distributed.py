@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
-from functools import reduce
+from functools import cache, partial, reduce
 from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -35,7 +35,7 @@ from structable.spi import (
 )
 from structable.spi.changes import CHANGE_TYPE
 
-from .affected import SideChanges, changed_sides, rows_to_join
+from .affected import Changes, rows_to_join
 from .few_changes import RightImages, SnapshotRows, keys_are
 from .joining import Counts, differences
 from .kernel import Kernel
@@ -55,6 +55,9 @@ _FILTERED_PER_READ = 100
 """The same for a scan that needs no join."""
 _MOST_SELECTED = 100_000
 """The most left rows that the driver keeps, to join them by itself."""
+DIRECT = 20_000
+"""The maximum number of affected left rows that the driver reads by key from tables of any size: Spark's jobs alone
+take longer."""
 FEW = 1_000
 """The maximum number of changes of each table that the driver keeps; up to here no table is read whole."""
 
@@ -107,22 +110,21 @@ class SparkSteps:
         self._spark = spark
         self._large = large
 
-    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
-        """Stage the differences by the changes since these positions; None if there are more than `large` changes.
+    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, changes: Changes) -> Staged | None:
+        """Stage the differences by the changes; None if there are more than `large` changes.
 
         If few left rows are affected, the driver reads them by their keys.
         """
-        staged = self._stage_selected(stores, kernel, job, since)
+        staged = self._stage_selected(stores, kernel, job, changes)
         if staged is not None:
             return staged
         with self._state(stores, kernel) as state:
             now = state.positions
-            if not now.reach(since):
+            if not now.reach(changes.seen):
                 return Staged([], now, Counts())
-            if kernel.bound.images_suffice:
-                lefts, rights = changed_sides(stores, kernel, since, now, min(FEW, self._large))
-                if rights.complete:
-                    return self._stage_few(stores, kernel, job, state, lefts, rights)
+            if kernel.bound.images_suffice and changes.read(stores, kernel, now, min(FEW, self._large)):
+                return self._stage_few(stores, kernel, job, state, changes)
+            since = changes.since
             feeds = (
                 _Feed(stores.left, stores.join.left.store, kernel.bound.left, since.left, now.left),
                 _Feed(stores.right, stores.join.right.store, kernel.bound.right, since.right, now.right),
@@ -139,31 +141,30 @@ class SparkSteps:
             staged.counts.affected = staged.counts.written
             return staged
 
-    def _stage_selected(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
+    def _stage_selected(self, stores: JoinStores, kernel: Kernel, job: WriteJob, changes: Changes) -> Staged | None:
         """Stage the differences if so few rows are affected that reading them by key is cheaper than scans."""
-        try:
-            rows = stores.left.statistics(stores.join.left.name).rows
-        except UnsupportedOperationError:
-            return None
-        most = min(rows // _SCANNED_PER_READ, self._large, _MOST_SELECTED)
+        direct, left = min(DIRECT, self._large), cache(partial(_rows, stores))  # which costs time: asked only if needed
+
+        def most(rows_per_read: int) -> int:
+            return min(left() // rows_per_read, self._large, _MOST_SELECTED)
+
         with reading(stores) as view:
             now = view.positions
-            if not most or not now.reach(since):
+            if not now.reach(changes.seen):
                 return None
-            left, right = changed_sides(stores, kernel, since, now, most)
-            if not right.complete:
+            known = changes.read(stores, kernel, now, direct)
+            if not known and not changes.read(stores, kernel, now, most(_SCANNED_PER_READ)):
                 return None
-            if kernel.bound.images_suffice and max(len(left.rows), len(right.rows)) <= FEW:
-                most = min(rows // _FILTERED_PER_READ, most)
-            found = rows_to_join(kernel, view.left, left, right, most)
+            few = kernel.bound.images_suffice and max(len(changes.left.rows), len(changes.right.rows)) <= FEW
+            per_read = _FILTERED_PER_READ if few else _SCANNED_PER_READ
+            found = rows_to_join(kernel, view.left, changes, direct, partial(most, per_read))
             if found is None:
                 return None
             if view.result is None:
                 raise TableNotFoundError(stores.join.result.name)
             lefts, rights = found
             counts = Counts(len(lefts))
-            changes = differences(kernel, view.right, view.result, lefts, rights)
-            batches = difference_batches(kernel, changes, counts)
+            batches = difference_batches(kernel, differences(kernel, view.right, view.result, lefts, rights), counts)
             return Staged([stores.result.stage(job, 0, 0, batches)], now, counts)
 
     @contextmanager
@@ -183,18 +184,11 @@ class SparkSteps:
             right = planned(stores.right, join.right.name, bound.right_columns)
             yield _State(left, right, result, snapshots)
 
-    def _stage_few(
-        self,
-        stores: JoinStores,
-        kernel: Kernel,
-        job: WriteJob,
-        state: _State,
-        left: SideChanges,
-        right: SideChanges,
-    ) -> Staged:
+    def _stage_few(self, stores: JoinStores, kernel: Kernel, job: WriteJob, state: _State, changes: Changes) -> Staged:
         """Stage the differences of changes that the driver knows: the changed left rows are joined here."""
         join, bound, splits = stores.join, kernel.bound, self._spark.sparkContext.defaultParallelism
         staged = Staged([], state.positions, Counts())
+        left, right = changes.left, changes.right
         images = RightImages.of(kernel, left.rows, right)
         if images.keys:
             where = keys_are(bound.foreign_key, images.keys)
@@ -308,6 +302,14 @@ class SparkSteps:
         reports = collect_reports(rows, staging)
         counts = Counts(*(sum(one) for one in zip(*(astuple(report.counts) for report in reports), strict=True)))
         return Staged([one.staged for one in reports if one.staged is not None], positions, counts)
+
+
+def _rows(stores: JoinStores) -> int:
+    """Return about how many rows the left table has; 0 if its store cannot tell."""
+    try:
+        return stores.left.statistics(stores.join.left.name).rows
+    except UnsupportedOperationError:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from structable.spi import Row, RowKind, StagedWrite, StructuredTable, TableNotFoundError, WriteJob
 from structable.spi.changes import CHANGE_TYPE
 
-from .affected import changed_rows, left_rows_of
+from .affected import Changes, left_rows_of
 from .joining import BATCH_ROWS, Counts, batches, compared, differences
 from .kernel import Difference, Kernel, Values
 from .progress import Positions
@@ -50,10 +50,11 @@ class Staged:
 class LargeSteps(Protocol):
     """Computes the differences of large steps and rebuilds, and stages them for a job of mode `changes`."""
 
-    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
-        """Stage the differences by the changes since these positions; None if there are too many.
+    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, changes: Changes) -> Staged | None:
+        """Stage the differences by the changes, which are read on; None if there are too many.
 
-        The result must be read after this call began, and the tables no earlier than the result.
+        The result must be read after this call began, and the tables no earlier than the result. Nothing is staged at
+        positions that do not reach those of the changes.
 
         Raises
         ------
@@ -84,14 +85,14 @@ class MergePass:
     def __init__(self, large: int) -> None:
         self._large = large
 
-    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, since: Positions) -> Staged | None:
-        """Stage the differences by the changes since these positions; None if more than `large` rows are affected."""
+    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, changes: Changes) -> Staged | None:
+        """Stage the differences by the changes; None if more than `large` rows are affected."""
         counts = Counts()
         with reading(stores) as view:
-            if not view.positions.reach(since):
+            if not view.positions.reach(changes.seen):
                 return Staged([], view.positions, counts)
             try:
-                found = self._changed(stores, kernel, view, since, counts)
+                found = self._changed(stores, kernel, view, changes, counts)
                 writes = [stores.result.stage(job, 0, 0, difference_batches(kernel, found, counts))]
             except _TooManyError:
                 return None
@@ -108,16 +109,14 @@ class MergePass:
             return Staged(writes, view.positions, counts)
 
     def _changed(
-        self, stores: JoinStores, kernel: Kernel, view: View, since: Positions, counts: Counts
+        self, stores: JoinStores, kernel: Kernel, view: View, changes: Changes, counts: Counts
     ) -> Iterator[Difference]:
-        now, most = view.positions, self._large
-        left = changed_rows(stores.left, kernel, "left", since.left, now.left, most, keys_only=True)
-        right = changed_rows(stores.right, kernel, "right", since.right, now.right, most, keys_only=True)
-        if not left.complete or not right.complete:
+        most = self._large
+        if not changes.read(stores, kernel, view.positions, most, keys_only=True):
             raise _TooManyError
         if view.result is None:
             raise TableNotFoundError(stores.join.result.name)
-        for batch in self._affected(kernel, view.left, left.rows, right.rows):
+        for batch in self._affected(kernel, view.left, changes.left.rows, changes.right.rows):
             counts.affected += len(batch)
             if counts.affected > most:
                 raise _TooManyError

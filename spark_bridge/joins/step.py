@@ -31,7 +31,7 @@ from structable.spi import (
     retry,
 )
 
-from .affected import changed_sides, oldest_change, rows_to_join
+from .affected import Changes, oldest_change, rows_to_join
 from .failpoints import reach
 from .intents import Intents
 from .joining import Counts, differences
@@ -62,6 +62,8 @@ class _Outcome:
     progress: JoinProgress | None = None
     next: _Next | None = None
     written: bool = False
+    changes: Changes | None = None
+    """Before a large step, the changes that are known."""
 
 
 class Stepper:
@@ -97,7 +99,7 @@ class Stepper:
         self._known: Definition | None = None
         self._own_job = ""
         self._look = 0.0
-        self._writing: Record | None = None  # set by an attempt that has begun to write
+        self._writing: _Outcome | None = None  # a large step, once an attempt has begun to write
         self.kernel = Kernel(self._tables.bind())
 
     def step(self) -> JoinProgress:
@@ -118,7 +120,8 @@ class Stepper:
                     self._intents.take_over(record)
                 case "large":
                     assert record is not None
-                    progress = self._large(record)
+                    assert outcome.changes is not None
+                    progress = self._large(record, outcome.changes)
                 case "rebuild":
                     progress = self._rebuild(record, adopts=False)
             if progress is not None:
@@ -158,7 +161,7 @@ class Stepper:
         except UnsupportedOperationError:
             if self._writing is None:
                 raise
-            return _Outcome(self._writing, next="large")  # its rows are too large for one transaction
+            return self._writing  # its rows are too large for one transaction
 
     def _attempt(self, tx: Transaction) -> _Outcome:
         self._writing = None
@@ -199,13 +202,13 @@ class Stepper:
             for feed, at in zip(stores.feeds, (since.left, since.right), strict=True):
                 feed.position(at.version)  # lost if it is beyond the newest
             raise TransactionConflictError("a table was read as it was before the last step; run the step again")
-        left, right = changed_sides(stores, kernel, since, now, self._small)
-        self._instruments.behind(left.oldest, right.oldest)
-        if not right.complete:
-            return _Outcome(record, next="large")
-        affected = rows_to_join(kernel, view.left, left, right, self._small)
+        changes = Changes.after(since)
+        few = changes.read(stores, kernel, now, self._small)
+        self._instruments.behind(changes.left.oldest, changes.right.oldest)
+        large = _Outcome(record, next="large", changes=changes)
+        affected = rows_to_join(kernel, view.left, changes, self._small) if few else None
         if affected is None:
-            return _Outcome(record, next="large")
+            return large
         rows, rights = affected
         counts = Counts(len(rows))
         assert view.result is not None
@@ -217,32 +220,30 @@ class Stepper:
                 deletes.append(kernel.key_of(one.values))
             else:
                 puts.append(kernel.row(one.values))
-        self._writing = record
+        self._writing = large
         if puts:
             view.result.replace_many(puts)
         if deletes:
             view.result.delete_many(deletes)
-        moves = left.oldest is not None or right.oldest is not None or self._is_old(view, since)
+        moves = any(one.oldest is not None for one in (changes.left, changes.right)) or self._is_old(view, since)
         if moves:
             write_record(view.progress, record.at(now))
         reach("staged")
         return _Outcome(record, counts.progress(now), written=moves)
 
-    def _large(self, record: Record) -> JoinProgress | None:
+    def _large(self, record: Record, changes: Changes) -> JoinProgress | None:
         """Do a large step, or a rebuild instead; None if it must start over, as after another worker's step."""
-        since = record.positions
-        assert since is not None
         with self._result_may_go():
             job = self._begin()
             try:
-                staged = self._large_steps.stage_changes(self._stores, self.kernel, job, since)
+                staged = self._large_steps.stage_changes(self._stores, self.kernel, job, changes)
             except ChangesLostError as lost:
                 self._log_lost(lost)
                 staged = None
             except BaseException as error:
                 self._abandon(job, error)
                 return None
-            if staged is not None and staged.positions.reach(since):
+            if staged is not None and staged.positions.reach(changes.seen):
                 return self._publish(job, staged, record, record.definition, rebuilt=False)
             self._stores.result.abort_write(job)
             if staged is None:

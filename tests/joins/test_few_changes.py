@@ -1,8 +1,10 @@
-"""`RightImages`: what a step with few changes writes for left rows follows from images of the right table alone."""
+"""What a large step knows without reading: changes that the small try read, and what images of the right table tell."""
 
 from __future__ import annotations
 
 import random
+import uuid
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,15 +12,15 @@ import pyarrow as pa
 import pytest
 
 from structable.spark_bridge import TableRef
-from structable.spark_bridge.joins import ForeignKeyJoin
+from structable.spark_bridge.joins import ForeignKeyJoin, JoinWorker, affected
 from structable.spark_bridge.joins.affected import SideChanges
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.joins.few_changes import RightImages
 from structable.spark_bridge.joins.kernel import Kernel, Values
-from structable.spi import Field, Row, RowShape, TableSpecification, Value, arrow_schema
+from structable.spi import Change, FeedPosition, Field, Row, RowShape, TableSpecification, Value, arrow_schema, connect
 from structable.spi.changes import CHANGE_TYPE
 
-from .support.tables import FEED
+from .support.tables import FEED, ORDERS, PRODUCTS, join_of
 
 KEYS: dict[str, list[Value]] = {"k": ["a", "b", "ä"], "m": [1, 2, -3], "w": [True, False]}
 
@@ -67,6 +69,7 @@ def test_differences_are_those_of_the_kernel_row_by_row(width: int) -> None:
             every = [(*key, value) for key in every for value in KEYS[name]]
         keys = chance.sample(every, chance.randrange(len(every)))
         changes = SideChanges(
+            FeedPosition("0" * 16, 0),
             dict(zip(keys, rights(chance, kernel, keys), strict=True)),
             dict(zip(keys, rights(chance, kernel, keys), strict=True)),
         )
@@ -101,3 +104,27 @@ def test_differences_are_those_of_the_kernel_row_by_row(width: int) -> None:
             found += zip(*(column.to_pylist() for column in given.columns), strict=True)
         assert str(found) == str(expected), seed
         assert set(images.keys) <= set(keys)
+
+
+def test_large_step_reads_on_where_the_small_try_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    times: Counter[str] = Counter()
+    original = affected._row
+
+    def noted(change: Change) -> Row:
+        row = original(change)
+        times[str(row.key[0])] += 1
+        return row
+
+    monkeypatch.setattr(affected, "_row", noted)
+    with connect(f"memory://{uuid.uuid4().hex}") as storage:
+        storage.admin.create(ORDERS)
+        storage.admin.create(PRODUCTS)
+        with JoinWorker(join_of(storage.url, "left"), small=5) as worker:
+            worker.step()
+            for number in range(9):
+                storage.table("products").upsert({"sku": f"p{number}"})
+                storage.table("orders").upsert({"id": str(number), "product": f"p{number}"})
+            step = worker.step()
+            assert (step.inserted, step.rebuilt, worker.verify()) == (9, False, 0)
+    assert times == {**dict.fromkeys(times, 1), "5": 2}  # the rest of a commit is read with all of it
+    assert len(times) == 18

@@ -8,11 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from structable.spark_bridge.joins import affected, intents, progress, step
+from structable.spark_bridge.joins.affected import SideChanges
 from structable.spark_bridge.joins.intents import Intents
 from structable.spark_bridge.joins.kernel import Kernel, Values
 from structable.spark_bridge.joins.progress import Positions, Record
 from structable.spark_bridge.joins.stores import View
-from structable.spi import Row, Storage, StructuredTable, Value, connect
+from structable.spi import FeedPosition, Row, Storage, StructuredTable, Value, connect
 
 from .support.clocks import LeaseClock
 from .support.programs import Program
@@ -64,6 +65,20 @@ def no_left_updates(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Kernel, "matters", lambda self, side, before, after: side == "right")
 
 
+def changes_cut_off(patch: pytest.MonkeyPatch) -> None:
+    """A large step takes the changes that the small try read for all of them."""
+    read = SideChanges.read
+
+    def reading_once(
+        self: SideChanges, storage: Storage, kernel: Kernel, side: str, until: FeedPosition, *most: int, **keys: bool
+    ) -> bool:
+        complete = read(self, storage, kernel, side, until, *most, **keys)
+        self.position = until
+        return complete
+
+    patch.setattr(SideChanges, "read", reading_once)
+
+
 def intent_of_nobody(patch: pytest.MonkeyPatch) -> None:
     """Intents of others do not stop a step."""
     patch.setattr(step.Stepper, "_may_end", lambda self, intent: True)
@@ -80,6 +95,7 @@ PLANTED: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     positions_before_the_result: 40,
     missing_abort: 65,
     no_left_updates: 0,
+    changes_cut_off: 0,
     intent_of_nobody: 10,
 }
 """The faults, each with a seed from which it is found soon."""

@@ -33,6 +33,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[LeaseClock]:
     failpoints.clear()
 
 
+@pytest.fixture(autouse=True)
+def distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Spark's tasks read what the driver reads of tables of any size."""
+    monkeypatch.setattr(distributed, "DIRECT", 0)
+
+
 @pytest.fixture
 def by_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each step of a program be a large one."""
@@ -104,6 +110,10 @@ def test_hot_key_is_seen_whole_or_not_at_all(
         monkeypatch.setattr(distributed.SparkSteps, "_state", None)
         orders.table("orders").delete_many([(f"{n:05}",) for n in range(100)])
         assert worker.step().deleted == 100
+        monkeypatch.setattr(distributed, "_rows", lambda stores: 0)  # of tables of any size
+        monkeypatch.setattr(distributed, "DIRECT", many)
+        orders.table("products").upsert({"sku": "hot", "name": "newest"})
+        assert worker.step().updated == many - 100
         assert worker.verify() == 0
 
 

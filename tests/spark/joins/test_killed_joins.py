@@ -27,7 +27,7 @@ DRIVER = """
 import sys, threading
 from pyspark.sql import SparkSession
 from structable.spark_bridge import register
-from structable.spark_bridge.joins import open_join
+from structable.spark_bridge.joins import distributed, open_join
 from structable.spark_bridge.joins.failpoints import FAILPOINTS, failpoints
 from tests.spark.joins.test_killed_joins import joined
 
@@ -42,6 +42,7 @@ def stop_at(point):
             threading.Event().wait()
     return stop
 
+distributed.DIRECT = 0  # the steps run as jobs
 failpoints.update({point: stop_at(point) for point in FAILPOINTS})
 for place, url in enumerate(sys.argv[1:]):
     for point in FAILPOINTS:
