@@ -168,7 +168,7 @@ class RowCache:
         added["hash"], added["expires"], added["used"], added["there"] = hashes[kept], expires, self._turn, there[kept]
         self._places.add(hashes[kept], np.arange(begin, end))
         self._rows = end
-        taken = pa.array(kept)
+        taken = pa.array(kept, pa.int64())
         self._new = [
             pa.concat_arrays([new, column.take(taken)])
             for new, column in zip(self._new, (*asked.columns, *found.columns), strict=True)
@@ -183,14 +183,14 @@ class RowCache:
     def _taken(self, which: slice, places: Places, more: Sequence[pa.Array[Any]] = ()) -> list[pa.Array[Any]]:
         """Return columns of the rows at positions, null for -1; `more` are rows after the kept ones."""
         if places.max(initial=-1) < self._begin:
-            wanted = pa.array(places, mask=places < 0)
+            wanted = pa.array(places, pa.int64(), mask=places < 0)
             return [column.take(wanted) for column in self._old[which]]
         old = (places >= 0) & (places < self._begin)
-        taken = pa.array(places[old])
+        taken = pa.array(places[old], pa.int64())
         # The new rows, after the old rows that are needed.
         among = places - self._begin + len(taken)
         among[old] = np.arange(len(taken))
-        wanted = pa.array(among, mask=places < 0)
+        wanted = pa.array(among, pa.int64(), mask=places < 0)
         parts = [[one.take(taken) for one in self._old[which]], self._new[which], *([more] if more else [])]
         return [pa.concat_arrays(columns).take(wanted) for columns in zip(*parts, strict=True)]
 
@@ -201,5 +201,5 @@ class RowCache:
         if len(kept) > self._most:
             order = np.argsort(facts["used"][kept], kind="stable")
             kept = np.sort(kept[order[len(kept) - (self._most - self._most // 8) :]])
-        taken = pa.array(kept)
+        taken = pa.array(kept, pa.int64())
         self._set(facts[kept], [column.take(taken) for column in self._columns()])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HashedPlaces"]
 
-_LEAST = 1_024
+_LEAST_BITS = 10
 
 
 class HashedPlaces:
@@ -22,7 +22,7 @@ class HashedPlaces:
 
     def __init__(self) -> None:
         self._count = 0
-        self._make(_LEAST)
+        self._make(_LEAST_BITS)
 
     def of(self, hashes: Hashes) -> Places:
         """Return the position of each hash; -1 for those that have none."""
@@ -41,13 +41,14 @@ class HashedPlaces:
         if 2 * self._count > len(self._places):
             used = self._places >= 0
             before = self._hashes[used], self._places[used]
-            self._make(1 << (4 * self._count).bit_length())
+            self._make((4 * self._count).bit_length())
             self._insert(*before)
         self._insert(hashes, places)
 
-    def _make(self, slots: int) -> None:
-        self._hashes = np.zeros(slots, np.uint64)
-        self._places = np.full(slots, -1)
+    def _make(self, bits: int) -> None:
+        self._shift = np.uint64(64 - bits)
+        self._hashes = np.zeros(1 << bits, np.uint64)
+        self._places = np.full(1 << bits, -1)
 
     def _insert(self, hashes: Hashes, places: Places) -> None:
         rows, slots = np.arange(len(hashes)), self._first_slots(hashes)
@@ -59,7 +60,7 @@ class HashedPlaces:
             rows, slots = self._next(rows, slots, self._hashes[slots] != wanted)
 
     def _first_slots(self, hashes: Hashes) -> Places:
-        return (hashes & np.uint64(len(self._places) - 1)).view(np.int64)
+        return (hashes >> self._shift).view(np.int64)  # a product's highest bits depend on all of its factors
 
     def _next(self, rows: Places, slots: Places, which: npt.NDArray[np.bool_]) -> tuple[Places, Places]:
         return rows[which], (slots[which] + 1) & (len(self._places) - 1)

@@ -47,7 +47,7 @@ class KeyColumns:
 
     def at(self, places: Places) -> KeyColumns:
         """Return the keys at some positions."""
-        taken = pa.array(places)
+        taken = pa.array(places, pa.int64())
         return KeyColumns(self._spec, [column.take(taken) for column in self.columns])
 
     def tuples(self) -> list[KeyValues | None]:
@@ -99,8 +99,8 @@ def _are_key_values(column: pa.Array[Any], longest: int) -> bool:
     return (sizes or 0) <= longest and not pc.any(pc.match_substring(texts, "\0")).as_py()
 
 
-def _words(column: pa.Array[Any]) -> list[Hashes]:
-    """Return arrays that have equal elements where the column has equal values."""
+def _words(column: Any) -> list[Hashes]:  # noqa: ANN401 - the stubs know no array of an unknown type
+    """Return arrays that have equal elements where a column has equal values."""
     kind, rows = column.type, len(column)
     if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
         return [column.view(f"int{kind.bit_width}").fill_null(0).to_numpy().astype(np.uint64)]
@@ -109,7 +109,7 @@ def _words(column: pa.Array[Any]) -> list[Hashes]:
         words = -(-int(sizes.max(initial=1)) // 8)
         if words <= _MOST_WORDS:
             # Bytes may be no text, but a padding of ASCII does not look at them.
-            padded = pc.ascii_rpad(column.view(pa.string()).fill_null(""), 8 * words, "\0")
+            padded: Any = pc.ascii_rpad(column.view(pa.string()).fill_null(""), 8 * words, "\0")
             texts = np.frombuffer(padded.buffers()[2], np.uint64, rows * words).reshape(rows, words)
             return [sizes.astype(np.uint64), *texts.T]
     return [np.fromiter(map(hash, column.to_numpy(zero_copy_only=False)), np.int64, rows).view(np.uint64)]

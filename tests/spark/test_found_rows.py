@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 
 from structable.spark_bridge.read import found_rows
 from structable.spark_bridge.read.found_rows import Found, Matches, RowCache
+from structable.spark_bridge.read.hashed_places import HashedPlaces
 from structable.spark_bridge.read.lookup_keys import KeyColumns, KeyValues
 from structable.spi import Field, TableSpecification
 from structable.spi.arrow import arrow_type
@@ -152,3 +154,29 @@ def test_cached_rows_equal_rows_without_a_cache(hashes: int, monkeypatch: pytest
                     column.to_pylist() for column in expected.columns
                 ]
             assert hashes < 2**64 or not reads.asked, "a cached row was read"
+
+
+def test_few_steps_find_keys_of_any_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = itertools.count()
+    step = HashedPlaces._next
+
+    def counted(self: HashedPlaces, *rest: Any) -> Any:  # noqa: ANN401 - the arguments of the method
+        next(steps)
+        return step(self, *rest)
+
+    monkeypatch.setattr(HashedPlaces, "_next", counted)
+    numbers = np.arange(-10_000, 10_000)
+    columns = [pa.array(numbers * factor) for factor in (1, 1_000, 2**16, 2**32, 2**48)]
+    columns += [
+        pa.array([f"{number:016x}" for number in numbers]),
+        pa.array([f"{number:08}" * 2 for number in numbers]),
+    ]
+    for column in columns:
+        spec = TableSpecification("t", [Field.string("k") if column.type == pa.string() else Field.long("k")], ["k"])
+        hashes, places = KeyColumns(spec, [column]).hashes(), HashedPlaces()
+        for part in np.split(np.arange(len(hashes)), 20):
+            places.add(hashes[part], part)
+        assert (places.of(hashes) == np.arange(len(hashes))).all()
+        assert (places.of(hashes + np.uint64(1)) == -1).all()
+        assert next(steps) < 1_000
+        steps = itertools.count()
