@@ -166,13 +166,14 @@ def test_few_steps_find_keys_of_any_pattern(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(HashedPlaces, "_next", counted)
     numbers = np.arange(-10_000, 10_000)
-    columns = [pa.array(numbers * factor) for factor in (1, 1_000, 2**16, 2**32, 2**48)]
+    columns: list[pa.Array[Any]] = [pa.array(numbers * factor) for factor in (1, 1_000, 2**16, 2**32, 2**48)]
     columns += [
         pa.array([f"{number:016x}" for number in numbers]),
         pa.array([f"{number:08}" * 2 for number in numbers]),
     ]
     for column in columns:
-        spec = TableSpecification("t", [Field.string("k") if column.type == pa.string() else Field.long("k")], ["k"])
+        field = Field.string("k") if pa.types.is_string(column.type) else Field.long("k")
+        spec = TableSpecification("t", [field], ["k"])
         hashes, places = KeyColumns(spec, [column]).hashes(), HashedPlaces()
         for part in np.split(np.arange(len(hashes)), 20):
             places.add(hashes[part], part)
