@@ -69,7 +69,8 @@ class Matches(NamedTuple):
     ) -> Matches:
         """Return the rows of keys, which may repeat, as `read` finds them."""
         keys = asked.tuples()
-        found = read(list({key for key in keys if key is not None}))
+        wanted = list({key for key in keys if key is not None})
+        found = read(wanted) if wanted else Found([], [()] * len(fields))
         places: dict[KeyValues | None, int] = {key: place for place, key in enumerate(found.keys)}
         taken = pa.array(map(places.get, keys), pa.int32(), size=len(keys))
         columns = [

@@ -31,7 +31,7 @@ class Reads:
         self.last: dict[KeyValues, tuple[Value, ...] | None] = {}
 
     def __call__(self, keys: list[KeyValues]) -> Found:
-        assert len(set(keys)) == len(keys)
+        assert len(set(keys)) == len(keys) > 0
         self.keys.append([key[0] for key in keys])
         turn = len(self.keys)
         rows = {key: (turn, None if key[0] == 2 else f"{key[0]!s} {turn}") for key in keys if key[0] in range(0, 60, 2)}
@@ -119,7 +119,7 @@ class Rows:
         self.rows, self.asked = rows, list[KeyValues]()
 
     def __call__(self, keys: list[KeyValues]) -> Found:
-        assert len(set(keys)) == len(keys)
+        assert len(set(keys)) == len(keys) > 0
         assert not any(None in key for key in keys)
         self.asked += keys
         return Found.of({key: self.rows[key] for key in keys if key in self.rows}, ("text",))
