@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,18 +14,19 @@ from structable.spi import Row, TableSpecification
 from structable.spi.arrow import arrow_type
 from structable.spi.values import Value
 
-from .lookup_keys import KeyColumns, KeyValues, Mark, mark_function
+from .hashed_places import HashedPlaces
+from .lookup_keys import KeyColumns, KeyValues
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Places: TypeAlias = npt.NDArray[np.int64]
+    from .hashed_places import Hashes, Places
 
 __all__ = ["Found", "Matches", "RowCache", "Values"]
 
 Values: TypeAlias = tuple[Value, ...]
 
-_FACTS = np.dtype([("expires", np.float64), ("used", np.int64), ("there", np.bool_)])
+_FACTS = np.dtype([("hash", np.uint64), ("expires", np.float64), ("used", np.int64), ("there", np.bool_)])
 _NEW_ROWS = 10_000
 """The number of new rows that are kept apart, so that old rows are not copied; it grows with the old rows."""
 
@@ -69,7 +69,8 @@ class Matches(NamedTuple):
     ) -> Matches:
         """Return the rows of keys, which may repeat, as `read` finds them."""
         keys = asked.tuples()
-        found = read(list({key for key in keys if key is not None}))
+        wanted = list({key for key in keys if key is not None})
+        found = read(wanted) if wanted else Found([], [()] * len(fields))
         places: dict[KeyValues | None, int] = {key: place for place, key in enumerate(found.keys)}
         taken = pa.array(map(places.get, keys), pa.int32(), size=len(keys))
         columns = [
@@ -112,91 +113,94 @@ class RowCache:
         ttl: float = math.inf,
         absent: bool = True,
     ) -> None:
-        self._types = [arrow_type(spec.field(name)) for name in fields]
+        self._spec, self._fields = spec, fields
         self._most, self._ttl, self._absent = most, ttl, absent
-        self._mark = mark_function(spec)
         self._turn = 0
         self.close()
 
     def close(self) -> None:
         """Forget all rows."""
-        self._set([], np.zeros(0, _FACTS), [pa.array([], kind) for kind in self._types])
+        names = (*self._spec.primary_key, *self._fields)
+        self._set(np.zeros(0, _FACTS), [pa.array([], arrow_type(self._spec.field(name))) for name in names])
 
     def of(self, keys: KeyColumns, read: Callable[[list[KeyValues]], Found]) -> Matches:
         """Return the rows of keys as `Matches.of` does; all rows that are not kept are read by one call."""
         self._turn += 1
         now = time.monotonic()
-        marks = keys.marks()
-        places = self._known(marks, now)
-        missing = np.flatnonzero(places < 0).tolist()
-        unknown = {mark: place for place in missing if (mark := marks[place]) is not None}
-        if unknown:
-            wanted = [key for key in keys.at(list(unknown.values())).tuples() if key is not None]
-            self._add(unknown, read(wanted), now + self._ttl)
-            places[missing] = self._known([marks[place] for place in missing], now)
-        known = places[places >= 0]
-        self._facts["used"][known] = self._turn
-        matches = self._taken(places)
-        if len(self._marks) > self._most:
+        hashes = keys.hashes()
+        places = self._places.of(hashes)
+        places[self._facts["expires"][places] <= now] = -1
+        width = len(keys.columns)
+        # Different keys may have equal hashes; only the one added last is kept.
+        known = keys.equal(self._taken(slice(width), places))
+        places[~known] = -1
+        self._facts["used"][places[known]] = self._turn
+        there = self._facts["there"][places]
+        missing = np.flatnonzero(~known)
+        if not len(missing):
+            return Matches(pa.array(there), self._taken(slice(width, None), places))
+        asked = keys.at(missing)
+        found = Matches.of(self._spec, self._fields, asked, read)
+        there[missing] = found.there.to_numpy(zero_copy_only=False)
+        places[missing] = np.arange(self._rows, self._rows + len(missing))
+        matches = Matches(pa.array(there), self._taken(slice(width, None), places, found.columns))
+        self._add(hashes[missing], asked, found, now + self._ttl)
+        if self._rows > self._most:
             self._forget(now)
         return matches
 
-    def _set(self, marks: list[Mark], facts: npt.NDArray[np.void], columns: list[pa.Array[Any]]) -> None:
-        self._marks = marks
-        """The marks of keys by their positions; a key that was read again has several, and the last one counts."""
-        self._places: dict[Mark | None, int] = {mark: place for place, mark in enumerate(marks)}
+    def _set(self, facts: npt.NDArray[np.void], columns: list[pa.Array[Any]]) -> None:
+        self._rows = self._begin = len(facts)
         # One more than there are, which stands for the place -1.
         self._facts = np.concatenate([facts, np.zeros(1, _FACTS)])
-        self._old, self._begin = columns, len(marks)
+        self._places = HashedPlaces()
+        self._places.add(facts["hash"], np.arange(self._rows))
+        self._old = columns
         self._new = [column.slice(0, 0) for column in columns]
 
-    def _known(self, marks: Sequence[Mark | None], now: float) -> Places:
-        """Return the positions of keys; -1 for those that are not kept."""
-        places = np.fromiter(map(self._places.get, marks, repeat(-1)), np.int64, len(marks))
-        places[self._facts["expires"][places] <= now] = -1
-        return places
-
-    def _add(self, marks: Iterable[Mark], found: Found, expires: float) -> None:
-        there = dict.fromkeys(map(self._mark, found.keys))
-        gone = [mark for mark in marks if mark not in there] if self._absent else []
-        begin, added = len(self._marks), [*there, *gone]
-        end = begin + len(added)
-        self._marks += added
-        self._places.update(zip(added, range(begin, end), strict=True))
+    def _add(self, hashes: Hashes, asked: KeyColumns, found: Matches, expires: float) -> None:
+        there = found.there.to_numpy(zero_copy_only=False)
+        kept = np.flatnonzero(there | asked.whole() if self._absent else there)
+        kept = kept[np.unique(hashes[kept], return_index=True)[1]]
+        begin, end = self._rows, self._rows + len(kept)
         if end >= len(self._facts):
             self._facts = np.concatenate([self._facts[:begin], np.zeros(2 * end - begin + 1, _FACTS)])
-        self._facts["expires"][begin:end] = expires
-        self._facts["there"][begin : begin + len(there)] = True
-        for place, (values, kind) in enumerate(zip(found.columns, self._types, strict=True)):
-            self._new[place] = pa.concat_arrays([self._new[place], pa.array([*values, *[None] * len(gone)], kind)])
-        if end - self._begin > max(_NEW_ROWS, self._begin // 4):
+        added = self._facts[begin:end]
+        added["hash"], added["expires"], added["used"], added["there"] = hashes[kept], expires, self._turn, there[kept]
+        self._places.add(hashes[kept], np.arange(begin, end))
+        self._rows = end
+        taken = pa.array(kept, pa.int64())
+        self._new = [
+            pa.concat_arrays([new, column.take(taken)])
+            for new, column in zip(self._new, (*asked.columns, *found.columns), strict=True)
+        ]
+        if end <= _NEW_ROWS or end - self._begin > max(_NEW_ROWS, self._begin // 4):
             self._old, self._begin = self._columns(), end
             self._new = [column.slice(0, 0) for column in self._old]
 
     def _columns(self) -> list[pa.Array[Any]]:
         return [pa.concat_arrays(parts) for parts in zip(self._old, self._new, strict=True)]
 
-    def _taken(self, places: Places) -> Matches:
-        there = (places >= 0) & self._facts["there"][places]
-        old = there & (places < self._begin)
+    def _taken(self, which: slice, places: Places, more: Sequence[pa.Array[Any]] = ()) -> list[pa.Array[Any]]:
+        """Return columns of the rows at positions, null for -1; `more` are rows after the kept ones."""
+        if places.max(initial=-1) < self._begin:
+            wanted = pa.array(places, pa.int64(), mask=places < 0)
+            return [column.take(wanted) for column in self._old[which]]
+        old = (places >= 0) & (places < self._begin)
         taken = pa.array(places[old], pa.int64())
         # The new rows, after the old rows that are needed.
         among = places - self._begin + len(taken)
         among[old] = np.arange(len(taken))
-        wanted = pa.array(among, pa.int64(), mask=~there)
-        columns = [
-            pa.concat_arrays([some.take(taken), new]).take(wanted)
-            for some, new in zip(self._old, self._new, strict=True)
-        ]
-        return Matches(pa.array(there), columns)
+        wanted = pa.array(among, pa.int64(), mask=places < 0)
+        parts = [[one.take(taken) for one in self._old[which]], self._new[which], *([more] if more else [])]
+        return [pa.concat_arrays(columns).take(wanted) for columns in zip(*parts, strict=True)]
 
     def _forget(self, now: float) -> None:
-        rows = len(self._marks)
-        lasts = np.fromiter(map(self._places.__getitem__, self._marks), np.int64, rows)
-        kept = np.flatnonzero((lasts == np.arange(rows)) & (self._facts["expires"][:rows] > now))
+        facts = self._facts[: self._rows]
+        lasts = self._places.of(facts["hash"])
+        kept = np.flatnonzero((lasts == np.arange(self._rows)) & (facts["expires"] > now))
         if len(kept) > self._most:
-            order = np.argsort(self._facts["used"][kept], kind="stable")
+            order = np.argsort(facts["used"][kept], kind="stable")
             kept = np.sort(kept[order[len(kept) - (self._most - self._most // 8) :]])
         taken = pa.array(kept, pa.int64())
-        columns = [column.take(taken) for column in self._columns()]
-        self._set([self._marks[place] for place in kept.tolist()], self._facts[kept], columns)
+        self._set(facts[kept], [column.take(taken) for column in self._columns()])

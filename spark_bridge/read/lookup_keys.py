@@ -1,27 +1,34 @@
-"""The keys that a look-up asks for: columns of a batch, as tuples, and as marks by which a dict finds them faster."""
+"""The keys that a look-up asks for: columns of a batch, as tuples, and as hashes by which a cache finds them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from operator import itemgetter
-from typing import Any, TypeAlias, cast
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from structable.spi import FieldSizeLimitError, FieldType, InvalidFieldError, TableSpecification
+from structable.spi import FieldSizeLimitError, InvalidFieldError, TableSpecification
 from structable.spi.rules.rows import check_key
 from structable.spi.values import MAX_KEY_SIZE, Value
 
-__all__ = ["KeyColumns", "KeyValues", "Mark", "mark_function"]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from .hashed_places import Hashes, Places
+
+    Truths: TypeAlias = npt.NDArray[np.bool_]
+
+__all__ = ["KeyColumns", "KeyValues"]
 
 KeyValues: TypeAlias = tuple[Value, ...]
-Mark: TypeAlias = Hashable
-"""One object in place of a key of the same table, equal where the keys are."""
 
-_JOINED = {FieldType.STRING, FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG}
-_BETWEEN = "\0"
-"""Between the texts of a joined key; no text in a key has it."""
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
+_MOST_WORDS = 8
+"""The words of a text up to which Arrow hashes it faster than Python."""
 
 
 class KeyColumns:
@@ -36,36 +43,45 @@ class KeyColumns:
     """
 
     def __init__(self, spec: TableSpecification, columns: Sequence[pa.Array[Any]]) -> None:
-        self._spec, self._columns = spec, columns
-        longest = MAX_KEY_SIZE // len(columns)
-        self._valid = all(_are_key_values(column, longest) for column in columns)
+        self._spec, self.columns = spec, columns
 
-    def at(self, places: Sequence[int]) -> KeyColumns:
+    def at(self, places: Places) -> KeyColumns:
         """Return the keys at some positions."""
         taken = pa.array(places, pa.int64())
-        return KeyColumns(self._spec, [column.take(taken) for column in self._columns])
+        return KeyColumns(self._spec, [column.take(taken) for column in self.columns])
 
     def tuples(self) -> list[KeyValues | None]:
         """Return the key of each row."""
-        if self._valid:
-            return list(zip(*map(_listed, self._columns), strict=True))
-        known: dict[KeyValues, KeyValues | None] = {}
-        keys: list[KeyValues | None] = []
-        for key in zip(*map(_values, self._columns), strict=True):
-            if key not in known:
-                known[key] = self._checked(key)
-            keys.append(known[key])
-        return keys
+        if any(column.null_count for column in self.columns):
+            whole = np.flatnonzero(self.whole())
+            keys: list[KeyValues | None] = [None] * len(self.columns[0])
+            for place, key in zip(whole.tolist(), self.at(whole).tuples(), strict=True):
+                keys[place] = key
+            return keys
+        longest = MAX_KEY_SIZE // len(self.columns)
+        if all(_are_key_values(column, longest) for column in self.columns):
+            return list(zip(*map(_listed, self.columns), strict=True))
+        rows = list(zip(*map(_values, self.columns), strict=True))
+        known = {key: self._checked(key) for key in set(rows)}
+        return [known[key] for key in rows]
 
-    def marks(self) -> Sequence[Mark | None]:
-        """Return what `mark_function` makes of each key, None for None; mostly without making the keys."""
-        if self._valid and len(self._columns) == 1:
-            return _listed(self._columns[0])
-        if self._valid and _is_joined(self._spec):
-            texts: list[Any] = [column.cast(pa.string()) for column in self._columns]
-            return _listed(pc.binary_join_element_wise(*texts, _BETWEEN))
-        mark = mark_function(self._spec)
-        return [None if key is None else mark(key) for key in self.tuples()]
+    def whole(self) -> Truths:
+        """Return which keys have no null."""
+        return reduce(np.logical_and, (_truths(column.is_valid()) for column in self.columns))
+
+    def equal(self, others: Sequence[pa.Array[Any]]) -> Truths:
+        """Return which keys equal those of other columns; one with a null equals none."""
+        pairs = zip(self.columns, others, strict=True)
+        return reduce(np.logical_and, (_truths(pc.equal(one, other).fill_null(False)) for one, other in pairs))
+
+    def hashes(self) -> Hashes:
+        """Return a hash of each key; that of a key with a null is arbitrary."""
+        hashes = np.zeros(len(self.columns[0]), np.uint64)
+        for column in self.columns:
+            for word in _words(column):
+                hashes = (hashes ^ word) * _FACTOR
+                hashes ^= hashes >> _HALF
+        return hashes
 
     def _checked(self, key: KeyValues) -> KeyValues | None:
         try:
@@ -74,28 +90,33 @@ class KeyColumns:
             return None
 
 
-def mark_function(spec: TableSpecification) -> Callable[[KeyValues], Mark]:
-    """Return the function from the keys of a table to their marks."""
-    if len(spec.primary_key) == 1:
-        return itemgetter(0)
-    if _is_joined(spec):
-        return lambda key: _BETWEEN.join(map(str, key))
-    return lambda key: key
-
-
-def _is_joined(spec: TableSpecification) -> bool:
-    return all(field.type in _JOINED for field in spec.key_fields)
-
-
 def _are_key_values(column: pa.Array[Any], longest: int) -> bool:
     """Return whether all values are certainly valid in a key, none longer than `longest` bytes."""
-    if column.null_count:
-        return False
     if not pa.types.is_string(column.type):
         return pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
     texts = cast(pa.StringArray, column)
     sizes = pc.max(pc.binary_length(texts)).as_py()
     return (sizes or 0) <= longest and not pc.any(pc.match_substring(texts, "\0")).as_py()
+
+
+def _words(column: Any) -> list[Hashes]:  # noqa: ANN401 - the stubs know no array of an unknown type
+    """Return arrays that have equal elements where a column has equal values."""
+    kind, rows = column.type, len(column)
+    if pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+        return [column.view(f"int{kind.bit_width}").fill_null(0).to_numpy().astype(np.uint64)]
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        sizes = pc.binary_length(column).fill_null(0).to_numpy()
+        words = -(-int(sizes.max(initial=1)) // 8)
+        if words <= _MOST_WORDS:
+            # Bytes may be no text, but a padding of ASCII does not look at them.
+            padded: Any = pc.ascii_rpad(column.view(pa.string()).fill_null(""), 8 * words, "\0")
+            texts = np.frombuffer(padded.buffers()[2], np.uint64, rows * words).reshape(rows, words)
+            return [sizes.astype(np.uint64), *texts.T]
+    return [np.fromiter(map(hash, column.to_numpy(zero_copy_only=False)), np.int64, rows).view(np.uint64)]
+
+
+def _truths(column: pa.Array[Any]) -> Truths:
+    return column.to_numpy(zero_copy_only=False)
 
 
 def _listed(column: pa.Array[Any]) -> list[Value]:

@@ -3,14 +3,18 @@
 import itertools
 import random
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from structable.spark_bridge.read import found_rows
-from structable.spark_bridge.read.found_rows import Found, RowCache
-from structable.spark_bridge.read.lookup_keys import KeyColumns, KeyValues, mark_function
+from structable.spark_bridge.read.found_rows import Found, Matches, RowCache
+from structable.spark_bridge.read.hashed_places import HashedPlaces
+from structable.spark_bridge.read.lookup_keys import KeyColumns, KeyValues
 from structable.spi import Field, TableSpecification
 from structable.spi.arrow import arrow_type
 from structable.spi.values import Value
@@ -27,7 +31,7 @@ class Reads:
         self.last: dict[KeyValues, tuple[Value, ...] | None] = {}
 
     def __call__(self, keys: list[KeyValues]) -> Found:
-        assert len(set(keys)) == len(keys)
+        assert len(set(keys)) == len(keys) > 0
         self.keys.append([key[0] for key in keys])
         turn = len(self.keys)
         rows = {key: (turn, None if key[0] == 2 else f"{key[0]!s} {turn}") for key in keys if key[0] in range(0, 60, 2)}
@@ -96,33 +100,84 @@ def test_rows_are_those_that_were_read_last(absent: bool, monkeypatch: pytest.Mo
         assert reads.keys[-1] == [0]
 
 
-def test_marks_are_equal_where_keys_are() -> None:
-    """Whether all keys of a batch are valid, so that Arrow makes the marks, or some are not."""
-    kinds: dict[str, list[Value]] = {
-        "boolean": [True, False],
-        "byte": [-128, 0],
-        "long": [-(2**63), 10],
-        "string": ["", "é", "1", "x" * 900],
-    }
-    for names in (
-        ["long"],
-        ["string"],
-        ["string", "long"],
-        ["long", "byte", "string"],
-        ["string"] * 2,
-        ["boolean"] * 2,
-    ):
-        fields = [getattr(Field, kind)(f"k{place}") for place, kind in enumerate(names)]
-        spec = TableSpecification("t", [*fields], [field.name for field in fields])
-        mark = mark_function(spec)
-        keys: list[KeyValues] = list(itertools.product(*(kinds[kind] for kind in names)))
-        assert len(set(map(mark, keys))) == len(keys)
-        for invalid in ([], [(None,) * len(names)]):
-            columns = zip(*keys, *invalid, strict=True)
-            pairs = zip(columns, spec.key_fields, strict=True)
-            asked = KeyColumns(spec, [pa.array(column, arrow_type(field)) for column, field in pairs])
-            wanted: list[KeyValues | None] = [*keys, *(None for _ in invalid)]
-            assert asked.tuples() == wanted
-            assert list(asked.marks()) == [None if key is None else mark(key) for key in wanted]
-            places = [len(wanted) - 1, 0, 0]
-            assert asked.at(places).tuples() == [wanted[place] for place in places]
+KINDS: dict[str, list[Value]] = {
+    "boolean": [True, False],
+    "byte": [-128, -1, 0],
+    "long": [-(2**63), -1, 10, 2**63 - 1],
+    "string": ["", "a", "ab", "é", "e\u0301", "1", "x" * 64, "x" * 65, "x" * 900, "a\0", "x" * 2_001],
+    "bytes": [b"", b"\0", b"a", b"a\0", b"\xff" * 8, b"\0" * 8],
+    "date": [date(1969, 12, 31), date(9999, 12, 31)],
+    "timestamp": [datetime(1969, 12, 31, 23, tzinfo=UTC), datetime(2024, 2, 29, 1, 2, 3, 4, tzinfo=UTC)],
+    "timestamp_ntz": [datetime(1969, 12, 31, 23), datetime(2024, 2, 29, 1, 2, 3, 4)],
+}
+
+
+class Rows:
+    """Reads some of the rows, and notes for which keys."""
+
+    def __init__(self, rows: dict[KeyValues, tuple[Value, ...]]) -> None:
+        self.rows, self.asked = rows, list[KeyValues]()
+
+    def __call__(self, keys: list[KeyValues]) -> Found:
+        assert len(set(keys)) == len(keys) > 0
+        assert not any(None in key for key in keys)
+        self.asked += keys
+        return Found.of({key: self.rows[key] for key in keys if key in self.rows}, ("text",))
+
+
+@pytest.mark.parametrize("hashes", [2**64, 3, 1])
+def test_cached_rows_equal_rows_without_a_cache(hashes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each type of a key, composite keys, nulls, invalid keys, and different keys with equal hashes."""
+    hashed = KeyColumns.hashes
+    monkeypatch.setattr(KeyColumns, "hashes", lambda keys: (hashed(keys).astype(object) % hashes).astype(np.uint64))
+    cases = [[kind] for kind in KINDS] + [["string", "long"], ["long", "byte", "string"], ["bytes", "bytes"]]
+    for names in [*cases, ["boolean", "date"], ["timestamp", "timestamp_ntz"]]:
+        key = [getattr(Field, kind)(f"k{place}") for place, kind in enumerate(names)]
+        spec = TableSpecification("t", [*key, Field.string("text")], [field.name for field in key])
+        known: list[tuple[Value, ...]] = list(itertools.product(*([*KINDS[kind], None] for kind in names)))
+        chance = random.Random(0)
+        reads = Rows({one: (None if chance.random() < 0.1 else repr(one),) for one in known if chance.random() < 0.7})
+        cache = RowCache(spec, ("text",), 1_000)
+        for turn in range(4):
+            some = known * 2 if turn > 2 else chance.choices(known, k=len(known))
+            columns = [
+                # One row more on each side: a batch may be a part of another one.
+                pa.array([column[0], *column, None], arrow_type(field)).slice(1, len(some))
+                for column, field in zip(zip(*some, strict=True), key, strict=True)
+            ]
+            expected = Matches.of(spec, ("text",), KeyColumns(spec, columns), reads)
+            for _ in range(2):
+                reads.asked.clear()
+                found = cache.of(KeyColumns(spec, columns), reads)
+                assert found.there.equals(expected.there)
+                assert [column.to_pylist() for column in found.columns] == [
+                    column.to_pylist() for column in expected.columns
+                ]
+            assert hashes < 2**64 or not reads.asked, "a cached row was read"
+
+
+def test_few_steps_find_keys_of_any_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = itertools.count()
+    step = HashedPlaces._next
+
+    def counted(self: HashedPlaces, *rest: Any) -> Any:  # noqa: ANN401 - the arguments of the method
+        next(steps)
+        return step(self, *rest)
+
+    monkeypatch.setattr(HashedPlaces, "_next", counted)
+    numbers = np.arange(-10_000, 10_000)
+    columns: list[pa.Array[Any]] = [pa.array(numbers * factor) for factor in (1, 1_000, 2**16, 2**32, 2**48)]
+    columns += [
+        pa.array([f"{number:016x}" for number in numbers]),
+        pa.array([f"{number:08}" * 2 for number in numbers]),
+    ]
+    for column in columns:
+        field = Field.string("k") if pa.types.is_string(column.type) else Field.long("k")
+        spec = TableSpecification("t", [field], ["k"])
+        hashes, places = KeyColumns(spec, [column]).hashes(), HashedPlaces()
+        for part in np.split(np.arange(len(hashes)), 20):
+            places.add(hashes[part], part)
+        assert (places.of(hashes) == np.arange(len(hashes))).all()
+        assert (places.of(hashes + np.uint64(1)) == -1).all()
+        assert next(steps) < 1_000
+        steps = itertools.count()
