@@ -74,7 +74,8 @@ def run_body(context: Context, body: Callable[[Context], Result]) -> Result:
 
 def job_key(job: Job) -> tuple[Value, ...]:
     """Return the key of a job's row."""
-    return (job.queue, job.state, job.lane, job.priority, job.due, job.job)
+    # A plain number: the stores encode it faster than a member.
+    return (job.queue, int(job.state), job.lane, job.priority, job.due, job.job)
 
 
 def held(context: Context, job: Job) -> Job:

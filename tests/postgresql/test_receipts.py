@@ -122,6 +122,16 @@ WRITES: dict[str, tuple[Write, list[int]]] = {
         [0, 0, 0, 0, 0, 10, 5],
     ),
     "append": (lambda storage: storage.table("log").insert_many([{"k": 1, "n": 5}]), [0, 0, 0, 0, 0, 5]),
+    "write at once": (
+        lambda storage: storage._run_at_once(lambda tx: tx.table("t").upsert({"k": 1, "n": 5})),
+        [0, 5, 0, 0, 0],
+    ),
+    "writes at once": (
+        lambda storage: storage._run_at_once(
+            lambda tx: [tx.table(name).upsert({"k": 1, "n": 5}) for name in ("t", "sums")]
+        ),
+        [0, 5, 0, 0, 0, 5],
+    ),
 }
 
 
@@ -183,7 +193,7 @@ def END(message: Message) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "place"),
-    [(name, PLACES[place]) for name in ("upsert_many", "merges", "append") for place in PLACES]
+    [(name, PLACES[place]) for name in ("upsert_many", "merges", "append", "writes at once") for place in PLACES]
     + [(name, place) for name in [*ALONE, "insert"] for place in (PLACES["write"], "")],
 )
 @pytest.mark.parametrize("cut", Cut)

@@ -99,6 +99,18 @@ class TestEnqueue:
         system.run(lambda s: s.jobs.fail(job, "\U0001f600" * 10_000))
         assert stored(system, job).state is JobState.DEAD
 
+    def test_queue_adds_in_a_transaction_of_its_own(self, system: SystemData) -> None:
+        queue = system.queue("q")
+        keyed = queue.enqueue({"to": "ada"}, kind="mail", priority=1, unique_key="k", max_attempts=2, timeout=9)
+        assert queue.enqueue(2, unique_key="k") == (keyed.id, False)
+        with pytest.raises(ValueError, match="priority"):
+            queue.enqueue(3, priority=4)
+        with pytest.raises(FieldSizeLimitError):
+            queue.enqueue("x" * (MAX_ROW_SIZE - 41_000))
+        plain = queue.enqueue(4)
+        found = [(job.id, job.args, job.kind, job.priority) for job in claimed(system, 9)]
+        assert found == [(keyed.id, {"to": "ada"}, "mail", 1), (plain.id, 4, "", 2)]
+
     def test_completion_conflicts_with_a_found_key(self, system: SystemData, begin: Begin) -> None:
         """Else the writes of who found the open job might be seen by no handler."""
         with begin() as s:
