@@ -91,11 +91,14 @@ class Context:
         for record in records:
             check_row(specification, encode(record))
 
+    def row(self, table: RecordTable[R], record: R) -> dict[str, Value]:
+        """Return the row of a record, after checking its documents."""
+        return self._tables[table].codec.encode(record)
+
     def row_with_room(self, table: RecordTable[R], record: R, room: int) -> dict[str, Value]:
-        """Return the row of a record, after checking its documents, and that it leaves `room` bytes for later writes."""
-        definition = self._tables[table]
-        specification, most = definition.specification, MAX_ROW_SIZE - room
-        row = definition.codec.encode(record)
+        """Return the row of a record, as `row` does, after checking that it leaves `room` bytes for later writes."""
+        specification, most = self._tables[table].specification, MAX_ROW_SIZE - room
+        row = self.row(table, record)
         if sum([len(value) for value in row.values() if isinstance(value, str | bytes)]) >= most // 8:
             # With 4 bytes a character, and its small values, a row below that has less.
             size = sum(value_size(specification.field(name), value) for name, value in row.items())

@@ -1,4 +1,4 @@
-"""`Queue`: jobs added to one queue, and claimed from it, each call a transaction of its own."""
+"""`Queue`: adds jobs to one queue, claims and completes them, each call a transaction of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from structable.datasets.tables.jobs import JOB_KEY, JOBS, Job, JobState
 from structable.spi import Range
 
 from .context import Context
-from .job_moves import move_all
+from .job_moves import ended, expect_held, move_all
 from .jobs import LANES, PRIORITIES, Enqueued, Jobs
 
 if TYPE_CHECKING:
@@ -77,6 +77,23 @@ class Queue:
             )
 
         return self._run_at_once(add)
+
+    def complete(self, job: Job, result: object = None) -> None:
+        """End a job as DONE, as `Jobs.complete` does, in a transaction of its own: one round trip to a server.
+
+        Raises
+        ------
+        LeaseLostError
+            If the worker does not have it any more.
+        DocumentError
+            If the result is not a JSON document.
+        """
+
+        def end(context: Context) -> None:
+            expect_held(context, job)
+            ended(context, job, JobState.DONE, context.now(), result=result)
+
+        self._run_at_once(end)
 
     def claim(self, worker: str, limit: int) -> list[Job]:
         """Give the worker the first due jobs of the queue, at most `limit`, and return them RUNNING, in their order.

@@ -120,6 +120,58 @@ class TestEnqueue:
             overlapping(system, begin, lambda s: s.jobs.complete(job), lambda s: s.jobs.enqueue("q", 1, unique_key="k"))
 
 
+class TestQueueCompletes:
+    """`Queue.complete`, a transaction of its own."""
+
+    def test_once(self, system: SystemData) -> None:
+        queue = system.queue("q")
+        queue.enqueue({"to": "ada"}, priority=0, unique_key="k")
+        queue.enqueue(2)
+        keyed, plain = claimed(system, 2)
+        queue.complete(keyed, {"sent": True})
+        queue.complete(plain)
+        done = stored(system, keyed)
+        assert (done.state, done.result, done.args) == (JobState.DONE, {"sent": True}, {"to": "ada"})
+        assert stored(system, plain).state is JobState.DONE
+        assert queue.enqueue(3, unique_key="k").created
+        with pytest.raises(LeaseLostError):
+            queue.complete(keyed)
+        with pytest.raises(LeaseLostError):
+            queue.complete(done)
+
+    @pytest.mark.parametrize(
+        "lose",
+        [
+            pytest.param(lambda s, job: s.jobs.cancel(job.id), id="cancelled"),
+            pytest.param(lambda s, job: s.jobs.snooze(job, 0), id="snoozed"),
+            pytest.param(lambda s, job: s.jobs.fail(job, "broken"), id="failed"),
+        ],
+    )
+    @pytest.mark.parametrize("again", [False, True], ids=["", "claimed again"])
+    def test_lost_job(
+        self, system: SystemData, clock: Clock, lose: Callable[[Session, Job], object], again: bool
+    ) -> None:
+        """The clock stands still: a job that is claimed again may have the key that it had."""
+        system.queue("q").enqueue(1)
+        (job,) = claimed(system)
+        system.run(lambda s: lose(s, job))
+        if again:
+            if stored(system, job).attempt:
+                clock.tick(2)
+            claimed(system)
+        before = stored(system, job)
+        with pytest.raises(LeaseLostError):
+            system.queue("q").complete(job, "zombie")
+        assert stored(system, job) == before
+
+    def test_document(self, system: SystemData) -> None:
+        system.queue("q").enqueue(1)
+        (job,) = claimed(system)
+        with pytest.raises(DocumentError):
+            system.queue("q").complete(job, {"x": float("nan")})
+        assert stored(system, job) == job
+
+
 class TestClaim:
     def test_priority_then_time_then_id(self, system: SystemData, clock: Clock) -> None:
         def add(number: int, priority: int, seconds: int) -> None:
