@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -163,6 +165,24 @@ class TestQueueCompletes:
         with pytest.raises(LeaseLostError):
             system.queue("q").complete(job, "zombie")
         assert stored(system, job) == before
+
+    def test_one_of_several_at_the_same_time(self, system: SystemData) -> None:
+        """Each completion that did not come first finds the job lost."""
+        system.queue("q").enqueue(1)
+        (job,) = claimed(system)
+        begin = threading.Barrier(4)
+
+        def complete(number: int) -> int | None:
+            begin.wait()
+            try:
+                system.queue("q").complete(job, number)
+            except LeaseLostError:
+                return None
+            return number
+
+        with ThreadPoolExecutor(4) as pool:
+            done = [number for number in pool.map(complete, range(4)) if number is not None]
+        assert done == [stored(system, job).result]
 
     def test_document(self, system: SystemData) -> None:
         system.queue("q").enqueue(1)
