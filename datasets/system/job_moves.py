@@ -122,7 +122,7 @@ def move_all(context: Context, moves: Iterable[tuple[Job, Job]]) -> None:
     if len(pairs) == 1:  # over a server, 0.87 of the time of lists of one
         rows.table.upsert(context.row(JOBS, pairs[0][1]))  # it names all fields, as `put` does
         for key in left:
-            rows.delete(*key)
+            rows.table.delete(key)
     else:
         rows.put_many([after for _, after in pairs])
         rows.table.delete_many(left)
