@@ -200,7 +200,7 @@ class SystemData:
         ValueError
             If the name is empty, or longer than 255 bytes.
         """
-        return Queue(self._run_in_context, name)
+        return Queue(self._run_in_context, self._run_at_once, name)
 
     def consumer(
         self,
@@ -299,6 +299,9 @@ class SystemData:
 
     def _run_in_context(self, body: Callable[[Context], Result]) -> Result:
         return self.storage.run(lambda tx: run_body(self._context(tx), body))
+
+    def _run_at_once(self, body: Callable[[Context], Result]) -> Result:
+        return self.storage._run_at_once(lambda tx: run_body(self._context(tx), body))
 
     def __enter__(self) -> Self:
         return self

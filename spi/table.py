@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
 from .changes import Change, RowKind, UpdateMessage
+from .errors import StructableError
 from .filters import Filter
 from .frames import Frames
 from .operations import (
@@ -269,8 +270,7 @@ class StructuredTable(Frames):
         InvalidFieldError
             If the field has no index.
         """
-        names = consumed(columns)
-        return self._scanned(Scan((range,), where, names, order_by, reverse, limit, indexed=(field, value)))
+        return self._scanned(Scan((range,), where, consumed(columns), order_by, reverse, limit, indexed=(field, value)))
 
     def explain(
         self,
@@ -284,8 +284,7 @@ class StructuredTable(Frames):
     ) -> ScanExplanation:
         """Return how `scan` with these arguments would run, without running it.
 
-        It is the current plan for the committed rows: it contains neither the number of rows nor the time of the scan,
-        and leaves out a transaction's own writes, which are merged into any path.
+        It is the plan for committed rows, with neither numbers nor times; own writes are merged into any path.
         """
         return self._explain(Scan((range,), where, consumed(columns), order_by, reverse, limit))
 
@@ -357,6 +356,11 @@ class StructuredTable(Frames):
     def _write_many(self, verb: Verb, rows: Iterable[object]) -> None:
         self._admit(verb.name)
         self._write(RowWrites(verb, consumed(rows)))  # type: ignore[arg-type]  # rejected unless it is a sequence
+
+    def _expect(self, key: Key, field: str, value: Value, error: StructableError) -> None:
+        """Raise the error unless the row has the value, which is not None; in `_run_at_once` the commit may do so."""
+        if not any(row[field] == value for row in self._lookup(Lookup("read", (key,), (field,)))):
+            raise error
 
     # What a backend implements. Arguments are checked there, against the schema that the operation meets.
 

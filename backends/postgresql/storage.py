@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -36,6 +36,7 @@ from structable.spi.bulk import StagedData
 from structable.spi.operations import BeginWrite, PlanScan
 from structable.spi.rules.jobs import requested_job
 from structable.spi.rules.signals import check_channels, feeds_of
+from structable.spi.runner import retry
 
 from .autocommit import AutoCommitPostgreSQLTable
 from .bulk.jobs import WriteJobs
@@ -146,6 +147,17 @@ class PostgreSQLStorage(Storage):
             raise ValueError(f"isolation is {isolation!r}; it must be an Isolation")
         self._require_open()
         return PostgreSQLTransaction(self._parts, isolation, bool(read_only))
+
+    def _run_at_once(self, body: Callable[[Transaction], Result]) -> Result:
+        self._require_open()
+
+        def attempt() -> Result:
+            with PostgreSQLTransaction(
+                self._parts, Isolation.SNAPSHOT, read_only=False, has_one_call=True
+            ) as transaction:
+                return body(transaction)
+
+        return retry(self, attempt, writes=True)
 
     def table(self, name: str) -> StructuredTable:
         self._require_open()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import is_
 
 from structable.spi import (
+    Key,
     Range,
     RecordExistsError,
     RecordNotFoundError,
@@ -13,6 +14,7 @@ from structable.spi import (
     RowIterator,
     RowKind,
     ScanExplanation,
+    StructableError,
     StructuredTable,
     TableSpecification,
     TableStatistics,
@@ -33,9 +35,18 @@ from structable.spi.rules.scans import ScanRequest, check_limit, row_columns
 from structable.spi.store_reports import COUNTED_ROWS
 from structable.spi.values import MAX_ROW_SIZE
 
+from .driver.errors import DIVISION_BY_ZERO
 from .driver.statement import Call
 from .sql.binding import TableBinding
-from .sql.key_lookups import build_rows, decode_row, look_at_size, look_at_swap, lookup_call, lookup_many_call
+from .sql.key_lookups import (
+    build_rows,
+    decode_row,
+    expecting,
+    look_at_size,
+    look_at_swap,
+    lookup_call,
+    lookup_many_call,
+)
 from .sql.row_codec import Pieces
 from .sql.row_limit import ABSENT, require_size
 from .sql.templates import EncodedPrefixes, prefix_template
@@ -99,6 +110,19 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         result = tx.ask(self, lambda binding: lookup_call(binding, pieces, binding.shape_of(names)), pieces)
         self.seen.note_one(pieces, result, names is None)
         return [decode_row(tx.rows_of(result)[0], checked, self.binding.shape_of(names))] if result.ntuples else []
+
+    def _expect(self, key: Key, field: str, value: Value, error: StructableError) -> None:
+        tx = self._tx
+        if not tx.has_one_call or tx.begun:
+            super()._expect(key, field, value, error)
+            return
+        _, pieces = self.binding.encoded_key(key)
+
+        def test(binding: TableBinding) -> Call:
+            return Call(expecting(binding, field), (*pieces, encode_value(binding.spec.field(field), value)))
+
+        # Without the key: a later write of the row does not supersede it.
+        tx.precede(self, test, None, lambda refused: error if refused.state == DIVISION_BY_ZERO else None, counts=False)
 
     # Scanning
 

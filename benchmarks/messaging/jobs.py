@@ -13,7 +13,7 @@ import psycopg
 
 from benchmarks.measuring import Contender, Measurement, Scale, compare
 from benchmarks.postgresql.database import Database
-from structable.datasets import Job, SystemData
+from structable.datasets import SystemData
 
 __all__ = ["measure"]
 
@@ -95,16 +95,14 @@ def _connect(conninfo: str, options: str, url: str) -> None:
                 done += execute(_COMPLETE, (None, job, attempt), prepare=True).rowcount
         return done
 
-    def complete(job: Job) -> None:
-        system.run(lambda s: s.jobs.complete(job))
-
-    def ours(queue: str, jobs: int) -> int:
+    def ours(name: str, jobs: int) -> int:
+        queue = system.queue(name)
         for _ in range(jobs):
-            system.run(lambda s: s.jobs.enqueue(queue, _ARGS))
+            queue.enqueue(_ARGS)
         done = 0
-        while claimed := system.queue(queue).claim("worker", _CLAIMED):
+        while claimed := queue.claim("worker", _CLAIMED):
             for job in claimed:
-                complete(job)
+                queue.complete(job)
             done += len(claimed)
         return done
 

@@ -11,7 +11,7 @@ from structable.datasets.coordination.beats import Watch
 from structable.datasets.errors import SecretError
 from structable.datasets.records import Record, Records, RecordTable
 from structable.datasets.tables.namespaces import NAMESPACES
-from structable.spi import FieldSizeLimitError, Transaction, check_row
+from structable.spi import FieldSizeLimitError, Transaction, Value, check_row
 from structable.spi.plain_values import is_aware, plain_datetime
 from structable.spi.values import MAX_ROW_SIZE, value_size
 
@@ -91,16 +91,20 @@ class Context:
         for record in records:
             check_row(specification, encode(record))
 
-    def check_room(self, table: RecordTable[R], record: R, room: int) -> None:
-        """Check the documents of a record, and that its row leaves `room` bytes for later writes."""
-        definition = self._tables[table]
-        specification, most = definition.specification, MAX_ROW_SIZE - room
-        row = definition.codec.encode(record)
-        if sum([len(value) for value in row.values() if isinstance(value, str | bytes)]) < most // 8:
-            return  # with 4 bytes a character, and its small values, a row has less
-        size = sum(value_size(specification.field(name), value) for name, value in row.items())
-        if size > most:
-            raise FieldSizeLimitError(specification.name, "row", size, most)
+    def row(self, table: RecordTable[R], record: R) -> dict[str, Value]:
+        """Return the row of a record, after checking its documents."""
+        return self._tables[table].codec.encode(record)
+
+    def row_with_room(self, table: RecordTable[R], record: R, room: int) -> dict[str, Value]:
+        """Return the row of a record, as `row` does, after checking that it leaves `room` bytes for later writes."""
+        specification, most = self._tables[table].specification, MAX_ROW_SIZE - room
+        row = self.row(table, record)
+        if sum([len(value) for value in row.values() if isinstance(value, str | bytes)]) >= most // 8:
+            # With 4 bytes a character, and its small values, a row below that has less.
+            size = sum(value_size(specification.field(name), value) for name, value in row.items())
+            if size > most:
+                raise FieldSizeLimitError(specification.name, "row", size, most)
+        return row
 
     def now(self, at: dt.datetime | None = None) -> dt.datetime:
         """Return the time given, or the clock's, in UTC.

@@ -116,10 +116,10 @@ class Jobs(Dataset):
             unique_key=None if unique_key is None else check_name(unique_key, "unique_key"),
             created=now,
         )
-        self._context.check_room(JOBS, made, _ROOM)
+        row = self._context.row_with_room(JOBS, made, _ROOM)
         found = None if unique_key is None else self._context.records(JOB_KEYS).get(queue, unique_key)
         if found is None:
-            self._jobs.put(made)
+            self._jobs.table.upsert(row)  # its key is new: the table's fields need not be known, as for `put`
             signal_due(self._context, [made])
         if unique_key is not None:
             # Written even where it exists, so that a completion that commits first conflicts with this transaction.

@@ -1,4 +1,4 @@
-"""`Queue`: the claims of one queue's jobs, each a transaction of its own."""
+"""`Queue`: adds jobs to one queue, claims and completes them, each call a transaction of its own."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from structable.datasets.tables.jobs import JOB_KEY, JOBS, Job, JobState
 from structable.spi import Range
 
 from .context import Context
-from .job_moves import move_all
-from .jobs import LANES, PRIORITIES
+from .job_moves import ended, expect_held, move_all
+from .jobs import LANES, PRIORITIES, Enqueued, Jobs
 
 if TYPE_CHECKING:
     from structable.spi import Value
@@ -37,10 +37,63 @@ class Run(Protocol):
 class Queue:
     """A queue: `system.queue(name)`. Safe to share between threads."""
 
-    def __init__(self, run: Run, name: str) -> None:
+    def __init__(self, run: Run, run_at_once: Run, name: str) -> None:
         check_names(queue=name)
         self.name = name
         self._run = run
+        self._run_at_once = run_at_once
+
+    def enqueue(
+        self,
+        args: object,
+        *,
+        kind: str = "",
+        due: dt.datetime | None = None,
+        priority: int = 2,
+        unique_key: str | None = None,
+        max_attempts: int = 20,
+        timeout: int = 300,
+    ) -> Enqueued:
+        """Add a job, as `Jobs.enqueue` does, in a transaction of its own: one round trip to a server.
+
+        With a unique key, which it reads, it takes as long as in a session.
+
+        Raises
+        ------
+        Exception
+            As `Jobs.enqueue` does.
+        """
+
+        def add(context: Context) -> Enqueued:
+            return Jobs(context).enqueue(
+                self.name,
+                args,
+                kind=kind,
+                due=due,
+                priority=priority,
+                unique_key=unique_key,
+                max_attempts=max_attempts,
+                timeout=timeout,
+            )
+
+        return self._run_at_once(add)
+
+    def complete(self, job: Job, result: object = None) -> None:
+        """End a job as DONE, as `Jobs.complete` does, in a transaction of its own: one round trip to a server.
+
+        Raises
+        ------
+        LeaseLostError
+            If the worker does not have it any more.
+        DocumentError
+            If the result is not a JSON document.
+        """
+
+        def end(context: Context) -> None:
+            expect_held(context, job)
+            ended(context, job, JobState.DONE, context.now(), result=result)
+
+        self._run_at_once(end)
 
     def claim(self, worker: str, limit: int) -> list[Job]:
         """Give the worker the first due jobs of the queue, at most `limit`, and return them RUNNING, in their order.

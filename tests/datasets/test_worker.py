@@ -151,7 +151,7 @@ def test_waiting_worker_is_woken_by_what_becomes_due(system: SystemData, monkeyp
 
     with working(system, {"": handle}, threads=1):
         until(lambda: stored(system, dead).state is JobState.DEAD)
-        other = enqueue(system, "")
+        other = system.queue("q").enqueue({}).id
         until(lambda: stored(system, other).state is JobState.DONE)
         system.run(lambda s: s.jobs.retry(dead))
         until(lambda: stored(system, dead).state is JobState.DONE)

@@ -95,6 +95,7 @@ def values(storage: Storage) -> list[Value]:
 
 
 WRITES: dict[str, tuple[Write, list[int]]] = {
+    "writes at once": (lambda storage: storage._run_at_once(moves), [0, 0, 0, 5, 5]),
     "upsert": (lambda storage: storage.table("t").upsert({"k": 1, "n": 5}), [0, 5, 0, 0, 0]),
     "replace": (lambda storage: storage.table("t").replace({"k": 1, "n": 5}), [0, 5, 0, 0, 0]),
     "insert": (lambda storage: storage.table("t").insert({"k": 7, "n": 5}), [0, 0, 0, 0, 0, 5]),
@@ -122,7 +123,19 @@ WRITES: dict[str, tuple[Write, list[int]]] = {
         [0, 0, 0, 0, 0, 10, 5],
     ),
     "append": (lambda storage: storage.table("log").insert_many([{"k": 1, "n": 5}]), [0, 0, 0, 0, 0, 5]),
+    "write at once": (
+        lambda storage: storage._run_at_once(lambda tx: tx.table("t").upsert({"k": 1, "n": 5})),
+        [0, 5, 0, 0, 0],
+    ),
 }
+
+
+def moves(transaction: Transaction) -> None:
+    table = transaction.table("t")
+    table._expect((1,), "n", 0, RecordNotFoundError("t", (1,)))
+    table.delete((1,))
+    table.upsert({"k": 4, "n": 5})
+    transaction.table("sums").upsert({"k": 1, "n": 5})
 
 
 def receipts(schema: Schema) -> int:
@@ -166,6 +179,31 @@ def test_refusals_of_the_server(storage: Storage) -> None:
     assert table.read((3,), ["n"]) == {"k": 3, "n": 1}
 
 
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("first", [{"k": 1, "n": 7}, {"k": 1}, None], ids=["other value", "null", "no row"])
+def test_expectation_that_fails(storage: Storage, proxy: Proxy, first: dict[str, Value] | None, reads: bool) -> None:
+    """The error is the given one, at the commit unless the transaction has read, and nothing is written."""
+    storage.table("t").delete((1,))
+    if first is not None:
+        storage.table("t").upsert(first)
+
+    def body(transaction: Transaction) -> None:
+        if reads:
+            transaction.table("t").read((2,))
+        moves(transaction)
+
+    def fail() -> None:
+        with pytest.raises(RecordNotFoundError):
+            storage._run_at_once(body)
+
+    before = values(storage)
+    assert proxy.trips_of(fail) == (3 if reads else 2)  # with the rollback
+    assert values(storage) == before
+    storage.run(reset)
+    storage._run_at_once(moves)
+    assert values(storage) == [0, 0, 0, 5, 5]
+
+
 PLACES = {
     "begin": r"^begin",
     "receipt": r"_structable_receipts",
@@ -183,7 +221,7 @@ def END(message: Message) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "place"),
-    [(name, PLACES[place]) for name in ("upsert_many", "merges", "append") for place in PLACES]
+    [(name, PLACES[place]) for name in ("upsert_many", "merges", "append", "writes at once") for place in PLACES]
     + [(name, place) for name in [*ALONE, "insert"] for place in (PLACES["write"], "")],
 )
 @pytest.mark.parametrize("cut", Cut)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -79,6 +80,7 @@ class JobsMachine(SessionMachine[Model]):
         max_attempts=st.sampled_from((1, 2, 20)),
         timeout=st.sampled_from((1, 10)),
         args=st.sampled_from((None, 1, {"x": ["ä"]})),
+        alone=st.booleans(),
     )
     def enqueue(
         self,
@@ -89,21 +91,17 @@ class JobsMachine(SessionMachine[Model]):
         max_attempts: int,
         timeout: int,
         args: object,
+        alone: bool = False,
     ) -> None:
         # Ids of one millisecond have a random order, which would not be that of the next run.
         now = self.clock.tick(0.001)
         at = None if due is None else now + dt.timedelta(seconds=due)
-        with self.session() as s:
-            done = s.jobs.enqueue(
-                queue,
-                args,
-                kind="k",
-                due=at,
-                priority=priority,
-                unique_key=unique_key,
-                max_attempts=max_attempts,
-                timeout=timeout,
-            )
+        others = {"priority": priority, "max_attempts": max_attempts, "timeout": timeout}
+        if alone and self._open is None:
+            done = self.system.queue(queue).enqueue(args, kind="k", due=at, unique_key=unique_key, **others)
+        else:
+            with self.session() as s:
+                done = s.jobs.enqueue(queue, args, kind="k", due=at, unique_key=unique_key, **others)
         there = self.model.open_job_of(queue, unique_key)
         assert done.created == (there is None)
         if there is not None:
@@ -154,16 +152,25 @@ class JobsMachine(SessionMachine[Model]):
     # By handle
 
     @precondition(lambda self: self.handles)
-    @rule(data=st.data(), result=st.sampled_from((None, {"rows": 3})))
-    def complete(self, data: st.DataObject, result: object) -> None:
+    @rule(data=st.data(), result=st.sampled_from((None, {"rows": 3})), alone=st.booleans())
+    def complete(self, data: st.DataObject, result: object, alone: bool) -> None:
         job = self._handle(data)
-        with self.session() as s:
-            if not self._has(job):
-                with pytest.raises(LeaseLostError):
-                    s.jobs.complete(job, result)
-                return
-            s.jobs.complete(job, result)
+        if alone and self._open is None:
+            done = self._completed(self.system.queue(job.queue).complete, job, result)
+        else:
+            with self.session() as s:
+                done = self._completed(s.jobs.complete, job, result)
+        if not done:
+            return
         self.model.jobs[job.id].update(state=JobState.DONE, result=result, finished=self.clock.time)
+
+    def _completed(self, complete: Callable[[Job, object], None], job: Job, result: object) -> bool:
+        if self._has(job):
+            complete(job, result)
+            return True
+        with pytest.raises(LeaseLostError):
+            complete(job, result)
+        return False
 
     @precondition(lambda self: self.handles)
     @rule(data=st.data(), error=st.sampled_from(("broken", ValueError("x\0\ud800"))))

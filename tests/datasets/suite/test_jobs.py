@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -99,6 +101,18 @@ class TestEnqueue:
         system.run(lambda s: s.jobs.fail(job, "\U0001f600" * 10_000))
         assert stored(system, job).state is JobState.DEAD
 
+    def test_queue_adds_in_a_transaction_of_its_own(self, system: SystemData) -> None:
+        queue = system.queue("q")
+        keyed = queue.enqueue({"to": "ada"}, kind="mail", priority=1, unique_key="k", max_attempts=2, timeout=9)
+        assert queue.enqueue(2, unique_key="k") == (keyed.id, False)
+        with pytest.raises(ValueError, match="priority"):
+            queue.enqueue(3, priority=4)
+        with pytest.raises(FieldSizeLimitError):
+            queue.enqueue("x" * (MAX_ROW_SIZE - 41_000))
+        plain = queue.enqueue(4)
+        found = [(job.id, job.args, job.kind, job.priority) for job in claimed(system, 9)]
+        assert found == [(keyed.id, {"to": "ada"}, "mail", 1), (plain.id, 4, "", 2)]
+
     def test_completion_conflicts_with_a_found_key(self, system: SystemData, begin: Begin) -> None:
         """Else the writes of who found the open job might be seen by no handler."""
         with begin() as s:
@@ -106,6 +120,76 @@ class TestEnqueue:
         (job,) = claimed(system)
         with pytest.raises(TransactionConflictError):
             overlapping(system, begin, lambda s: s.jobs.complete(job), lambda s: s.jobs.enqueue("q", 1, unique_key="k"))
+
+
+class TestQueueCompletes:
+    """`Queue.complete`, a transaction of its own."""
+
+    def test_once(self, system: SystemData) -> None:
+        queue = system.queue("q")
+        queue.enqueue({"to": "ada"}, priority=0, unique_key="k")
+        queue.enqueue(2)
+        keyed, plain = claimed(system, 2)
+        queue.complete(keyed, {"sent": True})
+        queue.complete(plain)
+        done = stored(system, keyed)
+        assert (done.state, done.result, done.args) == (JobState.DONE, {"sent": True}, {"to": "ada"})
+        assert stored(system, plain).state is JobState.DONE
+        assert queue.enqueue(3, unique_key="k").created
+        with pytest.raises(LeaseLostError):
+            queue.complete(keyed)
+        with pytest.raises(LeaseLostError):
+            queue.complete(done)
+
+    @pytest.mark.parametrize(
+        "lose",
+        [
+            pytest.param(lambda s, job: s.jobs.cancel(job.id), id="cancelled"),
+            pytest.param(lambda s, job: s.jobs.snooze(job, 0), id="snoozed"),
+            pytest.param(lambda s, job: s.jobs.fail(job, "broken"), id="failed"),
+        ],
+    )
+    @pytest.mark.parametrize("again", [False, True], ids=["", "claimed again"])
+    def test_lost_job(
+        self, system: SystemData, clock: Clock, lose: Callable[[Session, Job], object], again: bool
+    ) -> None:
+        """The clock stands still: a job that is claimed again may have the key that it had."""
+        system.queue("q").enqueue(1)
+        (job,) = claimed(system)
+        system.run(lambda s: lose(s, job))
+        if again:
+            if stored(system, job).attempt:
+                clock.tick(2)
+            claimed(system)
+        before = stored(system, job)
+        with pytest.raises(LeaseLostError):
+            system.queue("q").complete(job, "zombie")
+        assert stored(system, job) == before
+
+    def test_one_of_several_at_the_same_time(self, system: SystemData) -> None:
+        """Each completion that did not come first finds the job lost."""
+        system.queue("q").enqueue(1)
+        (job,) = claimed(system)
+        begin = threading.Barrier(4)
+
+        def complete(number: int) -> int | None:
+            begin.wait()
+            try:
+                system.queue("q").complete(job, number)
+            except LeaseLostError:
+                return None
+            return number
+
+        with ThreadPoolExecutor(4) as pool:
+            done = [number for number in pool.map(complete, range(4)) if number is not None]
+        assert done == [stored(system, job).result]
+
+    def test_document(self, system: SystemData) -> None:
+        system.queue("q").enqueue(1)
+        (job,) = claimed(system)
+        with pytest.raises(DocumentError):
+            system.queue("q").complete(job, {"x": float("nan")})
+        assert stored(system, job) == job
 
 
 class TestClaim:
