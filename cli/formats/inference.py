@@ -121,7 +121,10 @@ def _of_texts(source: CsvSource, form: TextForm) -> tuple[list[Field], str]:
     for batch in source.unconverted():
         rows += batch.num_rows
         for name, texts in zip(batch.schema.names, batch.columns, strict=True):
-            guesses.setdefault(name, TextGuess(form)).see(texts)
+            guess = guesses.setdefault(name, TextGuess(form))
+            guess.see(texts)
+            if guess.is_settled:
+                source.settled.add(name)
     found = [Field(name, guesses[name].field_type if name in guesses else FieldType.STRING) for name in source.fields]
     if not found:
         raise UsageProblem(f"{source.name}: it is empty; a table has at least one field")
