@@ -91,6 +91,28 @@ def test_what_is_inferred_is_imported(structable: Command, url: str, tmp_path: P
         assert storage.table("t").count() == len(lines) + len(filler)
 
 
+@pytest.mark.parametrize(
+    ("late", "found"),
+    [
+        ("b,5", 'a = "string"\nn = "long"\ntypes by all 41 rows of FILE'),
+        ("\u00e9,0.5", 'a = "string"\nn = "double"\ntypes by all 41 rows of FILE'),
+        ("b,x", 'a = "string"\nn = "string"\ntypes by all 41 rows of FILE'),
+        ("\udcff,5", "FILE, line 42: the text is not UTF-8"),
+        ("b", "FILE, line 42: there is 1 cell; the first line has 2"),
+        ('"b"c,5', "FILE, line 42: a quote stands inside a cell; such a cell is quoted, and the quote doubled"),
+    ],
+)
+def test_types_by_all_parts_of_a_file(
+    structable: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str, found: str
+) -> None:
+    monkeypatch.setattr("structable.cli.formats.csv_source._CHUNK", 32)
+    file = tmp_path / "f.csv"
+    file.write_bytes(("a,n\n" + "a,1\n" * 40 + late + "\n").encode(errors="surrogateescape"))
+    outcome = structable("infer", file)
+    fields = outcome.out.partition("[fields]\n")[2].partition("\n\n")[0] + "\n" if outcome.out else ""
+    assert found in (fields + outcome.err).replace(str(file), "FILE")
+
+
 ODD_TEXTS = """2024-05-31 08|2024-05-31T0830|2024-05-31T083000|2024-05-31 083000|2024-05-31T24:00:00|2024-05-31T08:30:60
 2024-05-31T08:30:00z|2024-05-31T08:30:00+24:00|2024-05-31T08:30:00+05|2024-05-31T08:30:00+0530|2024-05-31T08:30:00,5
 2024-05-31T08:30:00.1|2024-05-31T08:30:00.1234567|2024-05-31T08:30:00 +02:00|0000-01-01 00:00:00|2024-5-1|20240531
