@@ -115,8 +115,9 @@ class CsvSource(TextSource):
     def _header(self, row: bytes) -> list[str]:
         if not row.strip(b"\r\n"):
             self._malformed("its first line is blank; it must name the columns")
+        ended = self._dialect.prepared(row, ()) + b"\n"  # Arrow takes one row without an end for an empty file
         table = arrow_csv.read_csv(
-            cast(BinaryIO, pa.BufferReader(self._dialect.prepared(row, ()))),
+            cast(BinaryIO, pa.BufferReader(ended)),
             arrow_csv.ReadOptions(autogenerate_column_names=True, block_size=len(row) + 64),
             self._dialect.parse_options(skips_blank=True),
             arrow_csv.ConvertOptions(column_types={f"f{n}": pa.string() for n in range(self._dialect.cells(row))}),

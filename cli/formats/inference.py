@@ -190,7 +190,11 @@ class _JsonGuess:
         self._lines.setdefault(kind, line)
 
     def _see_texts(self) -> None:
-        self._guess.see(pa.array(self._texts, pa.string()))
+        try:
+            texts = pa.array(self._texts, pa.string())
+        except UnicodeEncodeError:  # for a lone surrogate, which no field takes; the import names its line
+            texts = pa.array([""], pa.string())  # no type but string
+        self._guess.see(texts)
         self._texts = []
 
     def field(self) -> Field:

@@ -177,6 +177,22 @@ def test_json_and_typed_files(structable: Command, fails: Fails, tmp_path: Path)
     assert fields_of(structable("infer", tmp_path / "i.parquet").out) == ['at = "timestamp"']
 
 
+@pytest.mark.parametrize(("name", "content"), [("a.csv", "k,s"), ("a.csv", '\ufeff"k","s"'), ("a.tsv", "k\ts\r")])
+def test_a_line_of_names_without_an_end(structable: Command, url: str, tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    outcome = structable("import", url, "t", tmp_path / name, "--create", "--primary-key", "k")
+    assert outcome.code == 0, outcome.err
+    assert fields_of(outcome.err)[:2] == ['k = "string"', 's = "string"']
+
+
+def test_a_lone_surrogate_of_json(structable: Command, url: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('{"k": 1, "s": "2024-05-31"}\n{"k": 2, "s": "\\ud800"}\n')
+    assert fields_of(structable("infer", file).out) == ['k = "long"', 's = "string"']
+    outcome = structable("import", url, "t", file, "--create")
+    assert "a.json, line 2: field 's': '\\ud800' holds a lone surrogate" in outcome.err
+
+
 def test_a_specification_that_create_takes(structable: Command, url: str, tmp_path: Path) -> None:
     (tmp_path / "penguins.csv").write_text(PENGUINS)
     toml = structable("infer", tmp_path / "penguins.csv", "--primary-key", "species,year", "--null", "NA").out
