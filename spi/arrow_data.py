@@ -44,6 +44,8 @@ def record_batches(table: str, given: object) -> Iterable[pa.RecordBatch]:
         return given.to_batches()
     if isinstance(given, pa.RecordBatch):
         return (given,)
+    if _is_pandas(given):
+        return _table_of_pandas(table, given, True).to_batches()
     if hasattr(given, "__arrow_c_stream__") and not isinstance(given, pa.RecordBatchReader):
         return _stream(table, given)
     return given  # type: ignore[return-value]  # an error of the caller's otherwise

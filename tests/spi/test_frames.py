@@ -207,6 +207,11 @@ def test_an_index_of_pandas(storage: Storage) -> None:
     assert storage.table("t").count() == 3
     storage.load("u", frame.rename(columns={"i": 0}), create=True, primary_key=["k"])
     assert storage.admin.get_specification("u").field_names == ("k", "column_0")
+    job = storage.begin_write("t", mode="upsert", job_id="staged")
+    other = pd.DataFrame({"k": [7], "d": [float("nan")]}, index=[9])
+    staged = [storage.stage(job, part, 0, data) for part, data in enumerate((other, other.set_index("k")))]
+    storage.commit_write(job, staged)
+    assert storage.table("t").to_arrow(Range.at_least((7,)), columns=["k", "d"]).to_pylist() == [{"k": 7, "d": None}]
 
 
 def test_data_that_cannot_be_taken(storage: Storage) -> None:
