@@ -115,7 +115,7 @@ class TextGuess:
             return False  # beyond the largest
         if not _all(plain.filter(pc.equal(numbers, pa.scalar(0.0))), r"^-?[0.]*([eE].*)?$"):
             return False  # nearer to 0 than the least
-        return self._exact or not _any(plain, r"^[+-]?[0-9]{16,}(\.0*)?$")
+        return self._exact or _is_exact(numbers.filter(pc.match_substring_regex(plain, r"^[+-]?[0-9]{16,}(\.0*)?$")))
 
 
 def _is_exact(numbers: pa.Array[Any]) -> bool:
@@ -146,7 +146,3 @@ def _is_time(texts: pa.Array[Any], kind: pa.DataType) -> bool:
 
 def _all(texts: pa.Array[Any], pattern: str) -> bool:
     return bool(pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py())
-
-
-def _any(texts: pa.Array[Any], pattern: str) -> bool:
-    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())

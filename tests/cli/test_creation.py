@@ -53,6 +53,7 @@ def test_types_by_all_rows_of_a_csv_file(structable: Command, tmp_path: Path, na
         ("1 2.5", "double"),
         ("9007199254740993 2.5", "string"),
         ("2.5 9007199254740993", "string"),
+        ("2.5 9007199254740991 1e300", "double"),
         ("1 nan -inf 1e5", "double"),
         ("1e400", "string"),
         ("0.5 1e-400", "string"),
