@@ -90,8 +90,9 @@ def reader_of(table: str, data: object, *, nan_is_null: bool | None = None) -> I
     else:
         raise _other_kind(data)
     with contextlib.nullcontext() if reader is data else reader:
-        whole = pa.RecordBatchReader.from_batches
-        yield whole(reader.schema, map(_without_nan, reader)) if nan_is_null else reader
+        if nan_is_null:
+            reader = pa.RecordBatchReader.from_batches(reader.schema, map(_without_nan, reader))
+        yield reader
 
 
 def _stream(table: str, data: Any) -> pa.RecordBatchReader:  # noqa: ANN401 - of any library
