@@ -6,6 +6,7 @@ for its missing values and its index.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -23,30 +24,38 @@ _NEEDED = (
     "or another object with __arrow_c_stream__ is needed"
 )
 _COLUMN = re.compile(r"Conversion failed for column (.*) with type")
+_NOT_ARROW = ("Object", "Int128", "UInt128")
+"""Polars' types that pyarrow cannot read; of Python objects, Polars exports the addresses in memory."""
 
 
-def schema_of(given: object) -> pa.Schema:
+def schema_of(table: str, given: object) -> pa.Schema:
     """Return the given schema, or else the schema of the data."""
     if isinstance(given, pa.Schema):
         return given
     if hasattr(given, "__arrow_c_schema__") and not _is_pandas(given):
         return pa.schema(given)  # type: ignore[arg-type]  # the stubs do not know the interface
-    return reader_of("", given).schema
+    with reader_of(table, given) as reader:
+        return reader.schema
 
 
-def record_batches(given: object) -> Iterable[pa.RecordBatch]:
+def record_batches(table: str, given: object) -> Iterable[pa.RecordBatch]:
     """Return the batches of data that `stage` takes: a table, a batch, a stream, or an iterable of batches."""
     if isinstance(given, pa.Table):
         return given.to_batches()
     if isinstance(given, pa.RecordBatch):
         return (given,)
+    if _is_pandas(given):
+        return _table_of_pandas(table, given, True).to_batches()
     if hasattr(given, "__arrow_c_stream__") and not isinstance(given, pa.RecordBatchReader):
-        return pa.RecordBatchReader.from_stream(given)
+        return _stream(table, given)
     return given  # type: ignore[return-value]  # an error of the caller's otherwise
 
 
-def reader_of(table: str, data: object, *, nan_is_null: bool | None = None) -> pa.RecordBatchReader:
-    """Return the batches of data; they are consumed once.
+@contextlib.contextmanager
+def reader_of(table: str, data: object, *, nan_is_null: bool | None = None) -> Iterator[pa.RecordBatchReader]:
+    """Yield the batches of data, which are consumed once, and close their stream in the end.
+
+    DuckDB's connection runs no other query until the stream is read or closed. A reader that is given stays open.
 
     Parameters
     ----------
@@ -60,7 +69,7 @@ def reader_of(table: str, data: object, *, nan_is_null: bool | None = None) -> p
     Raises
     ------
     InvalidFieldError
-        If pandas has a column that Arrow has no type for, or two of one name.
+        If pandas or Polars has a column that Arrow has no type for, or pandas two of one name.
     TypeError
         If the data are of another kind.
     """
@@ -73,15 +82,39 @@ def reader_of(table: str, data: object, *, nan_is_null: bool | None = None) -> p
     elif isinstance(data, pa.Table):
         reader = data.to_reader()
     elif hasattr(data, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(data)
+        reader = _stream(table, data)
     elif hasattr(data, "__arrow_c_array__"):
-        batch = pa.record_batch(data)
+        with _columns_needed(data):
+            batch = pa.record_batch(data)
         reader = pa.RecordBatchReader.from_batches(batch.schema, [batch])
     else:
-        raise TypeError(f"{shown(data)} is of type {type(data).__name__}; {_NEEDED}{_hint(data)}")
-    if not nan_is_null:
-        return reader
-    return pa.RecordBatchReader.from_batches(reader.schema, map(_without_nan, reader))
+        raise _other_kind(data)
+    with contextlib.nullcontext() if reader is data else reader:
+        if nan_is_null:
+            reader = pa.RecordBatchReader.from_batches(reader.schema, map(_without_nan, reader))
+        yield reader
+
+
+def _stream(table: str, data: Any) -> pa.RecordBatchReader:  # noqa: ANN401 - of any library
+    if type(data).__module__.partition(".")[0] == "polars" and hasattr(data, "schema"):
+        for column, kind in data.schema.items():
+            if str(kind) in _NOT_ARROW:
+                reason = f"is of the Polars type {kind}, which pyarrow cannot read; cast it before"
+                raise InvalidFieldError(table, column, reason)
+    with _columns_needed(data):
+        return pa.RecordBatchReader.from_stream(data)
+
+
+@contextlib.contextmanager
+def _columns_needed(data: object) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowInvalid as error:  # of one array, for example
+        raise _other_kind(data, f" ({error})") from error
+
+
+def _other_kind(data: object, fault: str = "") -> TypeError:
+    return TypeError(f"{shown(data)} is of type {type(data).__name__}{fault}; {_NEEDED}{_hint(data)}")
 
 
 def _hint(data: object) -> str:

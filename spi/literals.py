@@ -25,6 +25,7 @@ __all__ = [
     "JsonValue",
     "LiteralError",
     "checked_value",
+    "day_of",
     "format_value",
     "parse_time",
     "parse_value",
@@ -136,6 +137,11 @@ def _date(text: str) -> dt.date:
         moment = parse_time(text, "")
     except LiteralError:
         raise LiteralError(f"{shown_text(text)} is not a date like 2024-05-31") from None
+    return day_of(text, moment)
+
+
+def day_of(text: str, moment: dt.datetime) -> dt.date:
+    """Return the date of a midnight without a zone, which the text names, or raise `LiteralError`."""
     if moment.tzinfo is not None or moment.time() != dt.time():
         raise LiteralError(f"{shown_text(text)} is not midnight; this field keeps whole days, without a time zone")
     return moment.date()

@@ -56,16 +56,16 @@ def load(
     nan_is_null: bool | None,
 ) -> CommitResult:
     """Implement `Storage.load`."""
-    reader = reader_of(table, data, nan_is_null=nan_is_null)
-    spec, undo = _table(storage, table, reader.schema, create, primary_key)
-    try:
-        return _loaded(storage, spec, reader, mode, job_id)
-    except CommitOutcomeUnknownError:
-        raise
-    except BaseException:
-        with contextlib.suppress(StructableError):  # the first error counts
-            undo()
-        raise
+    with reader_of(table, data, nan_is_null=nan_is_null) as reader:
+        spec, undo = _table(storage, table, reader.schema, create, primary_key)
+        try:
+            return _loaded(storage, spec, reader, mode, job_id)
+        except CommitOutcomeUnknownError:
+            raise
+        except BaseException:
+            with contextlib.suppress(StructableError):  # the first error counts
+                undo()
+            raise
 
 
 def _table(

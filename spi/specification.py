@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .errors import InvalidSpecificationError
+from .errors import InvalidFieldError, InvalidSpecificationError
 from .field_rules import FieldRule, checked_rules
 from .fields import Field, FieldType
 from .imports import needing
@@ -142,7 +142,9 @@ class TableSpecification:
         key = primary_key if isinstance(primary_key, str) else tuple(primary_key)
         indexed = indexes if isinstance(indexes, str) else tuple(indexes)
         try:
-            fields, problems = fields_of_schema(schema_of(schema), (*key, *indexed), rename)
+            fields, problems = fields_of_schema(schema_of(name, schema), (*key, *indexed), rename)
+        except InvalidFieldError as error:
+            raise InvalidSpecificationError(f"table {name!r}: column {error.field!r} {error.reason}") from None
         except ValueError as error:
             raise InvalidSpecificationError(f"table {name!r}: {error}") from None
         if problems:

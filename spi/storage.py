@@ -248,8 +248,9 @@ class Storage(Transactional, Signalling):
         partition, attempt : int
             The caller's numbers. Every call is a separate attempt, even with equal numbers.
         batches : iterable of pyarrow.RecordBatch, or an object with `__arrow_c_stream__`
-            All key fields, and the fields to write: record batches, a `pyarrow.Table`, a reader, a frame of Polars, a
-            relation of DuckDB. Values of other types than those of `arrow_schema` are taken if they mean the same.
+            All key fields, and the fields to write: record batches, a `pyarrow.Table`, a reader, a frame of pandas or
+            Polars, a relation of DuckDB. Values of other types than those of `arrow_schema` are taken if they mean the
+            same.
 
         Raises
         ------

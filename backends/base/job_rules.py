@@ -96,7 +96,7 @@ def conformed_batches(
     merger = Merger(spec) if job.mode is WriteMode.CHANGES and spec.has_type and not spec.keyless else None
     rules = RowRules.of(spec)
     columns: tuple[str, ...] | None = None
-    for batch in record_batches(batches):
+    for batch in record_batches(spec.name, batches):
         kinds, plain = _kinds(spec, batch) if job.mode is WriteMode.CHANGES else (None, batch)
         conformed = conform_batch(spec, plain)
         names = tuple(conformed.schema.names)

@@ -76,7 +76,7 @@ def patched_batches(
     rules = RowRules.of(spec)
 
     def plain() -> Iterator[RecordBatch]:
-        for batch in record_batches(batches):
+        for batch in record_batches(spec.name, batches):
             marks, rest = _taken_apart(spec, batch)
             if batch.num_rows:
                 waiting.append(marks)

@@ -14,7 +14,7 @@ from io import BytesIO
 import numpy as np
 from pyarrow import csv as arrow_csv
 
-__all__ = ["CsvDialect"]
+__all__ = ["CsvDialect", "occurrences"]
 
 _NAMED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"0": b"\0"}
 _NULL = b"\0null"
@@ -36,8 +36,8 @@ class CsvDialect:
         inner = rb"[^%s%s]|%s%s" % (mark, before, mark, mark)
         if self.escape:
             inner += rb"|%s." % before
-        self._ends = np.zeros(256, bool)  # the characters that may be next to a quote
-        self._ends[list(f"{delimiter}{quote}\r\n".encode())] = True
+        self._beside = f"{delimiter}{quote}\r\n".encode()
+        """The characters that may be next to a quote."""
         # Not used without a quote.
         self._quoted = re.compile(rb"%s(?:%s)*%s" % (mark, inner, mark) if mark else b"", re.DOTALL)
         self._hidden = re.compile(
@@ -84,22 +84,20 @@ class CsvDialect:
 
     def _is_well_formed(self, rows: bytes) -> bool:
         """Return whether the form of rows is right; fast, because nearly all rows are."""
-        content = np.frombuffer(b"\n" + rows + b"\n", np.uint8)
+        content = np.frombuffer(rows, np.uint8)
         quotes = np.flatnonzero(content == ord(self.quote))
         if len(quotes) % 2:
             return False
+        if b"\r" in rows:
+            returns = np.flatnonzero(content[:-1] == ord("\r"))
+            outside = returns[np.searchsorted(quotes, returns) % 2 == 0]
+            if (content[outside + 1] != ord("\n")).any():
+                return False
         # Quotes open and close alternately; a doubled quote closes, and opens again.
-        opening, closing = quotes[::2], quotes[1::2]
-        if not (self._ends[content[opening - 1]].all() and self._ends[content[closing + 1]].all()):
-            return False
-        again = content[opening - 1] == ord(self.quote)
-        if (again[1:] != (closing[:-1] + 1 == opening[1:])).any() or again[:1].any():
-            return False
-        if b"\r" not in rows:
-            return True
-        returns = np.flatnonzero(content == ord("\r"))
-        outside = returns[np.searchsorted(quotes, returns) % 2 == 0]
-        return bool((content[outside + 1] == ord("\n")).all())
+        quotes[::2] -= 1
+        quotes[1::2] += 1
+        # Clipped, the first and the last quote of the rows are their own neighbours.
+        return not content.take(quotes, mode="clip").tobytes().translate(None, self._beside)
 
     def may_be_faulty(self, chunk: bytes) -> bool:
         """Return whether `fault` must check the rows."""
@@ -124,7 +122,7 @@ class CsvDialect:
     def end_of_last_row(self, content: bytes) -> int:
         """Return the end of the last whole row, 0 if there is none."""
         content = self._masked(content)
-        quotes = self._quotes(content, 0, len(content))
+        quotes = occurrences(self._quote, content) if self._quote else 0
         end = len(content)
         while (start := content.rfind(b"\n", 0, end)) >= 0:
             quotes -= self._quotes(content, start, end)
@@ -192,6 +190,11 @@ class CsvDialect:
         """
         own = [_NULL.decode() if self.escape and not self.quote and self.escape in one else one for one in nulls]
         return own if own and not self.quote else ["", *own]
+
+
+def occurrences(mark: bytes, content: bytes) -> int:
+    """Return how often a character occurs; four times as fast as `bytes.count` where it is frequent."""
+    return int(np.count_nonzero(np.frombuffer(content, np.uint8) == ord(mark)))
 
 
 _STRAY_RETURN = re.compile(rb"\r(?!\n)")

@@ -16,7 +16,7 @@ from pyarrow import csv as arrow_csv
 
 from structable.spi.arrow_columns import CastError
 
-from .csv_dialect import CsvDialect
+from .csv_dialect import CsvDialect, occurrences
 from .file_columns import Columns, there_are
 from .source import TextSource
 from .text_columns import column_from_text
@@ -24,7 +24,7 @@ from .text_form import PLAIN, TextForm
 
 __all__ = ["CsvSource"]
 
-_CHUNK = 4 * 1024 * 1024
+_CHUNK = 2 * 1024 * 1024
 _LARGEST_ROW = 64 * 1024 * 1024  # fits the largest row of a table, written as hexadecimal digits or doubled quotes
 
 
@@ -48,6 +48,8 @@ class CsvSource(TextSource):
     ) -> None:
         super().__init__(columns, place, stream, form)
         self._dialect = dialect or CsvDialect()
+        self.settled = set[str]()
+        """Fields whose further texts are not needed: batches may leave them out, but not every field."""
 
     @property
     def fields(self) -> list[str]:
@@ -72,7 +74,7 @@ class CsvSource(TextSource):
         for chunk, parsed in self._ahead(chunks):
             self._take(chunk)
             yield from parsed() or self._rows_of(chunk)
-            self._line += chunk.count(b"\n")
+            self._line += occurrences(b"\n", chunk)
 
     def _take(self, chunk: bytes) -> None:
         """Make a chunk the current one; errors are located in its lines."""
@@ -113,8 +115,9 @@ class CsvSource(TextSource):
     def _header(self, row: bytes) -> list[str]:
         if not row.strip(b"\r\n"):
             self._malformed("its first line is blank; it must name the columns")
+        ended = self._dialect.prepared(row, ()) + b"\n"  # Arrow takes one row without an end for an empty file
         table = arrow_csv.read_csv(
-            cast(BinaryIO, pa.BufferReader(self._dialect.prepared(row, ()))),
+            cast(BinaryIO, pa.BufferReader(ended)),
             arrow_csv.ReadOptions(autogenerate_column_names=True, block_size=len(row) + 64),
             self._dialect.parse_options(skips_blank=True),
             arrow_csv.ConvertOptions(column_types={f"f{n}": pa.string() for n in range(self._dialect.cells(row))}),
@@ -173,6 +176,9 @@ class CsvSource(TextSource):
         content = self._dialect.prepared(content, self._form.nulls)
         # By their places, because names in the file may be repeated.
         kept = {str(place): name for place, name in enumerate(self._fields) if name is not None}
+        if content.isascii():  # Arrow checks that other texts are UTF-8
+            needed = {place: name for place, name in kept.items() if name not in self.settled}
+            kept = needed or dict([*kept.items()][:1])
         found = arrow_csv.read_csv(
             cast(BinaryIO, pa.BufferReader(content)),
             arrow_csv.ReadOptions(column_names=[str(n) for n in range(len(self._fields))], block_size=len(content) + 1),

@@ -121,7 +121,10 @@ def _of_texts(source: CsvSource, form: TextForm) -> tuple[list[Field], str]:
     for batch in source.unconverted():
         rows += batch.num_rows
         for name, texts in zip(batch.schema.names, batch.columns, strict=True):
-            guesses.setdefault(name, TextGuess(form)).see(texts)
+            guess = guesses.setdefault(name, TextGuess(form))
+            guess.see(texts)
+            if guess.is_settled:
+                source.settled.add(name)
     found = [Field(name, guesses[name].field_type if name in guesses else FieldType.STRING) for name in source.fields]
     if not found:
         raise UsageProblem(f"{source.name}: it is empty; a table has at least one field")
@@ -187,7 +190,11 @@ class _JsonGuess:
         self._lines.setdefault(kind, line)
 
     def _see_texts(self) -> None:
-        self._guess.see(pa.array(self._texts, pa.string()))
+        try:
+            texts = pa.array(self._texts, pa.string())
+        except UnicodeEncodeError:  # for a lone surrogate, which no field takes; the import names its line
+            texts = pa.array([""], pa.string())  # no type but string
+        self._guess.see(texts)
         self._texts = []
 
     def field(self) -> Field:

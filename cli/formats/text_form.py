@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 
 from structable.spi import Field, FieldType, Value
-from structable.spi.literals import LiteralError, checked_value, parse_time, parse_value, shown_text
+from structable.spi.literals import LiteralError, checked_value, day_of, parse_time, parse_value, shown_text
 
 __all__ = ["PLAIN", "TextForm"]
 
@@ -57,7 +57,7 @@ class TextForm:
         if field.type is FieldType.BOOLEAN:
             return self._truth(text)
         if field.type is FieldType.DATE:
-            return checked_value(field, _by_format(text, self.date_format, "date").date())
+            return checked_value(field, day_of(text, _by_format(text, self.date_format, "date")))
         if field.type in _TIMES:
             return checked_value(field, self._moment(field, text))
         if "." in text:
@@ -78,7 +78,9 @@ class TextForm:
             moment = _by_format(text, self.timestamp_format, "timestamp")
         else:
             moment = parse_time(text, "2024-05-31T08:30:00")
-        if field.type is FieldType.TIMESTAMP and moment.tzinfo is None and self.time_zone is not None:
+        if field.type is FieldType.TIMESTAMP and moment.tzinfo is None:
+            if self.time_zone is None:
+                raise LiteralError(f"{shown_text(text)} has no time zone; --time-zone names that of such times")
             return _in_zone(text, moment, self.time_zone)
         return moment
 

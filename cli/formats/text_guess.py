@@ -43,6 +43,11 @@ class TextGuess:
         """Whether a float can hold all whole numbers up to the largest seen so far."""
 
     @property
+    def is_settled(self) -> bool:
+        """Whether the column is one of strings, whatever follows."""
+        return not self._kinds
+
+    @property
     def field_type(self) -> FieldType:
         """The type."""
         if not self._seen or not self._kinds:
@@ -55,7 +60,6 @@ class TextGuess:
         """Take a part of the column into account."""
         if not self._kinds or texts.null_count == len(texts):
             return
-        self._seen = True
         fitting: list[FieldType] = []
         for kind in self._kinds:
             if kind in fitting or (not fitting and self._fits(kind, texts)):
@@ -64,10 +68,11 @@ class TextGuess:
                 if other in self._kinds and (other is not FieldType.DOUBLE or self._exact):
                     fitting.append(other)
         self._kinds = list(dict.fromkeys(fitting))
+        self._seen = True
 
     def _fits(self, kind: FieldType, texts: pa.Array[Any]) -> bool:
-        # A failing cast takes ten times as long as a successful one.
-        return self._all_fit(kind, texts.slice(0, _FIRST)) and self._all_fit(kind, texts)
+        # A failing cast takes ten times as long as a successful one; later parts seldom fail.
+        return (self._seen or self._all_fit(kind, texts.slice(0, _FIRST))) and self._all_fit(kind, texts)
 
     def _all_fit(self, kind: FieldType, texts: pa.Array[Any]) -> bool:
         form, field = self._form, Field("guess", kind)
@@ -110,7 +115,7 @@ class TextGuess:
             return False  # beyond the largest
         if not _all(plain.filter(pc.equal(numbers, pa.scalar(0.0))), r"^-?[0.]*([eE].*)?$"):
             return False  # nearer to 0 than the least
-        return self._exact or not _any(plain, r"^[+-]?[0-9]{16,}(\.0*)?$")
+        return self._exact or _is_exact(numbers.filter(pc.match_substring_regex(plain, r"^[+-]?[0-9]{16,}(\.0*)?$")))
 
 
 def _is_exact(numbers: pa.Array[Any]) -> bool:
@@ -122,13 +127,12 @@ def _is_exact(numbers: pa.Array[Any]) -> bool:
 def _has_code(texts: pa.Array[Any], zero: str) -> bool:
     """Return whether a text begins with a zero, and is neither zero nor a fraction: a code, not a number."""
     plain: Any = texts
-    begins: Any = pc.starts_with(plain, zero)
-    if not pc.any(begins).as_py():
-        return False
-    number: Any = pc.equal(pc.binary_length(plain), pa.scalar(len(zero)))
+    codes: Any = pc.starts_with(plain, zero)
     for mark in ".eE":
-        number = pc.or_(number, pc.starts_with(plain, zero + mark))
-    return bool(pc.any(pc.and_not(begins, number)).as_py())
+        if not pc.any(codes).as_py():
+            return False
+        codes = pc.and_not(codes, pc.starts_with(plain, zero + mark))
+    return bool(pc.any(pc.and_not(codes, pc.equal(plain, pa.scalar(zero)))).as_py())
 
 
 def _is_time(texts: pa.Array[Any], kind: pa.DataType) -> bool:
@@ -142,7 +146,3 @@ def _is_time(texts: pa.Array[Any], kind: pa.DataType) -> bool:
 
 def _all(texts: pa.Array[Any], pattern: str) -> bool:
     return bool(pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py())
-
-
-def _any(texts: pa.Array[Any], pattern: str) -> bool:
-    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())

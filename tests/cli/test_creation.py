@@ -53,6 +53,7 @@ def test_types_by_all_rows_of_a_csv_file(structable: Command, tmp_path: Path, na
         ("1 2.5", "double"),
         ("9007199254740993 2.5", "string"),
         ("2.5 9007199254740993", "string"),
+        ("2.5 9007199254740991 1e300", "double"),
         ("1 nan -inf 1e5", "double"),
         ("1e400", "string"),
         ("0.5 1e-400", "string"),
@@ -89,6 +90,28 @@ def test_what_is_inferred_is_imported(structable: Command, url: str, tmp_path: P
     assert f'f = "{kind}"' in outcome.err
     with connect(url) as storage:
         assert storage.table("t").count() == len(lines) + len(filler)
+
+
+@pytest.mark.parametrize(
+    ("late", "found"),
+    [
+        ("b,5", 'a = "string"\nn = "long"\ntypes by all 41 rows of FILE'),
+        ("\u00e9,0.5", 'a = "string"\nn = "double"\ntypes by all 41 rows of FILE'),
+        ("b,x", 'a = "string"\nn = "string"\ntypes by all 41 rows of FILE'),
+        ("\udcff,5", "FILE, line 42: the text is not UTF-8"),
+        ("b", "FILE, line 42: there is 1 cell; the first line has 2"),
+        ('"b"c,5', "FILE, line 42: a quote stands inside a cell; such a cell is quoted, and the quote doubled"),
+    ],
+)
+def test_types_by_all_parts_of_a_file(
+    structable: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str, found: str
+) -> None:
+    monkeypatch.setattr("structable.cli.formats.csv_source._CHUNK", 32)
+    file = tmp_path / "f.csv"
+    file.write_bytes(("a,n\n" + "a,1\n" * 40 + late + "\n").encode(errors="surrogateescape"))
+    outcome = structable("infer", file)
+    fields = outcome.out.partition("[fields]\n")[2].partition("\n\n")[0] + "\n" if outcome.out else ""
+    assert found in (fields + outcome.err).replace(str(file), "FILE")
 
 
 ODD_TEXTS = """2024-05-31 08|2024-05-31T0830|2024-05-31T083000|2024-05-31 083000|2024-05-31T24:00:00|2024-05-31T08:30:60
@@ -153,6 +176,22 @@ def test_json_and_typed_files(structable: Command, fails: Fails, tmp_path: Path)
         use_deprecated_int96_timestamps=True,
     )
     assert fields_of(structable("infer", tmp_path / "i.parquet").out) == ['at = "timestamp"']
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.csv", "k,s"), ("a.csv", '\ufeff"k","s"'), ("a.tsv", "k\ts\r")])
+def test_a_line_of_names_without_an_end(structable: Command, url: str, tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    outcome = structable("import", url, "t", tmp_path / name, "--create", "--primary-key", "k")
+    assert outcome.code == 0, outcome.err
+    assert fields_of(outcome.err)[:2] == ['k = "string"', 's = "string"']
+
+
+def test_a_lone_surrogate_of_json(structable: Command, url: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('{"k": 1, "s": "2024-05-31"}\n{"k": 2, "s": "\\ud800"}\n')
+    assert fields_of(structable("infer", file).out) == ['k = "long"', 's = "string"']
+    outcome = structable("import", url, "t", file, "--create")
+    assert "a.json, line 2: field 's': '\\ud800' holds a lone surrogate" in outcome.err
 
 
 def test_a_specification_that_create_takes(structable: Command, url: str, tmp_path: Path) -> None:

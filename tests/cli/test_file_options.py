@@ -184,6 +184,7 @@ def test_two_columns_of_one_name(structable: Command, url: str, tmp_path: Path) 
 BERLIN = ("--time-zone", "Europe/Berlin")
 FORMATS: list[tuple[tuple[str, ...], str, list[str], list[Any]]] = [
     (("--date-format", "%d.%m.%Y"), "day", ["31.05.2024", ""], [dt.date(2024, 5, 31), None]),
+    (("--date-format", "%d.%m.%Y %H:%M"), "day", ["31.05.2024 00:00"], [dt.date(2024, 5, 31)]),
     (("--timestamp-format", "%d.%m.%Y %H:%M"), "local", ["31.05.2024 08:30"], [dt.datetime(2024, 5, 31, 8, 30)]),
     (
         ("--timestamp-format", "%d.%m.%Y %H:%M", *BERLIN),
@@ -226,7 +227,9 @@ def test_forms_of_values(
     [
         (("--date-format", "%d.%m.%Y"), "day", "2024-05-31", "'2024-05-31' is not a date of the format '%d.%m.%Y'"),
         (("--timestamp-format", "%H"), "local", "x", "'x' is not a timestamp of the format '%H'"),
-        (("--timestamp-format", "%Y"), "at", "2024", "no time zone"),
+        (("--date-format", "%Y-%m-%d %H"), "day", "2024-05-31 08", "'2024-05-31 08' is not midnight"),
+        (("--date-format", "%Y-%m-%d%z"), "day", "2024-05-31Z", "whole days, without a time zone"),
+        (("--timestamp-format", "%Y"), "at", "2024", "'2024' has no time zone; --time-zone names that of such times"),
         (BERLIN, "at", "2024-03-31 02:30:00", "does not come in Europe/Berlin, where clocks change"),
         (
             BERLIN,

@@ -207,6 +207,11 @@ def test_an_index_of_pandas(storage: Storage) -> None:
     assert storage.table("t").count() == 3
     storage.load("u", frame.rename(columns={"i": 0}), create=True, primary_key=["k"])
     assert storage.admin.get_specification("u").field_names == ("k", "column_0")
+    job = storage.begin_write("t", mode="upsert", job_id="staged")
+    other = pd.DataFrame({"k": [7], "d": [float("nan")]}, index=[9])
+    staged = [storage.stage(job, part, 0, data) for part, data in enumerate((other, other.set_index("k")))]
+    storage.commit_write(job, staged)
+    assert storage.table("t").to_arrow(Range.at_least((7,)), columns=["k", "d"]).to_pylist() == [{"k": 7, "d": None}]
 
 
 def test_data_that_cannot_be_taken(storage: Storage) -> None:
@@ -219,12 +224,36 @@ def test_data_that_cannot_be_taken(storage: Storage) -> None:
         storage.load("t", doubled)
     with pytest.raises(TypeError, match=r"call collect\(\) first"):
         storage.load("t", pl.LazyFrame({"k": [1]}))
-    with pytest.raises(TypeError, match="a DataFrame of pandas or Polars"):
-        storage.load("t", 5)
+    others: list[object] = [5, pl.Series("k", [1]), pa.array([1]), pa.chunked_array([[1]])]
+    for other in others:
+        with pytest.raises(TypeError, match="a DataFrame of pandas or Polars"):
+            storage.load("t", other)
     with pytest.raises(InvalidSpecificationError, match="no time of day"):
         storage.load("u", pl.DataFrame({"k": [1], "x": [dt.time(1)]}), create=True, primary_key=["k"])
     with pytest.raises(InvalidSpecificationError, match="primary_key names 'x'"):
         storage.load("u", pl.DataFrame({"k": [1]}), create=True, primary_key=["x"])
+
+
+def test_polars_columns_without_an_arrow_type(storage: Storage) -> None:
+    """Of a Python object, Polars would export the address in memory."""
+    for values in ([object()], pl.Series([1], dtype=pl.Int128)):
+        frame = pl.DataFrame({"k": [1], "raw": values})
+        with pytest.raises(InvalidFieldError, match=r"table 't', field 'raw': is of the Polars type (Object|Int128)"):
+            storage.load("t", frame)
+        job = storage.begin_write("t", mode="upsert", job_id=f"a {frame.dtypes[1]}")
+        with pytest.raises(InvalidFieldError, match=r"field 'raw': is of the Polars type (Object|Int128)"):
+            storage.stage(job, 0, 0, frame)
+        with pytest.raises(InvalidSpecificationError, match=r"table 'u'.* 'raw'.* is of the Polars type"):
+            TableSpecification.from_arrow("u", frame, ["k"])
+
+
+@pytest.mark.parametrize("nan_is_null", [None, True])
+def test_a_failed_load_leaves_duckdb_free(storage: Storage, nan_is_null: bool | None) -> None:
+    with duckdb.connect() as connection:
+        relation = connection.sql("select 1::bigint as k, 1.5 as i")
+        with pytest.raises(InvalidFieldError, match=r"1\.5") as kept:
+            storage.load("t", relation, nan_is_null=nan_is_null)
+        assert connection.sql("select 2").fetchall() == [(2,)], kept
 
 
 def test_schemas_that_a_consumer_requests(storage: Storage) -> None:
