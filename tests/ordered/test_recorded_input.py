@@ -15,7 +15,7 @@ from .recorded import commits, last_commit
 FIELDS = [Field.int("id"), Field.string("text"), Field.long("n")]
 
 
-def made(fields: list[Field], indexes: tuple[str, ...] = (), **options: str) -> Storage:
+def made(fields: list[Field], *indexes: str, **options: str) -> Storage:
     storage = OrderedStorage(MemoryEngine(VersionedMap()), "memory://")
     given = {"changelog-producer": "input", **options}
     storage.admin.create(TableSpecification("items", fields, ["id"], indexes, options=given))
@@ -23,7 +23,7 @@ def made(fields: list[Field], indexes: tuple[str, ...] = (), **options: str) -> 
 
 
 def test_a_whole_row_is_encoded_once() -> None:
-    storage = made(FIELDS, ("text",))
+    storage = made(FIELDS, "text")
     row: dict[str, Value] = {"id": 1, "text": "a", "n": 1}
     called: list[str] = []
 

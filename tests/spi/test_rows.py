@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from structable.spi import Field, InvalidFieldError, TableSpecification, check_columns, check_key, check_row
+from structable.spi import Field, InvalidFieldError, TableSpecification, Value, check_columns, check_key, check_row
 from structable.spi.rules.changes import check_default, incremented
 
 ITEMS = TableSpecification(
@@ -15,7 +15,7 @@ ITEMS = TableSpecification(
     ["kind", "number"],
     ["status"],
 )
-ROW = {"kind": "a", "number": 1, "status": None}
+ROW: dict[str, Value] = {"kind": "a", "number": 1, "status": None}
 PROBLEMS: dict[str, Callable[[], object]] = {
     r"has 1 values; the key is \(kind, number\)": lambda: check_key(ITEMS, ("a",)),
     "is neither a tuple nor a mapping": lambda: check_key(ITEMS, ["a", 1]),
