@@ -1,12 +1,12 @@
-"""Calls on tables of all types, and the table of each: every store counts how often they wait."""
+"""Tables of all types, and calls on them with the table of each: every store counts how often they wait."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from structable.spi import StructuredTable
+from structable.spi import Field, Storage, StructuredTable, TableSpecification
 
-__all__ = ["CALLS_OF_TYPES"]
+__all__ = ["CALLS_OF_TYPES", "create_tables_of_types"]
 
 CALLS_OF_TYPES: dict[str, tuple[str, Callable[[StructuredTable], object]]] = {
     "upsert": ("parts", lambda table: table.upsert({"id": 1, "note": "x"})),
@@ -23,3 +23,16 @@ CALLS_OF_TYPES: dict[str, tuple[str, Callable[[StructuredTable], object]]] = {
     "put into a bag": ("bag", lambda table: table.apply_changes([("+I", {"text": "x"})] * 5)),
     "take out of a bag": ("bag", lambda table: table.apply_changes([("-D", {"text": "a"}), ("-D", {"text": "b"})])),
 }
+
+
+def create_tables_of_types(storage: Storage) -> None:
+    """Create the tables of the calls, with some rows."""
+    fields = [Field.int("id"), Field.string("note"), Field.long("hits")]
+    parts = TableSpecification("parts", fields, ["id"], options={"merge-engine": "partial-update"})
+    storage.admin.create(parts)
+    sums = {"merge-engine": "aggregation", "fields.hits.aggregate-function": "sum"}
+    storage.admin.create(TableSpecification("totals", [Field.int("id"), Field.long("hits")], ["id"], options=sums))
+    for name, mode in (("log", "append-only"), ("bag", "change-log")):
+        storage.admin.create(TableSpecification(name, [Field.string("text")], options={"write-mode": mode}))
+    storage.table("parts").upsert_many([{"id": n, "hits": 1} for n in range(5)])
+    storage.table("bag").insert_many([{"text": "a"}, {"text": "b"}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 import pytest
 
@@ -67,14 +68,17 @@ class AdminRules(ConformanceCase):
         for refused in (
             lambda: storage.admin.get_specification("missing"),
             lambda: storage.admin.drop_index("missing", "tag"),
-            lambda: storage.table("missing").count(),
             lambda: storage.begin_write("missing", mode="upsert", job_id="job"),
         ):
             with pytest.raises(TableNotFoundError) as refusal:
                 refused()
             assert refusal.value.table == "missing"
-        with storage.transaction() as transaction, pytest.raises(TableNotFoundError):
-            transaction.table("missing")
+        for name in ("missing", "\ud800", ["items"], 5, None):
+            with storage.transaction() as transaction, pytest.raises(TableNotFoundError):
+                transaction.table(cast(str, name))
+            with pytest.raises(TableNotFoundError):
+                storage.table(cast(str, name)).count()
+            assert not storage.admin.exists(cast(str, name))
 
     def test_names_are_exact_case_when_looked_up(self, storage: Storage) -> None:
         """Names keep their case: another case is another, absent table."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -232,6 +233,14 @@ class ArgumentRules(ConformanceCase):
         assert isinstance(at, dt.datetime)
         assert at.fold == 0
         assert table.count() == 1
+
+    def test_default_of_the_same_instant_in_a_repeated_hour(self, open_table: OpenTable) -> None:
+        """A default's key is the row's if both are one instant, which Python never says of times in a repeated hour."""
+        table = open_table(TableSpecification("times", [Field.timestamp("at"), Field.int("n")], ["at"]))
+        at = dt.datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)
+        table.update({"at": at, "n": 1}, {"n": 0})
+        table.update({"at": at, "n": 2}, {"at": at.astimezone(dt.UTC), "n": 0})
+        assert [row["n"] for row in table.scan()] == [2]
 
     def test_error_has_the_key_as_a_table_keeps_it(self, open_table: OpenTable) -> None:
         """The key of a row that is not there, or that is, has no zone of the caller's and no `fold`."""

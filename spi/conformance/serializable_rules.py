@@ -39,6 +39,9 @@ READS: dict[str, Callable[[StructuredTable], object]] = {
     "delete_all of a whole key": lambda table: table.delete_all(Range.prefix((1,)), col("n") == 77),
     "compare_and_swap that fails": lambda table: table.compare_and_swap((1,), "n", 77, 78),
     "update_all of nothing": lambda table: table.update_all(Range.all(), {"n": 3}, where=col("n") == 77),
+    "update_all of nothing by an index": lambda table: table.update_all(
+        Range.all(), {"n": 3}, (col("tag") == "a") & (col("n") == 77)
+    ),
     "delete_all of nothing": lambda table: table.delete_all(Range.all(), where=col("n") == 77),
 }
 """Every way to see row 1, whose n is 1 and whose tag is "a"."""

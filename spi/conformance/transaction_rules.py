@@ -56,8 +56,8 @@ class TransactionRules(ConformanceCase):
         return [write for verb, write in writes_of(table).items() if typed or verb != "apply_changes"]
 
     def uses(self, table: StructuredTable) -> list[Callable[[], object]]:
-        """Return a call of each verb that writes or reads."""
-        return [*self.writes(table), *(partial(read, table) for read in READS.values())]
+        """Return a call of each verb that writes or reads, and a look at the schema."""
+        return [*self.writes(table), *(partial(read, table) for read in READS.values()), lambda: table.specification]
 
     @BOTH
     def test_commit_on_leaving(self, storage: Storage, items: StructuredTable, isolation: Isolation) -> None:

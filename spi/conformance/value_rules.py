@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections import defaultdict
 from decimal import Decimal
 from typing import cast
 
@@ -130,7 +131,9 @@ class ValueRules(WritingCase):
                 refused()
         assert plain(table.scan()) == [item(1, n=1)]
 
-    @pytest.mark.parametrize("key", [(), (1, 2), [1], 1, "1", {"id": 1, "n": 1}, {}, {"n": 1}, None], ids=repr)
+    @pytest.mark.parametrize(
+        "key", [(), (1, 2), [1], 1, "1", {"id": 1, "n": 1}, {}, {"n": 1}, defaultdict(int), None], ids=repr
+    )
     def test_key_is_whole(self, open_table: OpenTable, key: object) -> None:
         """A key is a mapping of all key fields, or a tuple in key order; anything else is `InvalidFieldError`."""
         table = open_table(ITEMS)

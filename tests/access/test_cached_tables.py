@@ -10,7 +10,7 @@ import pytest
 from structable.spi import UpdateMessage, Value
 from structable.spi.access import AsyncTable, Cache, open_table
 
-from .support.fake_clock import advance, idle, outcomes, run
+from .support.fake_clock import idle, run
 from .support.fake_store import Broken, Call, FakeStore
 
 Table = AsyncTable[Hashable, Mapping[str, object]]
@@ -35,47 +35,6 @@ def test_a_row_is_read_once_and_a_put_row_never() -> None:
             await table.put(2, row(22))
             assert await table.get(2) == row(22)
             assert store.operations() == ["get", "put"]
-
-    run(main())
-
-
-@pytest.mark.parametrize("absent", [False, True])
-def test_an_absent_row_is_kept_on_demand_only(absent: bool) -> None:
-    async def main() -> None:
-        store = filled()
-        async with open_table(store.table, cache=Cache(absent=absent)) as table:
-            assert [await table.get(9), await table.get(9)] == [None, None]
-            assert len(store.calls) == (1 if absent else 2)
-            assert await table.get_many([1, 9]) == {1: row(1)}
-            await table.put(9, row(9))
-            assert await table.get(9) == row(9)
-            await table.delete(9)
-            assert await table.get(9) is None
-
-    run(main())
-
-
-def test_a_row_over_the_limit_is_read_again() -> None:
-    async def main() -> None:
-        store = filled()
-        async with open_table(store.table, cache=Cache(max_rows=2)) as table:
-            for key in (1, 2, 3, 1):
-                await table.get(key)
-        assert [call.keys for call in store.calls] == [[1], [2], [3], [1]]
-
-    run(main())
-
-
-def test_a_row_is_read_again_after_its_time() -> None:
-    async def main() -> None:
-        store = filled()
-        async with open_table(store.table, cache=Cache(ttl=10)) as table:
-            await table.get(1)
-            store.rows[1] = row(2)  # another process
-            await advance(9.9)
-            assert await table.get(1) == row(1)
-            await advance(0.2)
-            assert await table.get(1) == row(2)
 
     run(main())
 
@@ -121,28 +80,6 @@ def test_an_update_drops_the_row() -> None:
     run(main())
 
 
-def test_all_that_wait_for_a_row_share_one_read() -> None:
-    async def main() -> None:
-        store = filled(None)
-        async with open_table(store.table, cache=Cache()) as table:
-            gets = [asyncio.ensure_future(table.get(1)) for _ in range(3)]
-            await idle()
-            store.only("get").succeed()
-            assert await asyncio.gather(*gets) == [row(1)] * 3
-
-            gets = [asyncio.ensure_future(table.get(2)) for _ in range(3)]
-            await idle()
-            store.only("get").fail(Broken("no"))
-            assert [type(each) for each in await outcomes(*gets)] == [Broken] * 3
-
-            again = asyncio.ensure_future(table.get(2))
-            await idle()
-            store.only("get").succeed()
-            assert await again == row(2)
-
-    run(main())
-
-
 def test_a_read_that_overlaps_a_write_is_not_kept() -> None:
     async def main() -> None:
         store = filled(None)
@@ -176,21 +113,5 @@ def test_a_failed_write_leaves_nothing_in_the_cache() -> None:
             calls = len(store.calls)
             assert await table.get(1) == row(1)
             assert len(store.calls) == calls + 1
-
-    run(main())
-
-
-def test_a_caller_may_change_the_row_that_it_was_given_or_gave() -> None:
-    async def main() -> None:
-        store = filled()
-        async with open_table(store.table, cache=Cache()) as table:
-            first = await table.get(1)
-            assert isinstance(first, dict)
-            first["n"] = "changed"
-            assert await table.get(1) == row(1)
-            given = row(22)
-            await table.put(2, given)
-            given["n"] = "changed"
-            assert await table.get(2) == row(22)
 
     run(main())

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 
 import pytest
-from tenacity import stop_after_attempt, stop_after_delay, wait_fixed
+from tenacity import wait_fixed
 
-from structable.spi import RecordNotFoundError, UnsupportedOperationError, UpdateMessage
+from structable.spi import UnsupportedOperationError, UpdateMessage
 from structable.spi.access import AsyncTable, FunctionTable, RateLimit, Retry, open_table
 
 from .support.fake_clock import run
-from .support.fake_store import Broken, Call, FakeStore, Flaky
+from .support.fake_store import Call, FakeStore, Flaky
 
 Table = AsyncTable[Hashable, Mapping[str, object]]
 Use = Callable[[Table], Awaitable[object]]
@@ -118,19 +118,6 @@ def test_two_tables_do_not_see_one_another() -> None:
 
 
 @pytest.mark.parametrize("name", USES)
-def test_an_error_that_is_not_retriable_is_raised_after_one_call(name: str) -> None:
-    async def main() -> None:
-        store = filled(fails_first(Broken("no")))
-        retry = Retry(wait=wait_fixed(0.01))
-        async with open_table(store.table, read_retry=retry, write_retry=retry) as table:
-            with pytest.raises(Broken):
-                await USES[name](table)
-        assert store.operations() == [name]
-
-    run(main())
-
-
-@pytest.mark.parametrize("name", USES)
 def test_a_retriable_error_is_retried_after_the_wait(name: str) -> None:
     async def main() -> None:
         store = filled(fails_first(Flaky("again")))
@@ -152,86 +139,6 @@ def test_without_a_policy_nothing_is_retried(name: str) -> None:
             with pytest.raises(Flaky):
                 await USES[name](table)
         assert store.operations() == [name]
-
-    run(main())
-
-
-@pytest.mark.parametrize("name", USES)
-def test_retries_end_after_the_number_of_calls(name: str) -> None:
-    async def main() -> None:
-        store = filled(lambda call: call.fail(Flaky(len(store.calls))))
-        retry = Retry(stop=stop_after_attempt(5), wait=wait_fixed(0.005))
-        async with open_table(store.table, read_retry=retry, write_retry=retry) as table:
-            with pytest.raises(Flaky, match="5"):
-                await USES[name](table)
-        assert store.operations() == [name] * 5
-
-    run(main())
-
-
-def test_retries_end_after_the_time() -> None:
-    async def main() -> None:
-        store = filled(lambda call: call.fail(Flaky("again")))
-        retry = Retry(stop=stop_after_delay(0.1), wait=wait_fixed(0.03))
-        async with open_table(store.table, read_retry=retry) as table:
-            with pytest.raises(Flaky):
-                await table.get("a")
-        started = [call.started - store.calls[0].started for call in store.calls]
-        assert started == pytest.approx([0, 0.03, 0.06, 0.09, 0.12])
-
-    run(main())
-
-
-def test_retries_end_after_ten_calls_by_default() -> None:
-    async def main() -> None:
-        store = filled(lambda call: call.fail(Flaky("again")))
-        async with open_table(store.table, write_retry=Retry()) as table:
-            with pytest.raises(Flaky):
-                await table.put("a", ROW)
-        assert len(store.calls) == 10
-
-    run(main())
-
-
-def test_retries_end_after_thirty_seconds_by_default() -> None:
-    async def main() -> None:
-        store = FakeStore(lambda call: asyncio.get_running_loop().call_later(16, call.fail, Flaky("slow")))
-        async with open_table(store.table, write_retry=Retry()) as table:
-            with pytest.raises(Flaky):
-                await table.put("a", ROW)
-        assert len(store.calls) == 2
-
-    run(main())
-
-
-@pytest.mark.parametrize(
-    "when", [Broken, (KeyError, Broken), lambda error: isinstance(error, Broken)], ids=["type", "tuple", "predicate"]
-)
-def test_an_error_that_the_policy_names_is_retried_as_well(
-    when: type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool],
-) -> None:
-    async def main() -> None:
-        for error in (Broken("no"), Flaky("again")):
-            store = filled(fails_first(error))
-            async with open_table(store.table, read_retry=Retry(when=when, wait=wait_fixed(0.01))) as table:
-                assert await table.get("a") == ROW
-            assert store.operations() == ["get", "get"]
-        store = filled(fails_first(ValueError("no")))
-        async with open_table(store.table, read_retry=Retry(when=when, wait=wait_fixed(0.01))) as table:
-            with pytest.raises(ValueError, match="no"):
-                await table.get("a")
-
-    run(main())
-
-
-def test_a_missing_row_is_never_retried() -> None:
-    async def main() -> None:
-        store = FakeStore(Call.succeed)
-        retry = Retry(when=Exception, wait=wait_fixed(0.01))
-        async with open_table(store.table, write_retry=retry) as table:
-            with pytest.raises(RecordNotFoundError):
-                await table.update("a", {"n": 2})
-        assert store.operations() == ["update"]
 
     run(main())
 
@@ -263,37 +170,6 @@ def test_credits_are_taken_before_each_attempt() -> None:
             await table.get("a")
         started = [call.started - store.calls[0].started for call in store.calls]
         assert started == pytest.approx([0, 1, 2, 3])
-
-    run(main())
-
-
-def test_reads_writes_and_updates_have_rates_of_their_own() -> None:
-    async def main() -> None:
-        store = filled()
-        async with open_table(store.table, rate_limit=RateLimit(read=1, write=2, update=4)) as table:
-            loop = asyncio.get_running_loop()
-            taken = {}
-            for name in ("get", "put", "update"):
-                start = loop.time()
-                for _ in range(9):
-                    await USES[name](table)
-                taken[name] = loop.time() - start
-            assert taken == pytest.approx({"get": 8, "put": 3.5, "update": 1.25})
-
-    run(main())
-
-
-def test_without_a_rate_of_their_own_updates_take_that_of_writes() -> None:
-    async def main() -> None:
-        store = filled()
-        async with open_table(store.table, rate_limit=RateLimit(write=2)) as table:
-            loop = asyncio.get_running_loop()
-            start = loop.time()
-            for _ in range(3):
-                await table.put("a", ROW)
-                await table.update("a", {"n": 2})
-                await table.get("a")
-            assert loop.time() - start == pytest.approx(2)
 
     run(main())
 

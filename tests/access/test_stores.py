@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .support.cases import StoreCases
+from tests.conformance.support.owner import owned, owner_process
 
-ROOT = Path(__file__).parents[2]
+from .support.cases import StoreCases
 
 
 class TestMemory(StoreCases):
@@ -32,10 +31,8 @@ class TestLevelDB(StoreCases):
 @pytest.fixture(scope="module")
 def owner() -> Iterator[subprocess.Popen[str]]:
     """Start one process that owns the databases of all tests that request it."""
-    command = [sys.executable, "-m", "tests.conformance.support.owner"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with owner_process() as process:
         yield process
-        process.kill()
 
 
 class TestLevelDBOfAnotherProcess(StoreCases):
@@ -43,18 +40,8 @@ class TestLevelDBOfAnotherProcess(StoreCases):
 
     @pytest.fixture
     def url(self, tmp_path: Path, owner: subprocess.Popen[str]) -> Iterator[str]:
-        url = f"leveldb://{tmp_path}/store"
-        assert self.tell(owner, url) == "held"
-        yield url
-        assert self.tell(owner, url) == "closed"
-
-    def tell(self, owner: subprocess.Popen[str], url: str) -> str:
-        """Let the process open or close a database; return its answer."""
-        assert owner.stdin is not None
-        assert owner.stdout is not None
-        owner.stdin.write(f"{url}\n")
-        owner.stdin.flush()
-        return owner.stdout.readline().strip()
+        with owned(owner, f"leveldb://{tmp_path}/store") as url:
+            yield url
 
 
 class TestPostgreSQL(StoreCases):

@@ -2,16 +2,14 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from structable.spi.conformance import BackendConformance
+from tests.conformance.support.owner import owned, owner_process
 from tests.conformance.support.sizes import examples, share_of
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 class TestLevelDB(BackendConformance):
@@ -26,10 +24,8 @@ class TestLevelDB(BackendConformance):
 @pytest.fixture(scope="module")
 def owner() -> Iterator[subprocess.Popen[str]]:
     """Start one process that owns the databases of all tests that request it."""
-    command = [sys.executable, "-m", "tests.conformance.support.owner"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with owner_process() as process:
         yield process
-        process.kill()
 
 
 class TestLevelDBOfAnotherProcess(BackendConformance):
@@ -40,21 +36,11 @@ class TestLevelDBOfAnotherProcess(BackendConformance):
 
     @pytest.fixture
     def storage_url(self, tmp_path: Path, owner: subprocess.Popen[str]) -> Iterator[str]:
-        url = f"leveldb://{tmp_path}/store"
-        assert self.tell(owner, url) == "held"
-        assert json.loads((tmp_path / "store" / "owner").read_text())["process"] == owner.pid
-        yield url
-        assert json.loads((tmp_path / "store" / "owner").read_text())["process"] == owner.pid
-        assert self.tell(owner, url) == "closed"
+        with owned(owner, f"leveldb://{tmp_path}/store") as url:
+            assert json.loads((tmp_path / "store" / "owner").read_text())["process"] == owner.pid
+            yield url
+            assert json.loads((tmp_path / "store" / "owner").read_text())["process"] == owner.pid
 
     @pytest.fixture
     def absent_url(self, tmp_path: Path) -> str:
         return f"leveldb://{tmp_path}/absent"
-
-    def tell(self, owner: subprocess.Popen[str], url: str) -> str:
-        """Let the process open or close a database; return its answer."""
-        assert owner.stdin is not None
-        assert owner.stdout is not None
-        owner.stdin.write(f"{url}\n")
-        owner.stdin.flush()
-        return owner.stdout.readline().strip()

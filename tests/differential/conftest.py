@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from structable.spi import Storage, connect
-
-ROOT = Path(__file__).parents[2]
+from tests.conformance.support.owner import owned, owner_process
 
 
 @pytest.fixture
@@ -21,16 +18,8 @@ def stores(tmp_path: Path, postgresql_url: str, hbase_url: str) -> Iterator[dict
     """Connect to a fresh store of every kind; one LevelDB database is owned by another process."""
     client = f"leveldb://{tmp_path}/client"
     with ExitStack() as stack:
-        command = [sys.executable, "-m", "tests.conformance.support.owner"]
-        owner = stack.enter_context(
-            subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        )
-        stack.callback(owner.kill)
-        assert owner.stdin is not None
-        assert owner.stdout is not None
-        owner.stdin.write(f"{client}\n")
-        owner.stdin.flush()
-        assert owner.stdout.readline().strip() == "held"
+        owner = stack.enter_context(owner_process())
+        stack.enter_context(owned(owner, client))
         urls = {
             "memory": f"memory://{uuid.uuid4().hex}",
             "leveldb": f"leveldb://{tmp_path}/owned?durability=process",

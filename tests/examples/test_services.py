@@ -30,8 +30,9 @@ def test_four_processes_agree(store: str, kills: int, tmp_path: Path, request: p
         assert "" in (never_done(url, seconds, kills) for seconds in (3 + kills, 15 + kills, 60))
 
 
-def test_stores_in_memory_are_refused() -> None:
-    command = [sys.executable, "-m", "examples.services", "--url", "memory://x"]
+@pytest.mark.parametrize("example", ["joins", "services"])
+def test_stores_in_memory_are_refused(example: str) -> None:
+    command = [sys.executable, "-m", f"examples.{example}", "--url", "memory://x"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "belongs to one process" in ended.stderr

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -13,11 +11,10 @@ from structable.backends.hbase.failpoints import failpoints
 from structable.spi import Storage, TransactionConflictError, connect
 
 from .support.bank import OPENING, balances, open_bank, quick, require_sound, transfer
-from .support.bank_killing import killed, write_on
+from .support.bank_killing import killed, stalled_commit, write_on
 from .support.internals import collect_garbage, drained, engine_of, stall_beside_janitor
 
 _ACCOUNTS = 12
-_TIMEOUT = 120
 
 
 @contextmanager
@@ -72,33 +69,16 @@ def test_killed_in_an_abort(hbase_url: str, point: str, number: int) -> None:
 def test_stalled_in_a_commit(hbase_url: str, point: str, cleaned: bool) -> None:
     """A transaction that stalls for longer than its lease is aborted by others, and gets an error."""
     url = quick(hbase_url)
-    stalled, go_on = threading.Event(), threading.Event()
-
-    def stall() -> None:
-        if threading.current_thread().name == "stalling":
-            stalled.set()
-            go_on.wait(_TIMEOUT)
-
-    def commit() -> None:
-        threading.current_thread().name = "stalling"
-        transaction.commit()
-
-    with bank(url) as storage, connect(quick(hbase_url, housekeeping=1000)) as other, ThreadPoolExecutor(1) as pool:
+    with bank(url) as storage, connect(quick(hbase_url, housekeeping=1000)) as other:
         transaction = other.transaction()
         transfer(transaction, "stalled", 0, 1, 3)
-        failpoints[point] = stall
-        try:
-            committing = pool.submit(commit)
-            assert stalled.wait(_TIMEOUT)
-            del failpoints[point]
+        with stalled_commit(transaction, point) as committing:
             storage.run(lambda another: transfer(another, "faster", 0, 1, 1), max_attempts=1_000)
             drained(storage)
             while cleaned and collect_garbage(storage).aborted:
                 engine_of(other).transactions.session.heartbeat()
-        finally:
-            go_on.set()
         with pytest.raises(TransactionConflictError):
-            committing.result(_TIMEOUT)
+            committing.result()
         assert require_sound(storage, _ACCOUNTS) == {"faster"}
         other.run(lambda another: transfer(another, "stalled", 0, 1, 3))
         assert require_sound(storage, _ACCOUNTS) == {"faster", "stalled"}

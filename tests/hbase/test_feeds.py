@@ -9,7 +9,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from structable.backends.hbase.failpoints import failpoints
 from structable.backends.hbase.layout import GATES
 from structable.backends.hbase.thrift.requests import get_row
 from structable.backends.hbase.txn.snapshot import HBaseSnapshot
@@ -25,7 +24,7 @@ from structable.spi import (
 )
 
 from .support.bank import open_bank, quick, require_fed, require_sound, transfer
-from .support.bank_killing import killed, write_on
+from .support.bank_killing import killed, stalled_commit, write_on
 from .support.internals import collect_garbage, drained, engine_of, hold_finaliser
 
 _ACCOUNTS = 12
@@ -110,31 +109,14 @@ def test_killed_in_a_write_job(hbase_url: str, point: str, number: int, committe
 @pytest.mark.parametrize("point", ["after_gate", "after_timestamp", "before_commit"])
 def test_reader_pushes_a_stalled_commit(hbase_url: str, point: str) -> None:
     """A position is given although a commit below it is still possible; it then commits beyond the position."""
-    stalled, go_on = threading.Event(), threading.Event()
-
-    def stall() -> None:
-        if threading.current_thread().name == "stalling":
-            stalled.set()
-            go_on.wait(_TIMEOUT)
-
-    def commit() -> None:
-        threading.current_thread().name = "stalling"
-        transaction.commit()
-
-    with bank(hbase_url) as storage, connect(hbase_url) as other, ThreadPoolExecutor(1) as pool:
+    with bank(hbase_url) as storage, connect(hbase_url) as other:
         transaction = other.transaction()
         transfer(transaction, "stalled", 0, 1, 3)
-        failpoints[point] = stall
-        try:
-            committing = pool.submit(commit)
-            assert stalled.wait(_TIMEOUT)
-            del failpoints[point]
+        with stalled_commit(transaction, point) as committing:
             storage.run(lambda another: transfer(another, "between", 4, 5, 1))
             position = storage.changes("accounts").latest()
             known = list(storage.changes("accounts").read(until=position))
-        finally:
-            go_on.set()
-        committing.result(_TIMEOUT)
+        committing.result()
         assert list(storage.changes("accounts").read(until=position)) == known
         later = list(storage.changes("accounts").read(since=position))
         assert [change.row["id"] for change in later] in ([0, 0, 1, 1], [1, 1, 0, 0])

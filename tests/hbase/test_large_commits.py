@@ -9,11 +9,10 @@ from functools import partial
 
 import pytest
 
-from structable.backends.hbase.failpoints import failpoints
 from structable.spi import Field, Storage, TableSpecification, Transaction, TransactionConflictError, Value, connect
 
 from .support.bank import open_bank, payday, quick, require_sound, transfer
-from .support.bank_killing import killed, write_on
+from .support.bank_killing import killed, stalled_commit, write_on
 from .support.internals import drained
 
 _ACCOUNTS = 60
@@ -58,31 +57,14 @@ def test_killed_in_a_large_commit(storage: Storage, url: str, point: str, number
 @pytest.mark.parametrize("point", ["after_record", "after_intents", "after_timestamp"])
 def test_a_rival_of_a_large_commit(storage: Storage, url: str, point: str, account: int) -> None:
     """Another writer of one of its rows is noticed at every stage of either commit."""
-    stalled, go_on = threading.Event(), threading.Event()
-
-    def stall() -> None:
-        if threading.current_thread().name == "stalling":
-            stalled.set()
-            assert go_on.wait(_TIMEOUT)
-
-    def commit() -> None:
-        threading.current_thread().name = "stalling"
-        large.commit()
-
-    with connect(url) as other, ThreadPoolExecutor(1) as pool:
+    with connect(url) as other:
         large = other.transaction()
         payday(large, "large", _ACCOUNTS)
-        failpoints[point] = stall
-        try:
-            committing = pool.submit(commit)
-            assert stalled.wait(_TIMEOUT)
-            del failpoints[point]
+        with stalled_commit(large, point) as committing:
             # The older one wins, so the rival retries until the lease of the stalled one expires.
             storage.run(lambda rival: transfer(rival, "rival", account, account + 1, 1), max_attempts=1_000)
-        finally:
-            go_on.set()
         with pytest.raises(TransactionConflictError):
-            committing.result(_TIMEOUT)
+            committing.result()
     assert require_sound(storage, _ACCOUNTS) == {"rival"}
     write_on(storage, _ACCOUNTS)
 

@@ -11,24 +11,19 @@ from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import list_tables
 from structable.backends.ordered.schema.catalog import list_garbage
 from structable.spi import (
-    Field,
-    Isolation,
     Range,
     StorageUrl,
     StoreNotFoundError,
-    TableSpecification,
     TransactionClosedError,
     TransactionConflictError,
-    col,
     connect,
-    read_split,
 )
+from tests.servers.read_only import TABLE, fill, read_everything
 from tests.waiting import until
 
 from .support.bank import quick
 from .support.internals import collect_garbage, drained, engine_of
 
-TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.string("s")], ["k"], ["s"])
 Everything = dict[tuple[str, bytes], object]
 
 
@@ -50,31 +45,11 @@ def cells_of(url: str) -> Everything:
         gateway.close()
 
 
-def read_everything(url: str) -> None:
-    with connect(url, read_only=True) as storage:
-        assert storage.admin.list() == ["t"]
-        view = storage.table("t")
-        assert view.read((1,)) is not None
-        assert len(view.multi_read([(1,), (2,)])) == 2
-        assert view.count(where=col("n") < 10) == 10
-        assert len(list(view.scan(order_by="s", reverse=True))) == 500
-        assert len(list(view.scan_index("s", "a"))) == 250
-        for isolation in Isolation:
-            with storage.transaction(isolation) as transaction:
-                assert transaction.table("t").count([Range.prefix((5,))]) == 1
-                assert len(list(transaction.table("t").scan())) == 500
-        with storage.plan_scan("t", splits=3) as plan:
-            assert sum(batch.num_rows for split in plan.splits for batch in storage.read_split(split)) == 500
-            assert sum(batch.num_rows for s in plan.splits for batch in read_split(url, s, read_only=True)) == 500
-        assert list(storage.diagnose())
-
-
 def test_nothing_is_written(hbase_url: str) -> None:
     """No session, no heartbeat, no plan, no list: every cell of the prefix is as it was."""
     url = quick(hbase_url)
     with connect(url) as storage:
-        storage.admin.create(TABLE)
-        storage.table("t").upsert_many({"k": k, "s": "ab"[k % 2], "n": k} for k in range(500))
+        fill(storage)
         drained(storage)
     before = cells_of(url)
     assert before

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from structable.spi import Field, Isolation, Range, Row, Storage, StructuredTable, TableSpecification, col, connect
-from tests.calls_of_types import CALLS_OF_TYPES
+from tests.calls_of_types import CALLS_OF_TYPES, create_tables_of_types
 
 from .support.internals import drained, engine_of, hold_finaliser
 from .support.internals import round_trips as round_trips_of
@@ -188,15 +188,7 @@ MERGES = {name: (table, WAITS[name], call) for name, (table, call) in CALLS_OF_T
 
 def test_round_trips_of_table_types(storage: Storage) -> None:
     """The table of docs/spi.md: merges and tables without a key."""
-    fields = [Field.int("id"), Field.string("note"), Field.long("hits")]
-    parts = TableSpecification("parts", fields, ["id"], options={"merge-engine": "partial-update"})
-    storage.admin.create(parts)
-    sums = {"merge-engine": "aggregation", "fields.hits.aggregate-function": "sum"}
-    storage.admin.create(TableSpecification("totals", [Field.int("id"), Field.long("hits")], ["id"], options=sums))
-    for name, mode in (("log", "append-only"), ("bag", "change-log")):
-        storage.admin.create(TableSpecification(name, [Field.string("text")], options={"write-mode": mode}))
-    storage.table("parts").upsert_many([{"id": n, "hits": 1} for n in range(5)])
-    storage.table("bag").insert_many([{"text": "a"}, {"text": "b"}])
+    create_tables_of_types(storage)
     drained(storage)
     found: dict[str, int] = {}
     for name, (table, _, call) in [*MERGES.items(), *MERGES.items()]:  # the first round caches the schemas

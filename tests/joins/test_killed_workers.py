@@ -26,10 +26,3 @@ def test_the_result_is_the_join_whenever_it_is_read(store: str, tmp_path: Path, 
     found = re.search(r"(\d+) reads at (\d+) positions, (\d+) workers killed\n\d+ rows .* 0 differ", ended.stdout)
     assert found is not None, ended.stdout
     assert min(map(int, found.groups())) >= 1
-
-
-def test_stores_in_memory_are_refused() -> None:
-    command = [sys.executable, "-m", "examples.joins", "--url", "memory://x"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert "belongs to one process" in ended.stderr

@@ -24,7 +24,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.conformance.clients import Client
-from tests.calls_of_types import CALLS_OF_TYPES
+from tests.calls_of_types import CALLS_OF_TYPES, create_tables_of_types
 
 DISTRICTS = range(1, 11)
 QUEUE = TableSpecification("queue", [Field.int("district"), Field.int("number")], ["district", "number"])
@@ -504,15 +504,7 @@ MERGES = {name: (table, WAITS[name], call) for name, (table, call) in CALLS_OF_T
 
 def test_exchanges_of_table_types(storage: Storage, received: list[int]) -> None:
     """The table of docs/spi.md: merges and tables without a key."""
-    fields = [Field.int("id"), Field.string("note"), Field.long("hits")]
-    parts = TableSpecification("parts", fields, ["id"], options={"merge-engine": "partial-update"})
-    storage.admin.create(parts)
-    sums = {"merge-engine": "aggregation", "fields.hits.aggregate-function": "sum"}
-    storage.admin.create(TableSpecification("totals", [Field.int("id"), Field.long("hits")], ["id"], options=sums))
-    for name, mode in (("log", "append-only"), ("bag", "change-log")):
-        storage.admin.create(TableSpecification(name, [Field.string("text")], options={"write-mode": mode}))
-    storage.table("parts").upsert_many([{"id": n, "hits": 1} for n in range(5)])
-    storage.table("bag").insert_many([{"text": "a"}, {"text": "b"}])
+    create_tables_of_types(storage)
     found: dict[str, int] = {}
     for name, (table, _, call) in MERGES.items():
         with storage.transaction() as tx:

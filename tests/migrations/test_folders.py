@@ -21,17 +21,17 @@ from structable.spi import Storage
 from tests.migrations.support.folders import Scripts, put_runs
 
 
-def test_a_number_twice_names_both_files(scripts: Scripts) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("0001_two.py", r"0001_one\.py and .*0001_two\.py have the same number"),
+        ("0003_three.py", r"0003_three\.py comes after .*0001_one\.py: a revision 0002 is missing"),
+    ],
+)
+def test_a_wrong_number_names_both_files(scripts: Scripts, name: str, reason: str) -> None:
     scripts.add("one", up="pass")
-    (scripts.path / "0001_two.py").write_text("def up(op): pass\n")
-    with pytest.raises(RevisionError, match=r"0001_one\.py and .*0001_two\.py have the same number"):
-        Folder(scripts.path).revisions()
-
-
-def test_a_gap_names_both_files(scripts: Scripts) -> None:
-    scripts.add("one", up="pass")
-    (scripts.path / "0003_three.py").write_text("def up(op): pass\n")
-    with pytest.raises(RevisionError, match=r"0003_three\.py comes after .*0001_one\.py: a revision 0002 is missing"):
+    (scripts.path / name).write_text("def up(op): pass\n")
+    with pytest.raises(RevisionError, match=reason):
         Folder(scripts.path).revisions()
 
 

@@ -16,7 +16,6 @@ from structable.spi import (
     StructuredTable,
     TableSpecification,
     TransactionConflictError,
-    Value,
     connect,
 )
 
@@ -51,12 +50,6 @@ def hits(table: StructuredTable) -> dict[str, object]:
     return {str(row.page): row.hits for row in table.scan()}
 
 
-BAD: list[dict[str, Value]] = [
-    {"page": "a", "hits": "x"},
-    {"page": "a", "hits": MOST + 1},
-    {"hits": 1},
-    {"page": "a", "nobody": 1},
-]
 Merge = Callable[[StructuredTable, int], object]
 MERGES: dict[str, Merge] = {
     "upsert": lambda table, amount: table.upsert({"page": "a", "hits": amount}),
@@ -78,65 +71,6 @@ def test_overlapping_merges_all_commit(storage: Storage, merge: str, exists: boo
     for transaction in transactions:
         transaction.commit()
     assert hits(table) == {"a": 1_116 if exists else 1_111}
-
-
-@pytest.mark.parametrize("merge", MERGES)
-def test_merge_and_increment_conflict(storage: Storage, merge: str) -> None:
-    for merge_first in (True, False):
-        one, other = storage.transaction(), storage.transaction()
-        MERGES[merge]((one if merge_first else other).table("counters"), 1)
-        (other if merge_first else one).table("counters").increment(("a",), "hits")
-        one.commit()
-        with pytest.raises(TransactionConflictError):
-            other.commit()
-
-
-@pytest.mark.parametrize("many", [False, True])
-def test_merge_with_an_increment_is_a_write(storage: Storage, many: bool) -> None:
-    """In one transaction, in either order; other rows stay as they are."""
-
-    def increment(table: StructuredTable) -> None:
-        if many:
-            table.increment_many([(("a",), "hits", 1), (("b",), "hits", 1)])
-        else:
-            table.increment(("a",), "hits")
-
-    def merge(table: StructuredTable) -> None:
-        table.upsert_many([{"page": "a", "hits": 10}, {"page": "c", "hits": 10}])
-
-    for steps in ((increment, merge), (merge, increment)):
-        with storage.transaction() as tx:
-            for step in steps:
-                step(tx.table("counters"))
-            assert hits(tx.table("counters"))["a"] in (11, 22)
-    assert hits(storage.table("counters")) == {"a": 22, "c": 20, **({"b": 2} if many else {})}
-
-
-def test_merge_of_a_written_row_is_that_write(storage: Storage) -> None:
-    with storage.transaction() as tx:
-        table = tx.table("counters")
-        table.replace({"page": "a", "hits": 5, "most": 1.5})
-        table.upsert({"page": "a", "hits": 1, "most": 1.0})
-        table.upsert({"page": "b", "hits": 1})
-        table.delete(("b",))
-        table.upsert({"page": "b", "hits": 2})
-    assert hits(storage.table("counters")) == {"a": 6, "b": 2}
-    one, other = storage.transaction(), storage.transaction()
-    one.table("counters").upsert({"page": "b", "hits": 1})
-    other.table("counters").replace({"page": "b", "hits": 1})
-    other.table("counters").upsert({"page": "b", "hits": 1})
-    one.commit()
-    with pytest.raises(TransactionConflictError):
-        other.commit()
-
-
-def test_overflow_at_the_commit_writes_nothing(storage: Storage, table: StructuredTable) -> None:
-    table.upsert({"page": "a", "hits": MOST})
-    tx = storage.transaction()
-    tx.table("counters").upsert_many([{"page": "a", "hits": 1}, {"page": "b", "hits": 1}])
-    with pytest.raises(InvalidFieldError, match="hits"):
-        tx.commit()
-    assert hits(table) == {"a": MOST}
 
 
 def test_overflow_of_a_written_row_has_no_effect(storage: Storage, table: StructuredTable) -> None:
@@ -170,19 +104,6 @@ def test_operands_that_fit_one_after_the_other_only(storage: Storage, table: Str
     assert row.small == 112
 
 
-def test_refused_row_changes_nothing(storage: Storage) -> None:
-    with storage.transaction() as tx:
-        table = tx.table("counters")
-        for bad in BAD:
-            with pytest.raises(InvalidFieldError):
-                table.upsert(bad)
-            with pytest.raises(InvalidFieldError):
-                table.upsert_many([{"page": "b", "hits": 1}, bad])
-            with pytest.raises(InvalidFieldError):
-                table.apply_changes([("+I", {"page": "b", "hits": 1}), ("+U", bad)])
-        assert hits(table) == {}
-
-
 def test_change_that_deletes_is_a_write(storage: Storage, table: StructuredTable) -> None:
     table.upsert({"page": "a", "hits": 5})
     one, other = storage.transaction(), storage.transaction()
@@ -208,14 +129,3 @@ def test_reads_and_writes_see_the_merges_of_the_transaction(storage: Storage, ta
         inside.update({"page": "d", "hits": 7})
         inside.upsert({"page": "d", "hits": 1})
     assert hits(table) == {"a": 1, "b": 50, "d": 8}
-
-
-def test_table_with_an_index_is_not_blind(storage: Storage) -> None:
-    storage.admin.create_or_update(COUNTERS.evolve(indexes=["hits"]))
-    one, other = storage.transaction(), storage.transaction()
-    for transaction in (one, other):
-        transaction.table("counters").upsert({"page": "a", "hits": 1})
-    one.commit()
-    with pytest.raises(TransactionConflictError):
-        other.commit()
-    assert [row.page for row in storage.table("counters").scan_index("hits", 1)] == ["a"]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import pickle
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 
 from structable.backends.memory.engine import MemoryEngine, MemorySnapshot
@@ -24,7 +22,6 @@ from structable.spi import (
     ChangesLostError,
     Field,
     Filter,
-    RowKind,
     StructableError,
     TableNotFoundError,
     TransactionConflictError,
@@ -84,18 +81,6 @@ def test_the_position_of_a_plan_is_that_of_its_splits(where: Filter | None, rows
     everything = {row["id"] for row in table.scan(where=where)}
     assert found | (after & everything) == everything
     assert not found & after
-
-
-def test_a_transaction_reads_the_snapshot_of_its_positions() -> None:
-    storage = made()
-    with storage.transaction(read_only=True) as transaction:
-        first = transaction.position("items")
-        storage.table("items").upsert({"id": 1})
-        assert transaction.position("items") == first
-        assert list(transaction.table("items").scan()) == []
-        with pytest.raises(UnsupportedOperationError, match=r"position\('items'\) after table"):
-            transaction.position("items")
-    assert [brief(change) for change in storage.changes("items").read(first)] == [("+I", 1, None)]
 
 
 def test_a_schema_change_after_a_position_does_not_move_the_snapshot() -> None:
@@ -232,68 +217,6 @@ def test_a_feed_outlives_the_process_that_holds_its_snapshots(deaths: int) -> No
     DyingSnapshot.left = 0
 
 
-def test_images_have_the_fields_of_the_reading() -> None:
-    """Whatever layout they were written in: added fields are null, widened ones are wide."""
-    storage = made()
-    table = storage.table("items")
-    table.upsert_many([{"id": 1, "text": "a", "n": 1}, {"id": 2, "text": "b", "n": None}])
-    feed = storage.changes("items")
-    early = feed.read()
-    planned = feed.plan()
-    wide = [Field.int("id"), Field.string("text"), Field.long("n"), Field.double("late")]
-    storage.admin.create_or_update(spec().evolve(fields=wide))
-    table.upsert({"id": 1, "n": 1 << 40, "late": 0.5})
-    assert [dict(change.row) for change in early] == [{"id": 1, "text": "a", "n": 1}, {"id": 2, "text": "b", "n": None}]
-    assert [row["n"] for batch in storage.read_split(planned.splits[0]) for row in batch.to_pylist()] == [1, None]
-    expected = [
-        ("insert", 1, "a", 1, None),
-        ("insert", 2, "b", None, None),
-        ("update_preimage", 1, "a", 1, None),
-        ("update_postimage", 1, "a", 1 << 40, 0.5),
-    ]
-    assert [(change.kind.change_type, *dict(change.row).values()) for change in feed.read()] == expected
-    columns = ("late", "n")
-    batches = [batch for split in feed.plan(columns=columns).splits for batch in storage.read_split(split)]
-    rows = pa.Table.from_batches(batches)
-    assert rows.schema.names == ["late", "n", "_change_type", "_commit_version", "_commit_timestamp"]
-    assert rows.column("n").type == pa.int64()
-    assert list(zip(*(rows.column(name).to_pylist() for name in ("_change_type", "n", "late")), strict=True)) == [
-        (kind, n, late) for kind, _, _, n, late in expected
-    ]
-
-
-def filled(storage: OrderedStorage) -> list[tuple[str, int, object]]:
-    """Make commits of one change, of some, and of many large ones, and return all changes."""
-    table = storage.table("items")
-    for number in range(30):
-        table.upsert({"id": number, "n": number, "text": "a" * number})
-    table.upsert_many([{"id": number, "n": -1, "text": "b" * 10_000} for number in range(400)])
-    with storage.transaction() as transaction:
-        transaction.table("items").upsert_many([{"id": number, "n": 7} for number in range(0, 400, 2)])
-        transaction.table("items").delete_many([(number,) for number in range(1, 400, 2)])
-    for number in range(400, 430):
-        table.upsert({"id": number})
-    return [brief(change) for change in storage.changes("items").read()]
-
-
-@pytest.mark.parametrize("splits", [1, 2, 7, 100])
-def test_split_after_split_is_the_order_of_read(splits: int) -> None:
-    storage = made()
-    expected = filled(storage)
-    feed = storage.changes("items")
-    plan = feed.plan(splits=splits)
-    parts: list[list[tuple[str, int, object]]] = []
-    for split in plan.splits:
-        batches = list(storage.read_split(pickle.loads(pickle.dumps(split))))
-        rows = [row for batch in batches for row in batch.to_pylist()]
-        parts.append([(str(RowKind.of(row["_change_type"])), row["id"], row["n"]) for row in rows])
-        versions = [row["_commit_version"] for row in rows]
-        assert versions == sorted(versions)
-    assert [change for part in parts for change in part] == expected
-    assert not any(part and part[0][0] == "+U" for part in parts), "a pair was divided"
-    assert min(splits, 3) <= len(parts) <= splits
-
-
 def test_splits_are_of_about_equal_size() -> None:
     storage = made()
     table = storage.table("items")
@@ -303,13 +226,6 @@ def test_splits_are_of_about_equal_size() -> None:
     rows = [sum(batch.num_rows for batch in storage.read_split(split)) for split in plan.splits]
     assert len(rows) == 4
     assert max(rows) < 1_100
-
-
-def test_an_empty_range_has_one_empty_split() -> None:
-    storage = made()
-    feed = storage.changes("items")
-    plan = feed.plan(feed.latest(), splits=5)
-    assert [list(storage.read_split(split)) for split in plan.splits] == [[]]
 
 
 class BackwardEngine(MemoryEngine):

@@ -21,7 +21,6 @@ from structable.backends.ordered.feeds.feed import OrderedFeed
 from structable.backends.ordered.scan import sorting
 from structable.backends.ordered.schema.catalog import Catalog
 from structable.spi import (
-    ChangesLostError,
     FeedPosition,
     RowKind,
     StorageUnavailableError,
@@ -121,61 +120,6 @@ def compacted() -> OrderedStorage:
     return made(spec("full-compaction", compaction_interval="10 s"))
 
 
-def test_changes_between_marks_are_net(clock: Callable[[float], None]) -> None:
-    """A mark is set by `latest` when the last is older than the interval, and something was committed since."""
-    storage = compacted()
-    feed, table = storage.changes("items"), storage.table("items")
-    begin = feed.latest()
-    assert begin == feed.earliest()
-    for number in range(3):
-        table.upsert({"id": 1, "n": number})
-    assert feed.latest() == begin
-    clock(11)
-    first = feed.latest()
-    assert first > begin
-    table.upsert_many([{"id": 1, "n": 2}, {"id": 2, "n": 5}])
-    clock(20)
-    assert feed.latest() == first
-    table.delete((1,))
-    clock(22)
-    second = feed.latest()
-    clock(50)
-    assert feed.latest() == second, "nothing was committed since"
-    changes = list(feed.read())
-    assert [(brief(change), change.version) for change in changes] == [
-        (("+I", 1, 2), first.version),
-        (("-D", 1, 2), second.version),
-        (("+I", 2, 5), second.version),
-    ]
-    assert [change.timestamp for change in changes[1:]] == [changes[1].timestamp] * 2
-    assert feed.advance(begin, 1) == first
-    assert feed.advance(begin, 2) == first
-    assert feed.advance(begin, 3) == second
-    assert feed.at(changes[1].timestamp) == first  # type: ignore[arg-type] # of a feed
-    assert [brief(change) for change in feed.read(until=FeedPosition(first.feed, second.version - 1))] == [("+I", 1, 2)]
-    net = list(feed.read(net=True))
-    assert [(brief(change), change.version) for change in net] == [(("+I", 2, 5), second.version)]
-    rows = []
-    for split in feed.plan(splits=4).splits:
-        rows += [row for batch in storage.read_split(split) for row in batch.to_pylist()]
-    assert [row["_commit_version"] for row in rows] == [first.version, second.version, second.version]
-
-
-def test_expiry_leaves_the_floor_at_a_mark(clock: Callable[[float], None]) -> None:
-    storage = compacted()
-    feed, table = storage.changes("items"), storage.table("items")
-    positions = [feed.latest()]
-    for number in range(4):
-        table.upsert({"id": number, "n": number})
-        clock(20 * (number + 1))
-        positions.append(feed.latest())
-    assert positions == sorted(set(positions))
-    floor = feed.expire(FeedPosition(positions[0].feed, positions[3].version - 1))
-    assert floor == feed.earliest() == positions[2]
-    assert [change.row["id"] for change in feed.read()] == [2, 3]
-    assert feed.at(dt.datetime(2000, 1, 1, tzinfo=dt.UTC)) == floor
-
-
 def test_expiry_divides_what_nobody_reads(clock: Callable[[float], None]) -> None:
     """It sets a mark only where the last one is too old itself: a feed that is never read expires, too."""
     storage = made(spec("full-compaction", compaction_interval="10 s", time_retained="1 h"))
@@ -240,25 +184,6 @@ def entries(storage: OrderedStorage) -> list[int]:
     return storage.engine.look(found)
 
 
-def test_expiry_drops_what_is_older_than_the_retention(clock: Callable[[float], None]) -> None:
-    storage = made(spec(time_retained="1 h"))
-    feed, table = storage.changes("items"), storage.table("items")
-    begin = feed.earliest()
-    table.upsert({"id": 1})
-    assert feed.expire() == begin
-    clock(3_500)
-    assert feed.expire() == begin
-    clock(3_700)
-    floor = feed.expire()
-    assert begin < floor == feed.earliest()
-    assert feed.expire() == floor
-    assert list(feed.read()) == []
-    assert entries(storage) == []
-    with pytest.raises(ChangesLostError) as lost:
-        feed.read(begin)
-    assert lost.value.earliest == floor
-
-
 class CrashingEngine(MemoryEngine):
     """Fails in the middle of a deletion of entries."""
 
@@ -287,18 +212,6 @@ def test_the_floor_rises_before_entries_go() -> None:
     storage.engine.crashes = False  # type: ignore[attr-defined]
     assert feed.expire() == middle
     assert min(entries(storage)) > middle.version
-
-
-def test_a_higher_floor_is_left() -> None:
-    storage = made()
-    feed, table = storage.changes("items"), storage.table("items")
-    for number in range(4):
-        table.upsert({"id": number})
-    low, high = feed.position(feed.earliest().version + 1), feed.latest()
-    assert feed.expire(high) == high
-    with pytest.raises(ChangesLostError):
-        feed.expire(low)
-    assert feed.earliest() == high
 
 
 def test_what_is_too_old_goes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,17 +48,6 @@ def test_a_plan_closed_while_its_split_is_read(storage: Storage) -> None:
         list(batches)
 
 
-def test_a_closed_store_serves_no_transaction(storage: Storage) -> None:
-    transaction = storage.transaction()
-    table = transaction.table("numbers")
-    rows = table.scan()
-    next(rows)
-    storage.close()
-    for use in (lambda: table.read((1,)), lambda: list(rows), table.count):
-        with pytest.raises(StorageUnavailableError):
-            use()
-
-
 class FailingSnapshot(MemorySnapshot):
     fails = False
 
@@ -83,14 +72,6 @@ def test_a_scan_that_failed_does_not_look_exhausted(monkeypatch: pytest.MonkeyPa
     with pytest.raises(StorageUnavailableError):
         next(rows)
     with pytest.raises(TransactionClosedError):
-        next(rows)
-
-
-def test_an_exhausted_scan_stays_exhausted(storage: Storage) -> None:
-    rows = storage.table("numbers").scan(limit=2)
-    assert len(list(rows)) == 2
-    assert list(rows) == []
-    with pytest.raises(StopIteration):
         next(rows)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -19,7 +17,6 @@ from structable.spi import (
     Storage,
     TableSpecification,
     UnsupportedOperationError,
-    connect,
 )
 from structable.spi.rules.transaction_size import lowered_limit
 from structable.spi.values import MAX_ROW_SIZE
@@ -70,62 +67,6 @@ def in_any_order(records: list[Recorded]) -> list[Recorded]:
     return sorted(records, key=str)
 
 
-@pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
-def test_each_commit_has_one_net_change_of_each_key(producer: str) -> None:
-    storage = made(spec(changelog_producer=producer))
-    with storage.transaction() as tx:
-        table = tx.table("items")
-        table.upsert({"id": 1, "text": "a"})
-        table.insert({"id": 2, "text": "b"})
-        table.replace({"id": 2, "n": 5})
-        table.insert({"id": 3})
-        table.delete((3,))
-    with storage.transaction() as tx:
-        table = tx.table("items")
-        table.update({"id": 1, "n": 1})
-        table.increment((1,), "n", 2)
-        table.delete((2,))
-    with storage.transaction() as tx:
-        table = tx.table("items")
-        table.delete((1,))
-        table.insert({"id": 1, "text": "again"})
-    assert commits(storage, "items") == [
-        [("+I", {"id": 1, "text": "a"}), ("+I", {"id": 2, "n": 5})],
-        [
-            ("-U", {"id": 1, "text": "a"}),
-            ("+U", {"id": 1, "text": "a", "n": 3}),
-            ("-D", {"id": 2, "n": 5}),
-        ],
-        [("-U", {"id": 1, "text": "a", "n": 3}), ("+U", {"id": 1, "text": "again"})],
-    ]
-
-
-def test_equal_rows_are_no_change() -> None:
-    storage = made(spec())
-    table = storage.table("items")
-    table.upsert({"id": 1, "text": "a", "x": 0.0})
-    table.upsert({"id": 2, "x": math.nan})
-    assert len(commits(storage, "items")) == 2
-    with storage.transaction() as tx:
-        items = tx.table("items")
-        items.upsert({"id": 1, "x": -0.0})
-        items.upsert({"id": 2, "x": -math.nan})
-        items.increment((1,), "n", 1)
-        items.increment((1,), "n", -1)
-        items.delete((9,))
-    # Null and 0 differ.
-    assert last_commit(storage, "items")[0] == ("-U", {"id": 1, "text": "a", "x": 0.0})
-    table.upsert({"id": 1, "text": "a"})
-    table.update({"id": 1, "x": 0.0})
-    with storage.transaction() as tx:
-        items = tx.table("items")
-        items.delete((1,))
-        items.insert({"id": 1, "text": "a", "n": 0, "x": 0.0})
-    assert len(commits(storage, "items")) == 3
-    table.upsert({"id": 1, "raw": b""})
-    assert kinds(last_commit(storage, "items")) == ["-U", "+U"]
-
-
 def test_equal_rows_of_two_layouts_are_no_change() -> None:
     storage = made(spec())
     storage.table("items").upsert({"id": 1, "text": "a"})
@@ -139,15 +80,6 @@ def test_equal_rows_of_two_layouts_are_no_change() -> None:
         ("-U", {"id": 1, "text": "a"}),
         ("+U", {"id": 1, "text": "a", "more": "b"}),
     ]
-
-
-def test_commits_that_change_nothing_append_nothing() -> None:
-    storage = made(spec())
-    with storage.transaction() as tx:
-        tx.table("items").read((1,))
-    with storage.transaction() as tx:
-        tx.table("items").delete((1,))
-    assert commits(storage, "items") == []
 
 
 def test_increments_of_rows_that_were_not_read(engine: type[MemoryEngine]) -> None:
@@ -226,46 +158,6 @@ def test_blind_merges_that_are_read_and_put_conflict() -> None:
     assert len(commits(storage, "items")) == 1
 
 
-def test_one_version_in_all_feeds_of_a_commit() -> None:
-    storage = made(spec())
-    storage.admin.create(TableSpecification("other", FIELDS, ["id"], options=spec().options))
-    storage.admin.create(TableSpecification("plain", FIELDS, ["id"]))
-    with storage.transaction() as tx:
-        for name in ("items", "other", "plain"):
-            tx.table(name).insert({"id": 1})
-    assert last_commit(storage, "items") == last_commit(storage, "other") == [("+I", {"id": 1})]
-
-
-@pytest.mark.parametrize("mode", ["change-log", "append-only"])
-def test_rows_of_tables_without_a_key(mode: str) -> None:
-    storage = made(bag(**{"write-mode": mode}))
-    rows: list[Mapping[str, Any]] = [{"id": 1, "text": "a"}, {"id": 1, "text": "a"}]
-    with storage.transaction() as tx:
-        tx.table("items").insert_many(rows)
-        tx.table("items").insert({"id": 2})
-    assert commits(storage, "items") == [[("+I", dict(row)) for row in rows] + [("+I", {"id": 2})]]
-
-
-def test_bag_is_net_by_value() -> None:
-    storage = made(bag())
-    table = storage.table("items")
-    table.insert_many([{"id": 1}, {"id": 1}, {"id": 2, "x": 0.0}])
-    table.apply_changes(
-        [("-D", {"id": 1}), ("+I", {"id": 1}), ("-D", {"id": 2, "x": 0.0}), ("+I", {"id": 2, "x": -0.0})]
-    )
-    table.apply_changes([("-D", {"id": 7})])
-    assert len(commits(storage, "items")) == 1
-    with storage.transaction() as tx:
-        items = tx.table("items")
-        items.delete_all(Range.all())
-        items.insert_many([{"id": 1}, {"id": 3}])
-    assert in_any_order(last_commit(storage, "items")) == [
-        ("+I", {"id": 3}),
-        ("-D", {"id": 1}),
-        ("-D", {"id": 2, "x": 0.0}),
-    ]
-
-
 def test_bag_is_net_across_layouts() -> None:
     storage = made(bag())
     storage.table("items").insert({"id": 1, "n": 2})
@@ -297,11 +189,3 @@ def test_images_count_for_the_size_of_a_transaction() -> None:
         with pytest.raises(UnsupportedOperationError, match="over the limit"), storage.transaction() as tx:
             tx.table("items").upsert({"id": 1, "raw": b"b" * 1_000})
     assert len(commits(storage, "items")) == 1
-
-
-def test_tables_without_a_feed_append_nothing() -> None:
-    with connect("memory://") as storage:
-        storage.admin.create(TableSpecification("items", FIELDS, ["id"]))
-        storage.table("items").insert({"id": 1})
-        with pytest.raises(AssertionError):
-            commits(storage, "items")

@@ -1,4 +1,4 @@
-"""What write jobs append to change feeds, and that a crash between their chunks neither loses nor repeats any of it."""
+"""Write jobs of tables with change feeds: a crash between their chunks neither loses nor repeats any change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from structable.spi import (
     DataCorruptionError,
     Derived,
     Field,
-    RecordExistsError,
     StagedWrite,
     Storage,
     TableSpecification,
@@ -27,7 +26,7 @@ from structable.spi import (
 )
 
 from .crashing import Crash, CrashingEngine, UnorderedEngine, recovered
-from .recorded import Recorded, commits, entries, last_commit
+from .recorded import Recorded, commits, entries
 
 FIELDS = [Field.int("id"), Field.string("text"), Field.long("n")]
 TYPES = {"id": pa.int32(), "text": pa.string(), "n": pa.int64(), "_change_type": pa.string(), "_arm": pa.string()}
@@ -81,176 +80,6 @@ def filled(producer: str, options: Mapping[str, str] = DEDUPLICATE, engine: Memo
     return storage
 
 
-def test_images_of_each_mode() -> None:
-    given: Rows = [{"id": 1, "text": "x"}, {"id": 2, "text": "b"}, {"id": 4, "text": "new"}]
-    updated = [("-U", {"id": 1, "text": "a", "n": 1}), ("+U", {"id": 1, "text": "x", "n": 1})]
-    assert run(filled("lookup"), "upsert", given) == [*updated, ("+I", {"id": 4, "text": "new"})]
-    assert run(filled("lookup"), "update", given[:2]) == updated
-    assert run(filled("lookup"), "insert", given[2:]) == [("+I", {"id": 4, "text": "new"})]
-    assert run(filled("lookup"), "replace", given) == [
-        ("-U", {"id": 1, "text": "a", "n": 1}),
-        ("+U", {"id": 1, "text": "x"}),
-        ("-U", {"id": 2, "text": "b", "n": 2}),
-        ("+U", {"id": 2, "text": "b"}),
-        ("+I", {"id": 4, "text": "new"}),
-    ]
-    assert run(filled("lookup"), "delete", [{"id": 2}, {"id": 9}, {"id": 2}]) == [
-        ("-D", {"id": 2, "text": "b", "n": 2})
-    ]
-    changes: Rows = [
-        {"_change_type": "+I", "id": 1, "text": "x"},
-        {"_change_type": "-D", "id": 2, "text": None},
-        {"_change_type": "-D", "id": 4, "text": None},
-        {"_change_type": "+I", "id": 4, "text": "new"},
-        {"_change_type": "-D", "id": 4, "text": None},
-    ]
-    assert run(filled("full-compaction"), "changes", changes) == [*updated, ("-D", {"id": 2, "text": "b", "n": 2})]
-
-
-def test_images_of_merges() -> None:
-    adds: Rows = [{"id": 1, "n": 5}, {"id": 1, "n": -5}, {"id": 2, "n": 1}, {"id": 2, "n": 2}, {"id": 7, "n": 1}]
-    assert run(filled("lookup", SUM), "upsert", adds[:1], adds[1:]) == [
-        ("-U", {"id": 2, "text": "b", "n": 2}),
-        ("+U", {"id": 2, "text": "b", "n": 5}),
-        ("+I", {"id": 7, "n": 1}),
-    ]
-
-
-PATCH: Rows = [
-    {"_arm": "present", "id": 1, "text": "x"},
-    {"_arm": "absent", "id": 1, "text": "never"},
-    {"_arm": "absent", "id": 2, "text": "never"},
-    {"_arm": "absent", "id": 4, "text": "new"},
-    {"_arm": "replace", "id": 3, "text": "r"},
-    {"_arm": "replace", "id": 5, "text": None},
-    {"_arm": "delete", "id": 6, "text": None},
-]
-
-
-def test_patches_are_recorded_as_plain_verbs_would() -> None:
-    """Arms that take no effect record nothing; a delete is given, whether there is a row or not."""
-    assert run(filled("lookup"), "patch", PATCH) == [
-        ("-U", {"id": 1, "text": "a", "n": 1}),
-        ("+U", {"id": 1, "text": "x", "n": 1}),
-        ("-U", {"id": 3, "text": "c", "n": 3}),
-        ("+U", {"id": 3, "text": "r"}),
-        ("+I", {"id": 4, "text": "new"}),
-        ("+I", {"id": 5}),
-    ]
-    assert run(filled("input"), "patch", PATCH) == [
-        ("+U", {"id": 1, "text": "x", "n": 1}),
-        ("+U", {"id": 3, "text": "r"}),
-        ("+I", {"id": 4, "text": "new"}),
-        ("+U", {"id": 5}),
-        ("-D", {"id": 6}),
-    ]
-
-
-def test_jobs_that_change_nothing_append_nothing() -> None:
-    storage = filled("lookup")
-    assert run(storage, "upsert", PRESENT) == []
-    assert len(commits(storage, "items")) == 1
-
-
-def test_images_of_a_bag_are_net_by_value() -> None:
-    changes: Rows = [
-        {"_change_type": "-D", **PRESENT[0]},
-        {"_change_type": "+I", **PRESENT[0]},
-        {"_change_type": "-D", **PRESENT[1]},
-        {"_change_type": "-D", **PRESENT[1]},
-        {"_change_type": "+I", "id": 8, "text": None, "n": 1},
-    ]
-    found = run(filled("lookup", BAG), "changes", changes)
-    assert sorted(found, key=str) == [("+I", {"id": 8, "n": 1}), ("-D", PRESENT[1])]
-    assert run(filled("lookup", BAG), "insert", PRESENT[:1]) == [("+I", PRESENT[0])]
-
-
-def test_input_holds_what_the_verb_of_the_mode_would() -> None:
-    """Upsert and changes every row in order, the others the row that wins."""
-    twice: Rows = [{"id": 1, "text": "x"}, {"id": 9, "text": "y"}, {"id": 1, "text": "a"}]
-    assert run(filled("input"), "upsert", twice[:2], twice[2:]) == [
-        ("+U", {"id": 1, "text": "x"}),
-        ("+U", {"id": 1, "text": "a"}),
-        ("+U", {"id": 9, "text": "y"}),
-    ]
-    assert run(filled("input"), "replace", twice[:2], twice[2:]) == [
-        ("+U", {"id": 1, "text": "a"}),
-        ("+U", {"id": 9, "text": "y"}),
-    ]
-    assert run(filled("input"), "insert", twice[1:2]) == [("+I", {"id": 9, "text": "y"})]
-    assert run(filled("input"), "update", twice[:1], twice[2:]) == [("+U", {"id": 1, "text": "a", "n": 1})]
-    assert run(filled("input"), "delete", [{"id": 9}, {"id": 2}, {"id": 9}]) == [("-D", {"id": 2}), ("-D", {"id": 9})]
-    changes: Rows = [
-        {"_change_type": "-U", "id": 1, "text": "x"},
-        {"_change_type": "+U", "id": 1, "text": "y"},
-        {"_change_type": "-D", "id": 9, "text": None},
-    ]
-    assert run(filled("input"), "changes", changes) == [
-        ("-U", {"id": 1, "text": "x"}),
-        ("+U", {"id": 1, "text": "y"}),
-        ("-D", {"id": 9}),
-    ]
-
-
-def test_input_holds_ignored_rows() -> None:
-    storage = filled("input", {"merge-engine": "partial-update", "ignore-delete": "true"})
-    assert run(storage, "changes", [{"_change_type": "-D", "id": 1}]) == [("-D", {"id": 1})]
-    assert storage.table("items").count() == 3
-
-
-def test_jobs_of_ignored_rows_append_no_images() -> None:
-    storage = filled("lookup", {"merge-engine": "partial-update", "ignore-delete": "true"})
-    assert run(storage, "changes", [{"_change_type": "-D", "id": 1}]) == []
-    assert storage.table("items").count() == 3
-
-
-def test_input_of_tables_without_a_key() -> None:
-    changes: Rows = [
-        {"_change_type": "-D", "id": 9, "text": None, "n": None},
-        {"_change_type": "+U", **PRESENT[0]},
-        {"_change_type": "-U", **PRESENT[0]},
-    ]
-    found = run(filled("input", BAG), "changes", changes)
-    assert found[0] == ("-D", {"id": 9}) or found[2] == ("-D", {"id": 9})
-    assert [record for record in found if record.row["id"] == 1] == [("+U", PRESENT[0]), ("-U", PRESENT[0])]
-    for options in (BAG, {"write-mode": "append-only"}):
-        assert run(made("input", options), "insert", PRESENT[:1], PRESENT[:1]) == [("+I", PRESENT[0])] * 2
-
-
-@pytest.mark.parametrize("producer", ["input", "lookup"])
-def test_refused_jobs_append_nothing(producer: str) -> None:
-    storage = filled(producer)
-    with pytest.raises(RecordExistsError):
-        storage.commit_write(*staged(storage, "insert", [{"id": 0}, {"id": 1}]))
-    assert len(commits(storage, "items")) == 1
-
-
-@pytest.mark.parametrize("mode", ["upsert", "replace"])
-def test_jobs_begun_before_the_feed_are_in_it(mode: str) -> None:
-    storage = made("none")
-    work = staged(storage, mode, PRESENT)
-    storage.admin.create_or_update(spec("lookup"))
-    assert storage.commit_write(*work).applied
-    assert last_commit(storage, "items") == [("+I", row) for row in PRESENT]
-
-
-def test_overwrite_of_a_table_with_a_feed_is_refused() -> None:
-    storage = made("none")
-    done, late = staged(storage, "overwrite", PRESENT), staged(storage, "overwrite", PRESENT[:1], job_id="late")
-    storage.commit_write(*done)
-    storage.admin.create_or_update(spec("lookup"))
-    with pytest.raises(UnsupportedOperationError, match="overwrite"):
-        storage.begin_write("items", mode="overwrite", job_id="new")
-    with pytest.raises(UnsupportedOperationError, match="overwrite"):
-        storage.commit_write(*late)
-    assert storage.table("items").count() == 3
-    # Committed before the feed began, it still counts as committed.
-    assert storage.begin_write("items", mode="overwrite", job_id="job").committed
-    assert not storage.commit_write(*done).applied
-    storage.admin.create_or_update(spec("none"))
-    assert storage.commit_write(*late).applied
-
-
 def test_engine_without_progress_takes_no_jobs_of_tables_with_feeds() -> None:
     storage = made("none", engine=UnorderedEngine(VersionedMap()))
     work = staged(storage, "insert", PRESENT)
@@ -260,6 +89,15 @@ def test_engine_without_progress_takes_no_jobs_of_tables_with_feeds() -> None:
     with pytest.raises(UnsupportedOperationError, match="change feed"):
         storage.begin_write("items", mode="upsert", job_id="other")
     assert storage.table("items").count() == 0
+
+
+def test_overwrite_from_before_the_feed_counts_as_committed() -> None:
+    storage = made("none")
+    done = staged(storage, "overwrite", PRESENT)
+    storage.commit_write(*done)
+    storage.admin.create_or_update(spec("lookup"))
+    assert storage.begin_write("items", mode="overwrite", job_id="job").committed
+    assert not storage.commit_write(*done).applied
 
 
 class LosingEngine(CrashingEngine):

@@ -1,6 +1,4 @@
-"""Reads of a SERIALIZABLE transaction other than keys and intervals of keys."""
-
-from collections.abc import Callable
+"""A SERIALIZABLE transaction that read a table which a job has overwritten."""
 
 import pyarrow as pa
 import pytest
@@ -8,12 +6,9 @@ import pytest
 from structable.spi import (
     Field,
     Isolation,
-    Range,
     Storage,
-    StructuredTable,
     TableSpecification,
     TransactionConflictError,
-    col,
     connect,
 )
 
@@ -29,35 +24,6 @@ def storage() -> Storage:
         storage.admin.create(doctors(name))
         storage.table(name).upsert({"id": "alice", "team": "a", "shifts": 1})
     return storage
-
-
-def read_by_index(table: StructuredTable) -> object:
-    return [row.shifts for row in table.scan_index("team", "a")]
-
-
-def count_by_index(table: StructuredTable) -> object:
-    return table.count(where=(col("team") == "a") & (col("shifts") > 0))
-
-
-def read_in_order_of_index(table: StructuredTable) -> object:
-    return [row.shifts for row in table.scan(order_by="team", limit=5)]
-
-
-def change_none_by_index(table: StructuredTable) -> object:
-    return table.update_all(Range.all(), {"shifts": 9}, where=(col("team") == "a") & (col("shifts") == 7))
-
-
-@pytest.mark.parametrize("look", [read_by_index, count_by_index, read_in_order_of_index, change_none_by_index])
-def test_rows_found_by_an_index_are_read(storage: Storage, look: Callable[[StructuredTable], object]) -> None:
-    """Write skew through fields outside of the index: the entries that both have read do not change."""
-    one, other = storage.transaction(Isolation.SERIALIZABLE), storage.transaction(Isolation.SERIALIZABLE)
-    look(one.table("day"))
-    look(other.table("night"))
-    one.table("night").upsert({"id": "alice", "shifts": 0})
-    other.table("day").upsert({"id": "alice", "shifts": 0})
-    one.commit()
-    with pytest.raises(TransactionConflictError):
-        other.commit()
 
 
 def test_an_overwritten_table_that_was_only_read_conflicts(storage: Storage) -> None:

@@ -254,15 +254,6 @@ def test_batch_that_began_again_in_another_mode_is_not_committed_in_the_first() 
     assert contents(storage) == [(2, 2)]
 
 
-def test_aborted_batch_needs_to_begin_again() -> None:
-    storage = made()
-    job = begin(storage)
-    storage.abort_write(job)
-    with pytest.raises(TransactionClosedError, match="aborted"):
-        storage.commit_write(job, [])
-    assert storage.commit_write(begin(storage), [])
-
-
 def test_rows_staged_by_software_of_before_know_no_mode() -> None:
     storage = made()
     job = storage.begin_write("items", mode="upsert", job_id="job")

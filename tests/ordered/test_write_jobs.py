@@ -26,10 +26,8 @@ from structable.spi import (
     TableSpecification,
     UnsupportedOperationError,
     WriteJob,
-    WriteMode,
     connect,
 )
-from structable.spi.conformance.write_jobs import PLAIN_MODES
 
 from .crashing import UnorderedEngine
 
@@ -114,27 +112,6 @@ def test_job_that_was_committed_longer_ago_than_ids_are_kept(monkeypatch: pytest
     storage.admin.drop("items")
     with pytest.raises(TableNotFoundError):
         storage.commit_write(again, rows)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", PLAIN_MODES)
-def test_two_committers_of_one_job(mode: WriteMode) -> None:
-    """One commits it; the other finds it done, or gets a conflict, and its retry does nothing."""
-    for _ in range(10):
-        storage = new_storage()
-        storage.table("items").upsert({"id": 1, "text": "before"})
-        texts = {1: "after"} if mode is WriteMode.UPDATE else dict.fromkeys(range(2, 3_000), "after")
-        if mode is WriteMode.DELETE:
-            job = storage.begin_write("items", mode=mode, job_id="job")
-            work = job, [storage.stage(job, 0, 0, [pa.record_batch({"id": pa.array([1], pa.int32())})])]
-        else:
-            work = staged(storage, mode, "job", texts)
-        with ThreadPoolExecutor(2) as threads:
-            for commit in [threads.submit(storage.commit_write, *work) for _ in range(2)]:
-                assert isinstance(commit.exception(), StructableError | None)
-        storage.commit_write(*work)
-        expected = {"upsert": 2_999, "insert": 2_999, "replace": 2_999, "update": 1, "delete": 0, "overwrite": 2_998}
-        assert storage.table("items").count() == expected[mode]
 
 
 @pytest.mark.parametrize("mode", ["upsert", "changes"])

@@ -10,21 +10,14 @@ import pytest
 from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.storage import PostgreSQLStorage
 from structable.spi import (
-    Field,
-    Isolation,
-    Range,
     Storage,
     StoreNotFoundError,
-    TableSpecification,
-    col,
     connect,
-    read_split,
 )
+from tests.servers.read_only import fill, read_everything
 
 from .support.fixtures import StartServer
 from .support.server import Server
-
-TABLE = TableSpecification("t", [Field.int("k"), Field.string("s"), Field.int("n")], ["k"], ["s"])
 
 
 @pytest.fixture
@@ -32,8 +25,7 @@ def server(start_postgresql: StartServer) -> Server:
     """Start a server for this test alone, without background work of its own."""
     server = start_postgresql(fsync=False, autovacuum="off")
     with connect(server.url("structable")) as storage:
-        storage.admin.create(TABLE)
-        storage.table("t").upsert_many({"k": k, "s": "ab"[k % 2], "n": k} for k in range(500))
+        fill(storage)
     return server
 
 
@@ -45,26 +37,6 @@ def state(server: Server) -> list[tuple[object, ...]]:
             *connection.execute("select oid, relname, pg_relation_size(oid) from pg_class order by oid"),
             *connection.execute("select oid, nspname from pg_namespace order by oid"),
         ]
-
-
-def read_everything(url: str) -> None:
-    with connect(url, read_only=True) as storage:
-        assert storage.admin.list() == ["t"]
-        assert storage.admin.get_specification("t") == TABLE
-        view = storage.table("t")
-        assert view.read((1,)) is not None
-        assert len(view.multi_read([(1,), (2,)])) == 2
-        assert view.count(where=col("n") < 10) == 10
-        assert len(list(view.scan(order_by="s", reverse=True))) == 500
-        assert len(list(view.scan_index("s", "a"))) == 250
-        for isolation in Isolation:
-            with storage.transaction(isolation) as transaction:
-                assert transaction.table("t").count([Range.prefix((5,))]) == 1
-                assert len(list(transaction.table("t").scan())) == 500
-        with storage.plan_scan("t", splits=3) as plan:
-            assert sum(batch.num_rows for split in plan.splits for batch in storage.read_split(split)) == 500
-            assert sum(batch.num_rows for s in plan.splits for batch in read_split(url, s, read_only=True)) == 500
-        list(storage.diagnose())
 
 
 def test_nothing_is_written(server: Server) -> None:

@@ -24,7 +24,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.values import MAX_ROW_SIZE
-from tests.calls_of_types import CALLS_OF_TYPES
+from tests.calls_of_types import CALLS_OF_TYPES, create_tables_of_types
 
 from .support.proxy import Cut, Proxy
 from .support.shared import Schema
@@ -581,15 +581,7 @@ MERGES = {name: (table, WAITS[name], call) for name, (table, call) in CALLS_OF_T
 @pytest.mark.parametrize("name", MERGES)
 def test_round_trips_of_table_types(storage: Storage, proxy: Proxy, name: str) -> None:
     """The table of docs/spi.md: merges and tables without a key."""
-    fields = [Field.int("id"), Field.string("note"), Field.long("hits")]
-    parts = TableSpecification("parts", fields, ["id"], options={"merge-engine": "partial-update"})
-    storage.admin.create(parts)
-    sums = {"merge-engine": "aggregation", "fields.hits.aggregate-function": "sum"}
-    storage.admin.create(TableSpecification("totals", [Field.int("id"), Field.long("hits")], ["id"], options=sums))
-    for table, mode in (("log", "append-only"), ("bag", "change-log")):
-        storage.admin.create(TableSpecification(table, [Field.string("text")], options={"write-mode": mode}))
-    storage.table("parts").upsert_many([{"id": n, "hits": 1} for n in range(5)])
-    storage.table("bag").insert_many([{"text": "a"}, {"text": "b"}])
+    create_tables_of_types(storage)
     of_table, expected, call = MERGES[name]
     with storage.transaction() as transaction:
         assert transaction.table("customer").read((1, 1, 3)) is not None

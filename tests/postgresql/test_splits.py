@@ -204,21 +204,8 @@ def test_batches_are_the_same_whichever_way(storage: Storage) -> None:
 
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(ROWS, max_size=8, unique_by=lambda row: (row["k1"], row["k2"])), data=st.data())
-def test_any_values_come_in_columns(storage: Storage, rows: list[dict[str, Any]], data: st.DataObject) -> None:
-    """The server skips nulls, and texts may contain the separator."""
-    table = storage.table("values")
-    table.delete_all(Range.all())
-    table.upsert_many(rows)
-    columns = data.draw(st.none() | st.lists(st.sampled_from(list(VALUES)), min_size=1, unique=True))
-    wanted = [{name: row[name] for name in columns or VALUES} for row in table.scan()]
-    assert shown(read(storage, columns=columns)) == shown(wanted)
-
-
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=st.lists(ROWS, max_size=8, unique_by=lambda row: (row["k1"], row["k2"])), data=st.data())
-def test_any_values_come_in_rows(storage: Storage, rows: list[dict[str, Any]], data: st.DataObject) -> None:
-    """A value's offset depends on the lengths, and the nulls, of all before it."""
-    store_out_of_line(storage)
+def test_any_values_come(storage: Storage, way: str, rows: list[dict[str, Any]], data: st.DataObject) -> None:
+    """In columns the server skips nulls, and texts may contain the separator; in rows offsets depend on lengths."""
     table = storage.table("values")
     table.delete_all(Range.all())
     table.upsert_many(rows)

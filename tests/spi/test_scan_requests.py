@@ -1,6 +1,5 @@
-"""The ranges, filters and other arguments that a scan accepts, and their normal form."""
+"""The normal form of a scan's arguments. The suite has the rules of what is accepted."""
 
-import math
 from typing import Any
 
 import pytest
@@ -14,13 +13,10 @@ from structable.spi import (
     Value,
     bind_filter,
     check_limit,
-    check_range,
     col,
-    compile_filter,
 )
 from structable.spi.operations import Scan
 from structable.spi.rules.scans import ScanRequest, check_splits
-from structable.spi.values import NAN
 
 ITEMS = TableSpecification(
     "items",
@@ -30,87 +26,10 @@ ITEMS = TableSpecification(
 )
 
 
-def test_bounds_are_prefixes_of_the_key() -> None:
-    assert check_range(ITEMS, Range({"kind": "a"}, ("b", 2))) == Range(("a",), ("b", 2))
-    assert check_range(ITEMS, Range((), ())) == Range(None, (), True, False)
-    for wrong in (
-        Range(("a", 1, "x")),
-        Range({"number": 1}),
-        Range(("a", None)),
-        Range(("a", "1")),
-        Range(["a"]),  # type: ignore[arg-type]
-        Range("a"),  # type: ignore[arg-type]
-        Range(("a",), None, 1),  # type: ignore[arg-type]
-        ("a",),
-    ):
-        with pytest.raises(InvalidFieldError):
-            check_range(ITEMS, wrong)
-
-
-ROWS: list[tuple[Value, ...]] = [
-    (kind, number, status, weight)
-    for kind in ("a", "b")
-    for number in (-1, 0, 1)
-    for status in (None, "", "x", "xy")
-    for weight in (None, -0.0, 2.5, math.inf, NAN)
-]
-FILTERS = [
-    col("kind") == "a",
-    col("number") > 0,
-    col("status").startswith("x"),
-    col("status").isin(["x", ""]),
-    col("status").isin([]),
-    col("status").is_null(),
-    col("weight") >= 2.5,
-    col("weight") == NAN,
-    col("weight").isin([NAN, 0.0]),
-    col("weight").between(0.0, 3.0),
-    (col("status") == "x") | (col("weight") < 1.0),
-    (col("status") != "x") & ~((col("number") == 0) | col("weight").is_null()),
-]
-
-
-def true_rows(where: Filter) -> set[int]:
-    bound = bind_filter(ITEMS, where)
-    assert bound is not None
-    predicate = compile_filter(ITEMS, bound, ITEMS.field_names)
-    return {number for number, row in enumerate(ROWS) if predicate(row)}
-
-
-@pytest.mark.parametrize("where", FILTERS, ids=str)
-def test_a_negated_filter_is_true_of_the_other_rows_but_never_of_null(where: Filter) -> None:
-    rows, others = true_rows(where), true_rows(~where)
-    assert not rows & others
-    assert true_rows(~~where) == rows
-    null = [col(name).is_null() for name in set(where.fields())]
-    unknown = set().union(*(true_rows(one) for one in null))
-    assert set(range(len(ROWS))) - rows - others <= unknown
-
-
 def test_bound_filters_are_flat_and_negate_leaves_only() -> None:
     where = bind_filter(ITEMS, ~((col("kind") == "a") | ~((col("number") < 1) & col("status").is_null())))
     assert str(where) == "kind != 'a' and number < 1 and status is null"
     assert bind_filter(ITEMS, None) is None
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        col("colour") == "red",
-        col("colour").isin([]),
-        col("colour").is_null(),
-        col("number") == "1",
-        col("number") == None,  # noqa: E711 - the comparison under test
-        col("number").startswith("1"),
-        col("number").isin([1, None]),
-        "number == 1",
-        True,
-    ],
-    ids=str,
-)
-def test_filters_that_do_not_fit_are_refused(where: object) -> None:
-    with pytest.raises(InvalidFieldError):
-        bind_filter(ITEMS, where)
 
 
 def nested(levels: int) -> Filter:
@@ -121,14 +40,14 @@ def nested(levels: int) -> Filter:
 
 
 def test_filters_nest_deeply_or_are_refused() -> None:
-    assert ("b", 1, "x", None) in [ROWS[number] for number in true_rows(nested(50))]
+    assert bind_filter(ITEMS, nested(50)) is not None
     for levels in (51, 10_000):
         with pytest.raises(InvalidFieldError, match="nested"):
             bind_filter(ITEMS, nested(levels))
     negated = col("status") == "x"
     for _ in range(10_000):
         negated = ~negated
-    assert true_rows(negated) == true_rows(col("status") == "x")
+    assert bind_filter(ITEMS, negated) == bind_filter(ITEMS, col("status") == "x")
 
 
 def test_a_request_holds_checked_arguments() -> None:
@@ -157,32 +76,10 @@ def test_a_request_for_an_index_value_keeps_the_filter() -> None:
             condition(index, where)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"ranges": Range()},
-        {"ranges": "ab"},
-        {"ranges": 5},
-        {"where": "number > 0"},
-        {"columns": "number"},
-        {"order_by": "weight"},
-        {"order_by": "colour"},
-        {"order_by": ["number"]},
-        {"reverse": 1},
-        {"limit": -1},
-        {"limit": True},
-        {"limit": 1.0},
-        {"limit": -(10**5_000)},
-    ],
-    ids=lambda arguments: next(iter(arguments)),
-)
-def test_other_arguments_are_refused(arguments: dict[str, object]) -> None:
-    with pytest.raises(InvalidFieldError):
-        ScanRequest.checked(ITEMS, Scan(**{"ranges": [Range()], **arguments}))  # type: ignore[arg-type]
-
-
 def test_limits_and_splits_are_whole_numbers() -> None:
     assert check_limit(ITEMS, 0) == 0
+    with pytest.raises(InvalidFieldError, match="limit"):
+        check_limit(ITEMS, -(10**5_000))
     check_splits(1)
     for splits in (0, True, 1.0, "1", None):
         with pytest.raises(ValueError, match="splits is "):

@@ -4,6 +4,7 @@
 # ruff: noqa: ANN401
 
 import itertools
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -833,45 +834,13 @@ class ForgottenTraffic(PlantedStorage):
 
 BUGS: dict[str, type[PlantedStorage]] = {
     "nothing": PlantedStorage,
-    "idle-traffic": IdleTraffic,
-    "forgotten-traffic": ForgottenTraffic,
-    "writes-wait": WritesWait,
-    "refuses-anywhere": RefusesAnywhere,
-    "leaks": Leaks,
-    "lost-updates": LostUpdates,
-    "no-serializable": NoSerializable,
-    "reads-latest": ReadsLatest,
-    "wrong-order": WrongOrder,
-    "null-is-different": NullIsDifferent,
-    "upsert-replaces": UpsertReplaces,
-    "insert-is-quiet": InsertIsQuiet,
-    "stale-index": StaleIndex,
-    "counts-twice": CountsTwice,
-    "half-upserts": HalfUpserts,
-    "writes-when-read-only": WritesWhenReadOnly,
-    "swallows-conflicts": SwallowsConflicts,
-    "splits-of-now": SplitsOfNow,
-    "younger-plans": YoungerPlans,
-    "forgetful-aggregates": ForgetfulAggregates,
-    "half-closed": HalfClosed,
-    "forgetful-jobs": ForgetfulJobs,
-    "deaf-streams": DeafStreams,
-    "forgetful-streams": ForgetfulStreams,
-    "patches-put-anyway": PatchesPutAnyway,
-    "patches-expect-nothing": PatchesExpectNothing,
-    "updates-see-nothing": UpdatesSeeNothing,
-    "starts-drop": StartsDrop,
-    "refuses-older": RefusesOlder,
-    "ignores-engines": IgnoresEngines,
-    "retracts-delete": RetractsDelete,
-    "takes-all-equal-rows": TakesAllEqualRows,
-    "jobs-out-of-order": JobsOutOfOrder,
-    "loses-last-change": LosesLastChange,
-    "wrong-preimages": WrongPreimages,
-    "splits-commits": SplitsCommits,
-    "silent-expiry": SilentExpiry,
-    "late-positions": LatePositions,
+    **{
+        re.sub("(?<=[a-z])(?=[A-Z])", "-", name).lower(): bug
+        for name, bug in vars().copy().items()
+        if isinstance(bug, type) and issubclass(bug, PlantedStorage) and bug not in (PlantedStorage, PlantedFeed)
+    },
 }
+"""The stores by the names of their classes: `lost-updates` is LostUpdates."""
 
 
 class PlantedBackend(Backend):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +12,12 @@ import pytest
 from structable.datasets import SystemData
 from structable.datasets.system.messages import TOPIC_TABLES
 from structable.spi import Storage, connect
+from tests.conformance.support.owner import owned, owner_process
 from tests.hbase.support.shared import fresh_prefix
 from tests.postgresql.support.shared import fresh_schema
 
 __all__ = ["STORES", "emptied", "opened", "url_of"]
 
-ROOT = Path(__file__).parents[3]
 STORES = [
     "memory",
     "leveldb",
@@ -39,7 +37,7 @@ def url_of(store: str, folder: Path, request: pytest.FixtureRequest) -> Iterator
         case "leveldb":
             yield f"leveldb://{folder}/store"
         case "leveldb_client":
-            with _owned(f"leveldb://{folder}/owned") as url:
+            with owner_process() as owner, owned(owner, f"leveldb://{folder}/owned") as url:
                 yield url
         case "postgresql":
             place = request.getfixturevalue("postgresql_place")
@@ -78,17 +76,3 @@ def emptied(storage: Storage) -> None:
     with SystemData.open(storage) as system, system.transaction() as s:
         for name in ("default", "system"):
             s.namespaces.create(name)
-
-
-@contextmanager
-def _owned(url: str) -> Iterator[str]:
-    """Let another process own a LevelDB database, so that this one is a client."""
-    command = [sys.executable, "-m", "tests.conformance.support.owner"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(f"{url}\n")
-        process.stdin.flush()
-        assert process.stdout.readline().strip() == "held"
-        yield url
-        process.kill()

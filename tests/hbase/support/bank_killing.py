@@ -1,17 +1,22 @@
-"""Kill processes in the middle of a bank operation, and check that the others can go on."""
+"""Kill or stall a bank operation in the middle, and check that the others can go on."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
-from structable.spi import Storage
+from structable.backends.hbase.failpoints import failpoints
+from structable.spi import Storage, Transaction
 
 from .bank import require_sound, transfer
 from .internals import collect_garbage
 
-__all__ = ["killed", "write_on"]
+__all__ = ["killed", "stalled_commit", "write_on"]
 
 _ROOT = Path(__file__).parents[3]
 _KILLED = -9
@@ -23,6 +28,27 @@ def killed(what: str, url: str, point: str, number: int = 1) -> None:
     command = [sys.executable, "-m", "tests.hbase.support.bank_worker", what, url, point, str(number)]
     ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
     assert ended.returncode == _KILLED, f"it did not come by {point}: {ended.stdout}{ended.stderr}"
+
+
+@contextmanager
+def stalled_commit(transaction: Transaction, point: str) -> Iterator[Future[None]]:
+    """Commit in a thread that waits at the point until the block ends; others pass it."""
+    stalled, go_on = threading.Event(), threading.Event()
+
+    def stall() -> None:
+        if threading.current_thread().name.startswith("stalling"):
+            stalled.set()
+            assert go_on.wait(_TIMEOUT)
+
+    with ThreadPoolExecutor(1, "stalling") as pool:
+        failpoints[point] = stall
+        try:
+            committing = pool.submit(transaction.commit)
+            assert stalled.wait(_TIMEOUT)
+            del failpoints[point]
+            yield committing
+        finally:
+            go_on.set()
 
 
 def write_on(storage: Storage, accounts: int) -> None:
