@@ -1,10 +1,9 @@
 #!/bin/sh
 # Polars 2.1.0 `scan_pyarrow_dataset`: filters of times with a zone are off by the zone's offset.
 #
-# Polars hands the condition to pyarrow, and its local time on the way as if that were UTC. Neither of the two is wrong
-# alone: `scan_parquet` of the same file, `allow_pyarrow_filter=False` and pyarrow's own filter find the right rows. The
-# documentation warns of conditions that compare nulls, and of no others. In UTC all is well, so that a test in UTC finds
-# nothing.
+# Polars hands the condition to pyarrow, where 03:00 in Berlin arrives as 01:00 in Berlin, which is the time in UTC. Neither
+# of the two is wrong alone: `scan_parquet` of the same file, `allow_pyarrow_filter=False` and pyarrow's own filter find the
+# right rows. The documentation warns of conditions that compare nulls, and of no others. Tests in UTC find nothing.
 #
 # Expected: the rows whose times fulfil the condition.
 # Seen, without an error, of the hours 0, 1, 2, 3 and 12 of a day in Berlin, two hours ahead of UTC:

@@ -6,7 +6,7 @@
 # Spark": a matter of speed. With both options off the same statements give the right answers.
 #
 # Expected: what Spark answers when it computes the same itself.
-# Seen, without an error, by a JDBCTableCatalog with the options on; the second also by spark.read.format("jdbc"):
+# Seen, without an error, by a JDBCTableCatalog with the options on, of weight also by spark.read.format("jdbc"):
 #   cast(price as int) = 2, price 2.70       not found; cast(price as int) = 3 finds it: PostgreSQL's casts round
 #   group by cast(price as int)              a group 3
 #   weight = cast(0.1 as float), weight 0.1  not found: Spark sends the text 0.1, a number that no real equals
