@@ -55,7 +55,7 @@ _FILTERED_PER_READ = 100
 """The same for a scan that needs no join."""
 _MOST_SELECTED = 100_000
 """The most left rows that the driver keeps, to join them by itself."""
-DIRECT = 20_000
+DIRECT = 30_000
 """The maximum number of affected left rows that the driver reads by key from tables of any size: Spark's jobs alone
 take longer."""
 FEW = 1_000
