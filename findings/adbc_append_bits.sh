@@ -4,7 +4,7 @@
 #
 # The driver copies in PostgreSQL's binary format, which has no types in it, by the type in Arrow and not by that of the
 # column. Other pairs of types end in an error of the server, by the number of bytes, so that one relies on that; a
-# numeric column gets the right numbers. pandas' `to_sql` and Polars' `write_database` append in this way: a column of
+# numeric column gets the right numbers. Polars' `write_database` appends in this way: a column of
 # floats without fractions that came as integers is enough.
 #
 # Expected: the numbers that were sent, as `execute` with parameters and COPY of text store them, or an error.
