@@ -57,7 +57,7 @@ class _Stores:
         load(self.files, url)
         with spark_session(self.folder) as spark:
             parquet, ours = of_files(spark, self.files), by_structable(spark, url)
-            yield from self.contest.held("LevelDB", _PARQUET, parquet, ours, goal=3.0, mean_goal=2.0)
+            yield from self.contest.held("LevelDB", _PARQUET, parquet, ours, goal=3.0, mean_goal=1.6)
             yield from small_reads("LevelDB", ours, self.files, self.contest.rounds, goal=500.0)
             yield from look_up_join("LevelDB", ours, url, scale, self.contest.rounds)
 
