@@ -29,7 +29,7 @@ _INSERTED = 100_000_000
 _WARM_UP = 3e-6
 """Seconds of reading for each record, before all turns: a large table comes from the disk at first."""
 _FIRST_SEED = 1_000
-"""Of the warm-up; above those of turns."""
+"""The warm-up's first seed; turns have lower ones."""
 
 
 class WorkloadFaultError(AssertionError):

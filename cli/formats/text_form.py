@@ -80,7 +80,7 @@ class TextForm:
             moment = parse_time(text, "2024-05-31T08:30:00")
         if field.type is FieldType.TIMESTAMP and moment.tzinfo is None:
             if self.time_zone is None:
-                raise LiteralError(f"{shown_text(text)} has no time zone; --time-zone names that of such times")
+                raise LiteralError(f"{shown_text(text)} has no time zone; name it with --time-zone")
             return _in_zone(text, moment, self.time_zone)
         return moment
 

@@ -53,8 +53,8 @@ class LargeSteps(Protocol):
     def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, changes: Changes) -> Staged | None:
         """Stage the differences by the changes, which are read on; None if there are too many.
 
-        The result must be read after this call began, and the tables no earlier than the result. Nothing is staged at
-        positions that do not reach those of the changes.
+        The result must be read after this call began, and the tables no earlier than the result. A state earlier
+        than the changes is never staged.
 
         Raises
         ------

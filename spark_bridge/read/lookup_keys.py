@@ -70,12 +70,12 @@ class KeyColumns:
         return reduce(np.logical_and, (_truths(column.is_valid()) for column in self.columns))
 
     def equal(self, others: Sequence[pa.Array[Any]]) -> Truths:
-        """Return which keys equal those of other columns; one with a null equals none."""
+        """Return which keys equal those of other columns; a key with a null equals no key."""
         pairs = zip(self.columns, others, strict=True)
         return reduce(np.logical_and, (_truths(pc.equal(one, other).fill_null(False)) for one, other in pairs))
 
     def hashes(self) -> Hashes:
-        """Return a hash of each key; that of a key with a null is arbitrary."""
+        """Return a hash of each key; a key with a null has an arbitrary one."""
         hashes = np.zeros(len(self.columns[0]), np.uint64)
         for column in self.columns:
             for word in _words(column):

@@ -229,7 +229,7 @@ def test_forms_of_values(
         (("--timestamp-format", "%H"), "local", "x", "'x' is not a timestamp of the format '%H'"),
         (("--date-format", "%Y-%m-%d %H"), "day", "2024-05-31 08", "'2024-05-31 08' is not midnight"),
         (("--date-format", "%Y-%m-%d%z"), "day", "2024-05-31Z", "whole days, without a time zone"),
-        (("--timestamp-format", "%Y"), "at", "2024", "'2024' has no time zone; --time-zone names that of such times"),
+        (("--timestamp-format", "%Y"), "at", "2024", "'2024' has no time zone; name it with --time-zone"),
         (BERLIN, "at", "2024-03-31 02:30:00", "does not come in Europe/Berlin, where clocks change"),
         (
             BERLIN,

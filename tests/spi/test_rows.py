@@ -1,4 +1,4 @@
-"""What is wrong with a key, a row or a change is said with its field and its value. The suite has the rules."""
+"""Errors name the field and the value of a bad key, row or change. The rules themselves are in the suite."""
 
 from collections import defaultdict
 from collections.abc import Callable

@@ -246,7 +246,7 @@ class Database:
 
     @native_call
     def scan_rows(self, begin: bytes, end: bytes, *, keyed: bool) -> Iterator[RawRows]:
-        """Yield begin <= key < end of a database that nobody writes, many pairs at once; keys only if `keyed`."""
+        """Yield the rows with begin <= key < end, many at once, of a database without writers; keys only if `keyed`."""
         if begin >= end:
             return
         if self.readers.shut:

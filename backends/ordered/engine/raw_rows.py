@@ -22,7 +22,7 @@ class RawRows(NamedTuple):
     """The keys and the values of rows, at least one, in key order."""
 
     keys: list[bytes]
-    """Empty if nobody reads them."""
+    """Empty if the reader needs no keys."""
     values: list[bytes]
 
 

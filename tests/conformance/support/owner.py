@@ -1,6 +1,6 @@
 """A process that owns LevelDB databases, so that all others are clients.
 
-It opens a URL that it is told and closes it when it is told again, and answers each with a word.
+It opens and closes the URL that a command names, and answers each command with a word.
 """
 
 from __future__ import annotations
