@@ -1,26 +1,25 @@
 """The pages for Spark's users run as they are shown."""
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from structable.spark_bridge.jvm.format_lookup import session_active
 from tests.page_code import ROOT, Block, blocks_of, run_blocks
 from tests.spark.conftest import every_store
 
-_ATTEMPTS = 3
-
 
 @pytest.fixture(autouse=True)
 def own_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let a page get a session that knows nothing of structable yet, and whose catalogs no other test has used."""
+    session = spark.newSession()
     with session_active(spark):  # in the end again
-        monkeypatch.setattr(SparkSession, "_instantiatedSession", spark.newSession())
+        monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
         yield
+        for query in session.streams.active:  # of a page that failed
+            query.stop()
 
 
 def blocks_for_spark(text: str) -> list[Block]:
@@ -42,48 +41,28 @@ def test_spark_page(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     run_blocks(page, blocks_for_spark(text.replace(shown, repr(url))))
 
 
-def test_streaming_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streaming_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = ROOT / "docs" / "streaming.md"
-    run_streams(page, blocks_for_spark(page.read_text(encoding="utf-8")), spark, tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    run_blocks(page, blocks_for_spark(page.read_text(encoding="utf-8")))
 
 
-def test_joins_on_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joins_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = ROOT / "docs" / "joins.md"
     blocks = [block for block in blocks_of(page.read_text(encoding="utf-8")) if block.how == "executed with Spark"]
-    run_streams(page, blocks, spark, tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    run_blocks(page, blocks)
 
 
-def run_streams(
-    page: Path, blocks: list[Block], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for attempt in itertools.count(1):
-        folder = tmp_path / str(attempt)
-        folder.mkdir()
-        monkeypatch.chdir(folder)
-        session = spark.newSession()
-        monkeypatch.setattr(SparkSession, "_instantiatedSession", session)
-        try:
-            run_blocks(page, blocks)
-        except StreamingQueryException as error:
-            # Spark gives the Python process of a stream ten seconds to connect, too few on a very busy machine.
-            if attempt == _ATTEMPTS or "failed to connect back" not in str(error):
-                raise
-            for query in session.streams.active:
-                query.stop()
-        else:
-            return
-
-
-def test_pipelines_page(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipelines_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = ROOT / "docs" / "pipelines.md"
     blocks = [one for one in blocks_of(page.read_text(encoding="utf-8")) if one.how == "executed with Spark"]
     assert len(blocks) == 2
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(SparkSession, "_instantiatedSession", spark.newSession())
     run_blocks(page, blocks)
 
 
-def test_first_hour(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = ROOT / "docs" / "first-hour-spark.md"
     monkeypatch.chdir(tmp_path)
     run_blocks(page, blocks_for_spark(page.read_text(encoding="utf-8")))

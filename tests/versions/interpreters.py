@@ -47,7 +47,7 @@ def _fill(folder: Path, version: str) -> None:
     python = str(program)
     fetch("pip", [python, "-m", "ensurepip"])
     pip = [python, "-m", "pip", "-q", "--disable-pip-version-check"]
-    packages = [f"{ROOT}[{_EXTRAS}]", "freezegun", "pendulum", "pytest-xdist"]
+    packages = [f"{ROOT}[{_EXTRAS}]", "freezegun", "pendulum", "pytest-rerunfailures", "pytest-xdist"]
     fetch("packages", [*pip, "install", "--constraint", str(_PINS), *packages])
     fetch("packages", [*pip, "uninstall", "-y", "structable"])  # each run has its own
 

@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -128,18 +127,15 @@ def started(
     spark: SparkSession,
     join: ForeignKeyJoin,
     *,
-    attempts: int = 3,
     trigger: Mapping[str, object] | None = None,
     checkpoint: str | None = None,
     small: int = 10_000,
 ) -> StreamingQuery:
-    """Start a query that has begun, or ended; again if Spark's ten seconds for its Python process were too few."""
+    """Start a query, and wait until it has made progress or ended."""
     query = start_join(spark, join, trigger=trigger, checkpoint=checkpoint, small=small)
     while query.isActive and not query.recentProgress:
         time.sleep(0.02)
-    if attempts > 1 and "failed to connect back" in str(query.exception()):
-        options: dict[str, Any] = {"trigger": trigger, "checkpoint": checkpoint, "small": small}
-        return started(spark, join, attempts=attempts - 1, **options)
+    assert "failed to connect back" not in str(query.exception())  # else pytest runs the test again
     return query
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from structable.spark_bridge.pipelines import Pipeline
@@ -26,11 +25,4 @@ class Streams:
         forget_commits([self.checkpoint / stage], last)
 
     def run(self, pipeline: Pipeline) -> None:
-        for attempt in range(3):
-            try:
-                pipeline.run_available(self.spark, str(self.checkpoint))
-                return
-            except StreamingQueryException as error:
-                # Spark gives the Python process of a stream ten seconds to connect, too few on a very busy machine.
-                if attempt == 2 or "failed to connect back" not in str(error):
-                    raise
+        pipeline.run_available(self.spark, str(self.checkpoint))
