@@ -10,7 +10,7 @@ from structable.spi import Transaction
 
 from .system.applications import Applications, ApplicationStates
 from .system.artifacts import Artifacts
-from .system.capabilities import Capabilities
+from .system.capabilities import PlatformCapabilities
 from .system.context import Context, SessionFences
 from .system.credentials import Credentials
 from .system.dataset_catalog import DatasetCatalog
@@ -96,9 +96,9 @@ class Session:
         return Artifacts(self._context)
 
     @cached_property
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> PlatformCapabilities:
         """Capabilities of the platform."""
-        return Capabilities(self._context)
+        return PlatformCapabilities(self._context)
 
     @cached_property
     def configs(self) -> Configs:

@@ -22,7 +22,7 @@ from .messaging.topics import Topics
 from .session import Session
 from .system.context import Context, PrefixedTables
 from .system.job_moves import run_body, signal_late
-from .system.messages import Message, Source
+from .system.messages import GroupSource, Message
 from .system.queues import Queue
 from .system.removal import remove_application, remove_namespace
 from .tables import ALL_TABLES
@@ -204,7 +204,7 @@ class SystemData:
 
     def consumer(
         self,
-        topic: Source[Body],
+        topic: GroupSource[Body],
         *,
         group: str,
         start: Literal["first", "end"] = "first",
@@ -255,7 +255,7 @@ class SystemData:
         self._consumers.add(consumer)
         return consumer
 
-    def forward(self, topic: Source[Any], group: str, queue: str) -> int:
+    def forward(self, topic: GroupSource[Any], group: str, queue: str) -> int:
         """Make a job of each of the next messages of a group, exactly once, and return their number: one batch.
 
         The arguments of a job are `id`, `key`, `body`, `headers` and `published` of its message, as a document; 0 if

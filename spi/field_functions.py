@@ -234,7 +234,7 @@ def _not_kept(made: Field, target: Field) -> str | None:
     return None if same or widens(made, target) else f"{target.type_text} does not hold every {made.type_text}"
 
 
-class _Real(str):
+class _JsonReal(str):
     """The text of a JSON number that has a point or an exponent."""
 
     __slots__ = ()
@@ -276,13 +276,13 @@ def _no_json(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-_EXACT = json.JSONDecoder(parse_int=_integer, parse_float=_Real, parse_constant=_no_json)
+_EXACT = json.JSONDecoder(parse_int=_integer, parse_float=_JsonReal, parse_constant=_no_json)
 _FAST = json.JSONDecoder(parse_constant=_no_json)
 
 
 def _of_type(found: object, kind: FieldType) -> object:
     """Return a JSON value as `check_value` takes it for a type, which rejects one of another JSON type."""
-    if not isinstance(found, float | _Real):
+    if not isinstance(found, float | _JsonReal):
         return found
     if kind is FieldType.DECIMAL:
         return decimal.Decimal(found) if len(str(found)) <= _MOST_DIGITS else _NO_VALUE

@@ -13,20 +13,20 @@ from .specification import TableSpecification
 from .table_options import AggregateFunction, MergeEngine, SequenceGroup
 from .values import Value
 
-__all__ = ["IGNORED", "Ignored", "Merged", "Merger", "Values"]
+__all__ = ["IGNORED", "IgnoredType", "Merged", "Merger", "Values"]
 
 
-class Ignored(enum.Enum):
+class IgnoredType(enum.Enum):
     """The type of `IGNORED`."""
 
     IGNORED = "ignored"
 
 
-IGNORED: Final = Ignored.IGNORED
+IGNORED: Final = IgnoredType.IGNORED
 """The result of a merge that the engine ignores: nothing is written."""
 Values: TypeAlias = tuple[Value, ...]
 """The values of all fields outside the key, in the order of the merger's columns."""
-Merged: TypeAlias = Values | Ignored | None
+Merged: TypeAlias = Values | IgnoredType | None
 _COUNT, _FIRST, _LAST = AggregateFunction.COUNT, AggregateFunction.FIRST_VALUE, AggregateFunction.LAST_VALUE
 
 

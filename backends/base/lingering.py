@@ -19,7 +19,7 @@ Resource = TypeVar("Resource")
 
 
 @dataclass(slots=True, eq=False)
-class _Entry(Generic[Resource]):
+class _SharedResource(Generic[Resource]):
     resource: Resource
     users: int = 0
     left: float = 0.0
@@ -39,7 +39,7 @@ class Lingering(Generic[Key, Resource]):
     def _begin(self) -> None:
         # The garbage collector may drop a resource in a thread that holds the lock.
         self._lock = threading.RLock()
-        self._open: dict[Key, _Entry[Resource]] = {}
+        self._open: dict[Key, _SharedResource[Resource]] = {}
         self._timer: threading.Timer | None = None
 
     @contextlib.contextmanager
@@ -48,7 +48,7 @@ class Lingering(Generic[Key, Resource]):
         with self._lock:
             entry = self._open.get(key)
             if entry is None:
-                entry = self._open[key] = _Entry(open_resource())
+                entry = self._open[key] = _SharedResource(open_resource())
             entry.users += 1
         try:
             yield entry.resource

@@ -26,7 +26,7 @@ from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
 from .native.disk import sync_folder
 
-__all__ = ["Runs"]
+__all__ = ["StagingFolder"]
 
 _FRAME = struct.Struct("<II")
 _PAIR = struct.Struct("<II")
@@ -34,7 +34,7 @@ _FRAME_BYTES = 1 << 18
 _OWNER_DIGITS = 32
 
 
-class Runs:
+class StagingFolder:
     """The staging folder of a database, which must exist."""
 
     def __init__(self, folder: Path) -> None:

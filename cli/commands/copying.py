@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from structable.cli.language.arguments import URL_VARIABLE, Access, open_store
+from structable.cli.language.arguments import URL_VARIABLE, StoreAccess, open_store
 from structable.cli.language.display import Advance, progress
 from structable.cli.language.errors import CommandError, UsageProblem
 from structable.spi import (
@@ -87,7 +87,7 @@ def copy(
         names = dict.fromkeys(tables or origin.admin.list())
         specs = [copied_specification(origin.admin.get_specification(name)) for name in names]
         try:
-            with open_store(target, Access.READ if dry_run else Access.CREATE) as store:
+            with open_store(target, StoreAccess.READ if dry_run else StoreAccess.CREATE) as store:
                 if store.url == origin.url:
                     raise UsageProblem(f"URL1 and URL2 are the same store, {origin.url}")
                 wanted = None if mode is None else WriteMode(mode)

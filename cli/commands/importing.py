@@ -35,7 +35,7 @@ from .tables import confirm
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from structable.cli.formats.source import Source
+    from structable.cli.formats.source import FileSource
 
 __all__ = ["FileImport", "commit", "write_job"]
 
@@ -102,7 +102,7 @@ class FileImport:
             if job.committed:
                 typer.echo(f"job {name} was already committed; nothing was done", err=True)
                 return
-            keys = _KeyCount(spec)
+            keys = _RowsAndKeys(spec)
             try:
                 done = self._written(source, job, keys)
             except (InvalidFieldError, UnsupportedOperationError) as error:
@@ -121,14 +121,14 @@ class FileImport:
         else:
             typer.echo(f"job {name} was already committed; nothing was done", err=True)
 
-    def _open(self, spec: TableSpecification, mode: WriteMode) -> Source:
+    def _open(self, spec: TableSpecification, mode: WriteMode) -> FileSource:
         from structable.cli.formats.file_columns import FileColumns
 
         source = self.form.open(FileColumns(spec, mode, self.form.columns), self.place, self.format_)
         source.name = self.name
         return source
 
-    def _written(self, source: Source, job: WriteJob, keys: _KeyCount) -> bool:
+    def _written(self, source: FileSource, job: WriteJob, keys: _RowsAndKeys) -> bool:
         """Return whether this call made the rows visible, or a dry run found them valid."""
         with progress(f"import {self.table}") as advance:
             staged: list[StagedWrite] = []
@@ -142,7 +142,7 @@ class FileImport:
                 return True
             return commit(self.storage, job, staged)
 
-    def _counted(self, source: Source, keys: _KeyCount, advance: Advance) -> Iterator[pa.RecordBatch]:
+    def _counted(self, source: FileSource, keys: _RowsAndKeys, advance: Advance) -> Iterator[pa.RecordBatch]:
         for batch in source.batches():
             yield batch
             keys.add(batch)
@@ -168,7 +168,7 @@ class FileImport:
         )
 
 
-class _KeyCount:
+class _RowsAndKeys:
     """Counts rows, and distinct keys as long as the keys fit in 8 MiB.
 
     The grouping takes several times as much memory.

@@ -9,7 +9,7 @@ import typer
 
 from structable.cli.formats.file_options import FileForm, FileFormat, with_file_options
 from structable.cli.formats.output import export_batches, format_of
-from structable.cli.language.arguments import Access, Url, complete_table, open_store
+from structable.cli.language.arguments import StoreAccess, Url, complete_table, open_store
 from structable.cli.language.errors import UsageProblem
 from structable.cli.language.selection import (
     Above,
@@ -89,7 +89,7 @@ def import_rows(
         for name, given in (("--format", format_), ("--expect-rows", expect_rows), ("--primary-key", primary_key)):
             if given is not None:
                 raise UsageProblem(f"{name} is of one file: leave it out beside --all")
-        with open_store(url, Access.WRITE if dry_run else Access.CREATE) as storage:
+        with open_store(url, StoreAccess.WRITE if dry_run else StoreAccess.CREATE) as storage:
             import_all(storage, all_, mode, job_id, form, dry_run=dry_run, yes=yes)
         return
     name, place = _required(table, file)
@@ -98,7 +98,7 @@ def import_rows(
             "--create makes a table, which --dry-run must not; 'structable infer' shows its specification"
         )
     with (
-        open_store(url, Access.CREATE if create else Access.WRITE) as storage,
+        open_store(url, StoreAccess.CREATE if create else StoreAccess.WRITE) as storage,
         re_readable(place, format_) if create else contextlib.nullcontext(place) as kept,
     ):
         shown = "standard input" if place == "-" else place

@@ -25,7 +25,7 @@ from .text_form import TextForm
 
 if TYPE_CHECKING:
     from .csv_dialect import CsvDialect
-    from .source import Source
+    from .source import FileSource
 
 __all__ = ["FileForm", "FileFormat", "with_file_options"]
 
@@ -84,7 +84,7 @@ class FileForm:
             wanted = "CSV" if csv else "CSV or JSON"
             raise UsageProblem(f"{', '.join(wrong)}: the file is {kind}, and only {wanted} has this")
 
-    def open(self, columns: Columns, place: str, format_: str | None) -> Source:
+    def open(self, columns: Columns, place: str, format_: str | None) -> FileSource:
         """Open a file to import.
 
         Raises

@@ -18,7 +18,7 @@ from .csv_source import CsvSource
 from .file_columns import ColumnChoice
 from .file_options import FileForm
 from .json_source import JsonSource
-from .source import BATCH_ROWS, Source
+from .source import BATCH_ROWS, FileSource
 from .text_form import TextForm
 from .text_guess import DATES, TextGuess
 
@@ -131,7 +131,7 @@ def _of_texts(source: CsvSource, form: TextForm) -> tuple[list[Field], str]:
     return found, _rows(source, rows)
 
 
-def _rows(source: Source, rows: int) -> str:
+def _rows(source: FileSource, rows: int) -> str:
     return f"all {rows:,} rows of {source.name}" if rows != 1 else f"the one row of {source.name}"
 
 

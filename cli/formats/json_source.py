@@ -22,7 +22,7 @@ _WINDOW_ROWS = 4 * BATCH_ROWS
 """The number of rows among which rows with the same fields are grouped."""
 
 
-class _Row(NamedTuple):
+class _ParsedLine(NamedTuple):
     line: int
     values: dict[str, Value]
 
@@ -42,7 +42,7 @@ class JsonSource(TextSource):
         window = _Window(self._columns.key, one_group=self._columns.fills_up)
         size = 0
         for line, text, document in self.objects():
-            row = _Row(line, self._row_of(line, document))
+            row = _ParsedLine(line, self._row_of(line, document))
             if missing := self._columns.missing(list(row.values)):
                 self._wrong(line, missing)
             if window.separates(row.values) or window.rows >= _WINDOW_ROWS or size >= BATCH_BYTES:
@@ -159,7 +159,7 @@ class _Window:
         self._key = key
         self._one_group = one_group
         self._last: dict[tuple[Value, ...], frozenset[str]] = {}
-        self.groups: dict[tuple[str, ...], list[_Row]] = {}
+        self.groups: dict[tuple[str, ...], list[_ParsedLine]] = {}
         self._names: dict[frozenset[str], tuple[str, ...]] = {}
         self.rows = 0
 
@@ -182,7 +182,7 @@ class _Window:
     def _key_of(self, row: dict[str, Value]) -> tuple[Value, ...]:
         return tuple(row.get(name) for name in self._key)
 
-    def add(self, row: _Row) -> None:
+    def add(self, row: _ParsedLine) -> None:
         """Add a row."""
         named = frozenset(row.values)
         if self._one_group:

@@ -21,13 +21,13 @@ from .file_columns import Columns
 from .json_rows import without_mark
 from .text_form import PLAIN, TextForm
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "Source", "TextSource"]
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "FileSource", "TextSource"]
 
 BATCH_ROWS = 16_384
 BATCH_BYTES = 16 * 1024 * 1024
 
 
-class Source(ABC):
+class FileSource(ABC):
     """The rows of one file; a context manager that closes it."""
 
     def __init__(self, columns: Columns, place: str, stream: BinaryIO) -> None:
@@ -126,7 +126,7 @@ class Source(ABC):
         raise UsageProblem(f"{self.name}: {error}")
 
 
-class TextSource(Source):
+class TextSource(FileSource):
     """A file of text, which gzip may have compressed: neither CSV nor JSON begins with gzip's magic number."""
 
     def __init__(self, columns: Columns, place: str, stream: BinaryIO, form: TextForm = PLAIN) -> None:

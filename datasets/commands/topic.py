@@ -15,7 +15,7 @@ import typer
 from structable.datasets import Feed, Topic, TopicStatus
 from structable.datasets.messaging.reading import body_document, document_of
 from structable.datasets.messaging.reading import tail as tail_of
-from structable.datasets.system.messages import TOPIC_TABLES, Source, parse_id
+from structable.datasets.system.messages import TOPIC_TABLES, GroupSource, parse_id
 from structable.spi.plain_values import is_aware
 
 from .arguments import Form, Format, Place, Prefix, Url, opened, placed
@@ -161,7 +161,7 @@ def seek(
     typer.echo(json.dumps({"group": group, "place": place}) if form is Format.JSON else f"{group} continues at {place}")
 
 
-def _source(name: str) -> Source[Any]:
+def _source(name: str) -> GroupSource[Any]:
     """Return a topic of bytes, which fits any body, or a feed."""
     if name.startswith("feed/"):
         return _checked(Feed, name.removeprefix("feed/"))

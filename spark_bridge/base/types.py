@@ -17,10 +17,10 @@ from structable.spi.showing import not_a_field
 __all__ = [
     "arrow_schema_of",
     "castable",
-    "days_to_cast",
     "check_feed_schema",
     "check_read_schema",
     "check_write_schema",
+    "days_to_cast",
     "feed_schema",
     "field_changed",
     "new_specification",

@@ -24,7 +24,7 @@ from structable.spi import (
 from structable.spi.urls import without_secrets
 
 from .affected import oldest_change
-from .progress import PROGRESS, Record, all_records
+from .progress import PROGRESS, ProgressRecord, all_records
 from .recording import Definition
 from .worker import JoinWorker
 
@@ -132,7 +132,7 @@ def _place(url: str, name: str) -> tuple[str, str]:
     return url, name
 
 
-def _recorded(url: str, name: str) -> tuple[Record, Definition]:
+def _recorded(url: str, name: str) -> tuple[ProgressRecord, Definition]:
     with _connected(url) as storage:
         try:
             records = {record.consumer: record for record in all_records(storage.table(PROGRESS.name))}

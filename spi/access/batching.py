@@ -12,12 +12,12 @@ from typing import Literal
 from structable.spi.errors import InvalidFieldError, UnsupportedOperationError
 from structable.spi.showing import shown
 
-from .batches import Batch, BatchStep, CompactBatch, CompleteBatch
+from .batches import BatchStep, CallBatch, CompactBatch, CompleteBatch
 from .callers import Caller, fail_all
 from .calls import Calls
 from .copies import own_copy
 from .functions import all_of
-from .ordering import KeyOrder, Turn
+from .ordering import KeyTurns, Turn
 from .sources import Kind
 
 __all__ = ["Batcher", "Batching"]
@@ -84,11 +84,11 @@ class Batching:
 class Batcher:
     """The open batch of one table, and those that are under way."""
 
-    def __init__(self, batching: Batching, calls: Calls, order: KeyOrder) -> None:
+    def __init__(self, batching: Batching, calls: Calls, order: KeyTurns) -> None:
         self.batching = batching
         self._calls = calls
         self._order = order
-        self._open: Batch | None = None
+        self._open: CallBatch | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_due = False
         """Whether the open batch is open beyond its delay."""
@@ -236,7 +236,7 @@ class _BatchTurn(Turn):
 
     __slots__ = ("_batcher", "batch", "task")
 
-    def __init__(self, batch: Batch, batcher: Batcher) -> None:
+    def __init__(self, batch: CallBatch, batcher: Batcher) -> None:
         super().__init__(batch.steps)
         self.batch = batch
         self.task: asyncio.Task[None] | None = None

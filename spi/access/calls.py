@@ -11,7 +11,7 @@ from structable.spi.errors import RecordNotFoundError
 
 from .functions import all_of
 from .limiting import Limiter
-from .metrics import Instruments, Outcome
+from .metrics import CallOutcome, Instruments
 from .retrying import Retrier, caused_by
 from .sources import Kind, Source, Update
 
@@ -177,7 +177,7 @@ class Calls:
     async def _measured(self, kind: Kind, attempt: Callable[[], Awaitable[Result]]) -> Result:
         clock = asyncio.get_running_loop().time
         started = clock()
-        outcome: Outcome = "error"
+        outcome: CallOutcome = "error"
         try:
             result = await attempt()
             outcome = "ok"

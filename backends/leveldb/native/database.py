@@ -25,20 +25,20 @@ __all__ = [
     "CLOSED",
     "COMPRESSION",
     "DEFAULT_COMPRESSION",
-    "Changes",
     "Database",
     "DatabaseLockedError",
     "DatabaseOptions",
-    "Readers",
+    "KeyChanges",
     "RawIterator",
     "RawSnapshot",
+    "Readers",
     "WriteFailedError",
     "record_compression",
     "recorded_compression",
     "scan_pairs",
 ]
 
-Changes = Mapping[bytes, bytes | None]
+KeyChanges = Mapping[bytes, bytes | None]
 
 SLOW_SEEK = 20e-6
 """Seconds. The first row of an interval takes some 3 us, and 25 us more for each thousand deleted rows before it."""
@@ -190,7 +190,7 @@ class Database:
             self.write_failed = True  # before any call, which could be interrupted
             raise WriteFailedError(str(error)) from error
 
-    def write(self, parts: Iterable[Changes], sync: bool) -> None:
+    def write(self, parts: Iterable[KeyChanges], sync: bool) -> None:
         """Apply all changes atomically, later parts over earlier ones; `WriteFailedError` if LevelDB could not."""
         if self.gaps is not None:
             parts = list(parts)

@@ -59,7 +59,7 @@ class CopyEncoder:
 
     def _encoded(self, batch: pa.RecordBatch) -> bytes:
         table = self._spec.name
-        columns = [_Column(table, field, array) for field, array in zip(self._fields, batch.columns, strict=True)]
+        columns = [_CopyColumn(table, field, array) for field, array in zip(self._fields, batch.columns, strict=True)]
         self._check(batch, columns)
         rows = batch.num_rows
         parts: list[Array] = []
@@ -78,7 +78,7 @@ class CopyEncoder:
         offsets, data = _content(joined)
         return data[offsets[0] : offsets[-1]].tobytes()
 
-    def _check(self, batch: pa.RecordBatch, columns: list[_Column]) -> None:
+    def _check(self, batch: pa.RecordBatch, columns: list[_CopyColumn]) -> None:
         by_name = dict(zip(self._names, columns, strict=False))
         bad, totals = over_limits(self._spec, {name: column.sizes for name, column in by_name.items()})
         self.largest = max(self.largest, int(totals.max()))
@@ -91,7 +91,7 @@ class CopyEncoder:
         refuse_first(self._spec, batch.select(self._names), bad)
 
 
-class _Column:
+class _CopyColumn:
     """One column: lengths in COPY's form, -1 for null, and values as numbers or as bytes."""
 
     def __init__(self, table: str, field: Field, array: Array) -> None:

@@ -10,7 +10,7 @@ from structable.backends.postgresql.feeds.record_statements import GIVEN, record
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import HIDDEN_KEY, column, qualified
 from structable.backends.postgresql.sql.row_limit import Judge, judge, row_size, size_of
-from structable.backends.postgresql.sql.write_statements import Source, WriteShape, same_key, taken, write_sql
+from structable.backends.postgresql.sql.write_statements import GivenRows, WriteShape, same_key, taken, write_sql
 from structable.spi import RowKind, WriteMode
 from structable.spi.operations import Effect, When
 from structable.spi.rules.keyless import DIGEST_BYTES
@@ -60,7 +60,7 @@ class StagedMerge:
             key = ", ".join(self._key_given)
             rows = f"(select distinct on ({key}) s.* from {rows} s order by {key}, s.ctid desc)"
         value = self._new_value if self._mode is WriteMode.UPDATE else self._value
-        return write_sql(self._binding, self._shape(each_key_once=each_key_once), Source(value, f"{rows} s"))
+        return write_sql(self._binding, self._shape(each_key_once=each_key_once), GivenRows(value, f"{rows} s"))
 
     def _shape(self, *, each_key_once: bool) -> WriteShape:
         key, given = self._binding.spec.primary_key, tuple(self._given)
@@ -193,7 +193,7 @@ def bag_statements(binding: TableBinding, staged: StagedTable) -> list[str]:
 
 def _insert(binding: TableBinding, staged: StagedTable, key: str, rows: str, test: str = "true") -> str:
     given = {HIDDEN_KEY: key, **staged.given}
-    source = Source(lambda name: f"s.{given[name]}", f"{rows} s", test=test)
+    source = GivenRows(lambda name: f"s.{given[name]}", f"{rows} s", test=test)
     return write_sql(binding, WriteShape(Effect.PUT, tuple(given), When.ABSENT), source)
 
 

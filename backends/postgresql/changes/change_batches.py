@@ -22,7 +22,7 @@ from structable.spi.arrow import arrow_type
 from structable.spi.changes import FEED_COLUMNS
 
 from .change_parts import ChangePart
-from .commit_windows import Page
+from .commit_windows import EntryQuery
 from .entry_queries import RECORD_KINDS, RECORD_LETTERS, FeedEntries
 from .feed_source import SourceReader
 from .joined_portions import JoinedReader, Letters
@@ -61,7 +61,7 @@ class ChangeBatches:
         is_wide = len(self._entries.shape.fields) > MOST_COLUMNS
         with closing(JoinedReader(self._reader, self._entries, self._joined)) as portions:
             for found in part.walk(self._reader, self._entries, None if is_wide else portions):
-                if isinstance(found, Page):
+                if isinstance(found, EntryQuery):
                     portions.wait()
                     yield from self._spooled(found)
                 else:
@@ -74,7 +74,7 @@ class ChangeBatches:
         places[list(RECORD_LETTERS.encode())] = range(len(RECORD_LETTERS))
         return self._records(pa.array(places[kinds.view(np.uint8)]), arrays)
 
-    def _spooled(self, page: Page) -> Iterator[pa.RecordBatch]:
+    def _spooled(self, page: EntryQuery) -> Iterator[pa.RecordBatch]:
         """Yield the changes of a page after all of them have arrived."""
         fields = self._entries.shape.fields
         facts = [field.name for field in self._entries.shape.facts]

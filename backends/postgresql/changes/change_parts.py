@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from structable.backends.base.change_feed import FeedRequest
 from structable.backends.base.feed_marks import Mark
 
-from .commit_windows import Page
+from .commit_windows import EntryQuery
 from .entry_queries import FeedEntries, HashPart, TicketPart
 from .entry_walk import PortionReader, walk_piece, walk_versions
 from .feed_source import SourceReader
@@ -30,11 +30,11 @@ class VersionsPart(NamedTuple):
 
     def walk(
         self, reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content] | None
-    ) -> Iterator[Content | Page]:
+    ) -> Iterator[Content | EntryQuery]:
         if self.keys is None:
             yield from walk_versions(reader, entries, portions, self.since, self.until)
         else:
-            yield Page(self.since, entries.net_versions(self.since, self.until, self.keys), True, True)
+            yield EntryQuery(self.since, entries.net_versions(self.since, self.until, self.keys), True, True)
 
 
 class PiecePart(NamedTuple):
@@ -44,7 +44,7 @@ class PiecePart(NamedTuple):
 
     def walk(
         self, reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content] | None
-    ) -> Iterator[Content | Page]:
+    ) -> Iterator[Content | EntryQuery]:
         yield from walk_piece(reader, entries, portions, self.piece)
 
 
@@ -58,9 +58,9 @@ class NetPart(NamedTuple):
 
     def walk(
         self, reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content] | None
-    ) -> Iterator[Page]:
+    ) -> Iterator[EntryQuery]:
         query = entries.net_range(self.bounds, self.repeated, self.stamps, self.keys)
-        yield Page(self.bounds[0][0], query, True, True)
+        yield EntryQuery(self.bounds[0][0], query, True, True)
 
 
 ChangePart = VersionsPart | PiecePart | NetPart

@@ -12,7 +12,7 @@ from structable.spi import Change, Row, RowKind
 from structable.spi.rows import RowShape
 
 from .change_parts import RecordNumbers, whole_parts
-from .commit_windows import Page
+from .commit_windows import EntryQuery
 from .entry_queries import RECORD_KINDS, FeedEntries, TicketPart
 from .entry_walk import FIRST_ENTRIES, MOST_ENTRIES
 from .feed_source import SourceReader
@@ -36,7 +36,7 @@ def read_changes(reader: SourceReader, entries: FeedEntries, request: FeedReques
     portions = _RowReader(reader, entries)
     for part in whole_parts(reader, entries, request):
         for found in part.walk(reader, entries, portions):
-            if not isinstance(found, Page):
+            if not isinstance(found, EntryQuery):
                 yield from decode(found)
             elif found.is_large:
                 for rows in _fetched(reader, found):
@@ -45,7 +45,7 @@ def read_changes(reader: SourceReader, entries: FeedEntries, request: FeedReques
                 yield from decode(reader.rows(found.query, found.since, freely=found.freely))
 
 
-class _Rows:
+class _RowPages:
     """A portion as rows: the columns of the shape, then `is_long`, `again` and `n`."""
 
     def __init__(self, rows: list[Values], key: slice, *, is_full: bool) -> None:
@@ -81,22 +81,22 @@ class _RowReader:
         self._entries = entries
         self._most = MOST_ENTRIES if entries.nets else FIRST_ENTRIES
 
-    def versions(self, since: int, until: int) -> _Rows:
+    def versions(self, since: int, until: int) -> _RowPages:
         return self._read(self._entries.first_of_versions(since, until, self._most), since)
 
-    def piece(self, part: TicketPart) -> _Rows:
+    def piece(self, part: TicketPart) -> _RowPages:
         return self._read(self._entries.first_of_piece(part, self._most), part.version - 1)
 
-    def _read(self, query: str, since: int) -> _Rows:
+    def _read(self, query: str, since: int) -> _RowPages:
         shape = self._entries.shape
         key = slice(len(shape.facts), len(shape.facts) + len(shape.key))
         rows = self._reader.rows(self._entries.shaped(query), since)
         is_full = len(rows) == self._most
         self._most = min(4 * self._most, MOST_ENTRIES)
-        return _Rows(rows, key, is_full=is_full)
+        return _RowPages(rows, key, is_full=is_full)
 
 
-def _fetched(reader: SourceReader, page: Page) -> Iterator[list[Values]]:
+def _fetched(reader: SourceReader, page: EntryQuery) -> Iterator[list[Values]]:
     """Yield the rows of a page of any size, in portions from a cursor on the server."""
     cursor = f"f{next(_numbers)}"
     with reader.kept(page.query, page.since, cursor) as connection:

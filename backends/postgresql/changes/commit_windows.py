@@ -16,7 +16,17 @@ from structable.backends.postgresql.sql.names import literal
 from .entry_queries import FeedEntries, TicketPart
 from .feed_source import SourceReader
 
-__all__ = ["PAGE_BYTES", "CommitSize", "Page", "TicketSize", "has_long_values", "netted", "pages", "pieces", "windows"]
+__all__ = [
+    "PAGE_BYTES",
+    "CommitSize",
+    "EntryQuery",
+    "TicketSize",
+    "has_long_values",
+    "netted",
+    "pages",
+    "pieces",
+    "windows",
+]
 
 _FIRST_WINDOW, _WINDOW = 32, 1_000
 """The minimum and maximum number of commits inspected together; few at first, since a caller may need no more."""
@@ -62,7 +72,7 @@ class CommitSize(NamedTuple):
         return len(self.tickets) > 1 or self.tickets[0].again > 0
 
 
-class Page(NamedTuple):
+class EntryQuery(NamedTuple):
     """A part of a range: a query of entries after the version `since`."""
 
     since: int
@@ -133,7 +143,7 @@ def netted(reader: SourceReader, entries: FeedEntries, commits: list[CommitSize]
     return frozenset(int(str(row[0])) for row in reader.ask(entries.repeated(several), freely=True))
 
 
-def pages(reader: SourceReader, entries: FeedEntries, since: int, until: int) -> Iterator[Page]:
+def pages(reader: SourceReader, entries: FeedEntries, since: int, until: int) -> Iterator[EntryQuery]:
     """Yield the pages of the versions (since, until], in order, of about as many bytes."""
     done = since
     for commits in windows(reader, entries, since, until, in_bytes=True):
@@ -156,16 +166,16 @@ def pages(reader: SourceReader, entries: FeedEntries, since: int, until: int) ->
             done = last
 
 
-def _page(entries: FeedEntries, since: int, until: int, has_nets: bool) -> Page:
+def _page(entries: FeedEntries, since: int, until: int, has_nets: bool) -> EntryQuery:
     query = entries.net_versions(since, until) if has_nets else entries.versions(since, until)
-    return Page(since, query, has_nets, False)
+    return EntryQuery(since, query, has_nets, False)
 
 
-def _page_of(entries: FeedEntries, commit: CommitSize, is_netted: bool) -> Page:
+def _page_of(entries: FeedEntries, commit: CommitSize, is_netted: bool) -> EntryQuery:
     """Return the page of a large commit."""
     since = commit.version - 1
     query = entries.net_versions(since, commit.version) if is_netted else entries.versions(since, commit.version)
-    return Page(since, query, is_netted, True)
+    return EntryQuery(since, query, is_netted, True)
 
 
 def pieces(reader: SourceReader, entries: FeedEntries, commit: CommitSize, size: int) -> list[TicketPart]:

@@ -88,10 +88,10 @@ class FeedEntries:
         key = [name for name in spec.primary_key if self.images]
         values = [name for name in spec.field_names if name not in key]
         self._spec = spec
-        self._key = [_Column(f"k{i}", spec.field(name), key_column(name)) for i, name in enumerate(key)]
+        self._key = [_EntryColumn(f"k{i}", spec.field(name), key_column(name)) for i, name in enumerate(key)]
         befores = values if self.images else ()
-        self._before = [_Column(f"b{i}", spec.field(name), before_column(name)) for i, name in enumerate(befores)]
-        self._after = [_Column(f"a{i}", spec.field(name), after_column(name)) for i, name in enumerate(values)]
+        self._before = [_EntryColumn(f"b{i}", spec.field(name), before_column(name)) for i, name in enumerate(befores)]
+        self._after = [_EntryColumn(f"a{i}", spec.field(name), after_column(name)) for i, name in enumerate(values)]
         wanted = set(columns)
         self.shape = EntryShape(
             _IMAGE_FACTS if self.images else _RECORD_FACTS,
@@ -134,10 +134,10 @@ class FeedEntries:
             return ["version", "time", "kind <> 'I' as had", "kind <> 'D' as has"]
         return ["version", "time", f"(strpos({literal(RECORD_LETTERS)}, kind::text) - 1)::smallint as kind"]
 
-    def _columns(self) -> list[_Column]:
+    def _columns(self) -> list[_EntryColumn]:
         return [*self._key, *self._before, *self._after]
 
-    def _unbounded(self) -> list[_Column]:
+    def _unbounded(self) -> list[_EntryColumn]:
         return [one for one in self._columns() if one.name in self._wanted and one.field.type in _LONG_TYPES]
 
     def _raw(self) -> str:
@@ -377,7 +377,7 @@ class FeedEntries:
         )
 
 
-class _Column(NamedTuple):
+class _EntryColumn(NamedTuple):
     """A column of entries; queries name it `name`."""
 
     name: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
-from .commit_windows import PAGE_BYTES, Page, has_long_values, pages
+from .commit_windows import PAGE_BYTES, EntryQuery, has_long_values, pages
 from .entry_queries import FeedEntries, TicketPart
 from .feed_source import SourceReader
 
@@ -62,7 +62,7 @@ class PortionReader(Protocol[Content_co]):
 
 def walk_versions(
     reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content] | None, since: int, until: int
-) -> Iterator[Content | Page]:
+) -> Iterator[Content | EntryQuery]:
     """Yield the entries of the versions (since, until]: portions, and pages where there are none."""
     if portions is None or has_long_values(reader, entries):
         yield from pages(reader, entries, since, until)
@@ -84,7 +84,7 @@ def walk_versions(
                 continue
             end = portion.version(count - 1)
         if portion.has_statements and _has_repeats(reader, entries, portion, count, since, end):
-            yield Page(since, entries.net_versions(since, end), True, True)
+            yield EntryQuery(since, entries.net_versions(since, end), True, True)
         else:
             yield portion.head(count)
         since = end
@@ -107,7 +107,7 @@ def _is_netted(reader: SourceReader, entries: FeedEntries, since: int, until: in
 
 def _walk_commit(
     reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content], version: int
-) -> Iterator[Content | Page]:
+) -> Iterator[Content | EntryQuery]:
     commits = entries.commits_between(version - 1, version)
     again = (
         f"select f.again from {entries.table} as f where f.ticket = c.ticket order by ticket desc, again desc limit 1"
@@ -116,7 +116,7 @@ def _walk_commit(
     tickets = [int(ticket) for ticket, last in found if last is not None]
     several = len(tickets) > 1 or any(last for _, last in found)
     if several and _is_netted(reader, entries, version - 1, version):
-        yield Page(version - 1, entries.net_versions(version - 1, version), True, True)
+        yield EntryQuery(version - 1, entries.net_versions(version - 1, version), True, True)
         return
     for ticket in tickets:
         yield from walk_piece(reader, entries, portions, TicketPart(version, ticket, (-1, 0), None))
@@ -124,7 +124,7 @@ def _walk_commit(
 
 def walk_piece(
     reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content] | None, part: TicketPart
-) -> Iterator[Content | Page]:
+) -> Iterator[Content | EntryQuery]:
     """Yield the entries of a part of a commit that is not netted."""
     if portions is None or has_long_values(reader, entries):
         yield from _pages_of_piece(reader, entries, part)
@@ -141,10 +141,10 @@ def walk_piece(
         part = part._replace(after=portion.last)
 
 
-def _pages_of_piece(reader: SourceReader, entries: FeedEntries, part: TicketPart) -> Iterator[Page]:
+def _pages_of_piece(reader: SourceReader, entries: FeedEntries, part: TicketPart) -> Iterator[EntryQuery]:
     """Yield the pages of a part of a commit with long values."""
     if entries.nets:
-        yield Page(part.version - 1, entries.piece(part), False, True)
+        yield EntryQuery(part.version - 1, entries.piece(part), False, True)
         return
     # A reader of a few of many records must not make the server collect all of them.
     most = FIRST_ENTRIES
@@ -154,7 +154,7 @@ def _pages_of_piece(reader: SourceReader, entries: FeedEntries, part: TicketPart
         for count, (again, n, size_of_one) in enumerate(found, 1):
             size += size_of_one
             if size >= PAGE_BYTES or count == len(found):
-                yield Page(part.version - 1, entries.piece(part._replace(upto=(again, n))), False, False)
+                yield EntryQuery(part.version - 1, entries.piece(part._replace(upto=(again, n))), False, False)
                 part = part._replace(after=(again, n))
                 break
         if len(found) < most and (not found or count == len(found)):

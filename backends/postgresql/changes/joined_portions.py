@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import pq
 
-from structable.backends.postgresql.bulk.column_reading import WARM_UP, Column, column_of, integer_of
+from structable.backends.postgresql.bulk.column_reading import WARM_UP, ReadColumn, column_of, integer_of
 from structable.spi import Field, StorageUnavailableError
 
 from .entry_queries import FeedEntries, TicketPart
@@ -64,7 +64,7 @@ class JoinedPortion(Generic[Content]):
     def __init__(
         self,
         values: Sequence[bytes],
-        columns: Mapping[str, tuple[Column, Sequence[bytes]]],
+        columns: Mapping[str, tuple[ReadColumn, Sequence[bytes]]],
         key: tuple[str, ...],
         make: Callable[[Letters, dict[str, Array]], Content],
         follow: Callable[[JoinedPortion[Content], int], None],
@@ -153,7 +153,7 @@ class JoinedReader(Generic[Content]):
         key, before, after = entries.names()
         fields = {**before, **key, **after}
         # The forms of columns, which become wider once a portion needs it.
-        self._columns: dict[str, Column] = {name: column_of(name, field) for name, field in fields.items()}
+        self._columns: dict[str, ReadColumn] = {name: column_of(name, field) for name, field in fields.items()}
         self._sides = {"before": tuple(before), "after": tuple(after)}
         self._both = tuple(key)
         self._key = tuple(key) if entries.has_whole_key else ()
@@ -227,7 +227,7 @@ class JoinedReader(Generic[Content]):
         text = query.joined([self._columns[name] for name in self._asked])
         self._ahead = _Ahead(text, lambda: self._reader.result(text, query.since))
 
-    def _ask(self, query: _Entries, columns: Sequence[Column]) -> tuple[list[bytes], list[tuple[bytes, ...]]]:
+    def _ask(self, query: _Entries, columns: Sequence[ReadColumn]) -> tuple[list[bytes], list[tuple[bytes, ...]]]:
         """Return the facts of the entries of a query, and the values of columns; entries never change."""
         text = query.joined(columns)
         ahead = self._ahead
@@ -249,7 +249,7 @@ class _Entries(NamedTuple):
     since: int
     facts: tuple[str, ...]
 
-    def joined(self, columns: Sequence[Column]) -> str:
+    def joined(self, columns: Sequence[ReadColumn]) -> str:
         pieces = [*self.facts, *(piece for column in columns for piece in column.asked())]
         return f"select {', '.join(pieces)} from ({self.text}) as found"
 

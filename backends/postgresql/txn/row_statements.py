@@ -21,7 +21,7 @@ from structable.spi import Value
 from structable.spi.operations import Effect
 from structable.spi.rules.rows import check_row
 
-from .bound_table import BoundTable, Refusal
+from .bound_table import BoundTable, RefusalHandler
 from .server_transaction import ServerTransaction
 
 __all__ = [
@@ -129,7 +129,7 @@ class RowStatement(NamedTuple):
         return self.rows[0].pieces[: len(self.first.key_fields)]
 
     @property
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> RefusalHandler | None:
         """The explanation of a rejection by the server; None if its rows surely fit."""
         shape = self.shape
         if not (shape.checked or shape.effect in (Effect.STEP, Effect.MERGE)):

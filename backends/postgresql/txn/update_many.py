@@ -24,14 +24,14 @@ from .many_rows import upsert_batch
 from .row_statements import EncodedRow, Given, encoded_row, portions, require_sizes
 from .server_transaction import ServerTransaction
 
-__all__ = ["Update", "checked_updates", "rounds_of", "update_batch"]
+__all__ = ["KeyUpdates", "checked_updates", "rounds_of", "update_batch"]
 
 _ONE_PORTION = 4_000
 """The number of keys that one statement always takes, however large they are."""
 _FEW_BYTES = 8 << 20
 
 
-class Update(NamedTuple):
+class KeyUpdates(NamedTuple):
     """All updates of one key in a call."""
 
     names: tuple[str, ...]
@@ -49,14 +49,14 @@ class Update(NamedTuple):
     def encoded(self) -> EncodedRow:
         return EncodedRow(self.row, self.pieces, at_most(self.pieces))
 
-    def for_version(self, binding: TableBinding) -> Update:
+    def for_version(self, binding: TableBinding) -> KeyUpdates:
         """Return the same update for another version of the table."""
         return self._replace(pieces=binding.row_pieces(self.names, self.row))
 
 
 def checked_updates(
     binding: TableBinding, given: Iterable[Given | UpdateMessage], default: Given | None
-) -> list[Update]:
+) -> list[KeyUpdates]:
     """Check the elements of a call, each by itself."""
     shared = None if default is None else _Default(binding, default)
     found = []
@@ -82,7 +82,7 @@ def checked_updates(
         else:
             pieces = encode(row)
         created, size = (None, 0) if under is None else under.under(row)
-        found.append(Update(ordered, row, pieces, created, size, created is None))
+        found.append(KeyUpdates(ordered, row, pieces, created, size, created is None))
     return found
 
 
@@ -106,9 +106,9 @@ class _Default:
         return created.row, created.size
 
 
-def _by_key(binding: TableBinding, updates: Iterable[Update]) -> dict[Pieces, Update]:
+def _by_key(binding: TableBinding, updates: Iterable[KeyUpdates]) -> dict[Pieces, KeyUpdates]:
     width = len(binding.key_fields)
-    found: dict[Pieces, Update] = {}
+    found: dict[Pieces, KeyUpdates] = {}
     for one in updates:
         key = one.pieces[:width]
         before = found.get(key)
@@ -119,19 +119,19 @@ def _by_key(binding: TableBinding, updates: Iterable[Update]) -> dict[Pieces, Up
         if before.created is not None:
             _, (created, _, size) = encoded_row(binding, {**before.created, **one.row})
         names, (row, pieces, _) = encoded_row(binding, {**before.row, **one.row})
-        found[key] = Update(names, row, pieces, created, size, before.skips)
+        found[key] = KeyUpdates(names, row, pieces, created, size, before.skips)
     return found
 
 
 def rounds_of(
-    tx: ServerTransaction, table: BoundTable, binding: TableBinding, updates: Iterable[Update]
-) -> list[list[Update]]:
+    tx: ServerTransaction, table: BoundTable, binding: TableBinding, updates: Iterable[KeyUpdates]
+) -> list[list[KeyUpdates]]:
     """Divide updates, in order, into lists without repeated keys; raises if a row would be too large.
 
     They were checked for a version of the table, the `binding`.
     """
     width = len(binding.key_fields)
-    rounds: list[list[Update]] = []
+    rounds: list[list[KeyUpdates]] = []
     keys: set[Pieces] = set()
     for one in updates:
         key = one.pieces[:width]
@@ -142,7 +142,7 @@ def rounds_of(
         keys.add(key)
     if len(rounds) > 1:
         # A later round must not be rejected after an earlier one was written.
-        left: dict[Pieces, Update] = {}
+        left: dict[Pieces, KeyUpdates] = {}
         for one in (one for each in rounds for one in each):
             key = one.pieces[:width]
             left |= _by_key(binding, [left[key], one] if key in left else [one])
@@ -152,8 +152,8 @@ def rounds_of(
 
 
 def update_batch(
-    tx: ServerTransaction, table: BoundTable, first: TableBinding, updates: Iterable[Update]
-) -> list[Update]:
+    tx: ServerTransaction, table: BoundTable, first: TableBinding, updates: Iterable[KeyUpdates]
+) -> list[KeyUpdates]:
     """Change the rows that exist, and put defaults; return one skipped update of each key, in their order.
 
     The updates were checked for the `first` version of the table.
@@ -163,7 +163,7 @@ def update_batch(
     addresses = _addresses(tx, table, sorted([key for key in changes if key not in seen]))
     if table.binding is not first:
         changes = {key: one.for_version(table.binding) for key, one in changes.items()}
-    groups: dict[tuple[str, ...], dict[Pieces, Update]] = {}
+    groups: dict[tuple[str, ...], dict[Pieces, KeyUpdates]] = {}
     written: list[Given] = []
     skipped, total = [], 0
     for key, one in changes.items():
@@ -212,7 +212,7 @@ class _Located:
     `size` is an upper bound of their bytes.
     """
 
-    def __init__(self, binding: TableBinding, names: tuple[str, ...], updates: Mapping[Pieces, Update]) -> None:
+    def __init__(self, binding: TableBinding, names: tuple[str, ...], updates: Mapping[Pieces, KeyUpdates]) -> None:
         self._names = names
         self._updates = updates
         self._width = binding.width_without(names)
