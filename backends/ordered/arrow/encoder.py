@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from structable.backends.base.arrow_checks import over_limits, read_numbers, refuse_first, valid_portions
+from structable.backends.base.arrow_checks import over_limits, read_numbers, refuse_first, valid_chunks
 from structable.backends.base.field_types import FIELD_TYPES
 from structable.backends.ordered.codec.key_fields import key_bias, key_width, shortest_form
 from structable.backends.ordered.codec.keys import ROW_MARK
@@ -34,7 +34,7 @@ from .buffers import (
 
 __all__ = ["ArrowEncoder"]
 
-_PORTION_BYTES = 256 << 20
+_CHUNK_BYTES = 256 << 20
 
 
 class ArrowEncoder:
@@ -70,19 +70,19 @@ class ArrowEncoder:
         limit.
         """
         pairs: list[Pair] = []
-        for portion in valid_portions(self._spec.name, batch, _PORTION_BYTES):
+        for chunk in valid_chunks(self._spec.name, batch, _CHUNK_BYTES):
             columns = {
                 name: _CheckedColumn(self._spec.name, self._spec.field(name), array)
-                for name, array in zip(self._columns, portion.columns, strict=True)
+                for name, array in zip(self._columns, chunk.columns, strict=True)
             }
-            self._check(portion, columns)
-            values = self._encode_values(columns, portion.num_rows)
+            self._check(chunk, columns)
+            values = self._encode_values(columns, chunk.num_rows)
             if self._spec.table_options.log:
                 pairs += [(self._head, value) for value in to_list(values)]
                 continue
             if self._spec.keyless:
-                columns[HIDDEN_KEY.name] = self._hidden_keys(portion)
-            keys = self._encode_keys(columns, portion.num_rows)
+                columns[HIDDEN_KEY.name] = self._hidden_keys(chunk)
+            keys = self._encode_keys(columns, chunk.num_rows)
             pairs += zip(to_list(keys), to_list(values), strict=True)
         return pairs
 

@@ -107,7 +107,7 @@ class FeedEntries:
         ]
 
     def names(self) -> tuple[dict[str, Field], dict[str, Field], dict[str, Field]]:
-        """Return the columns of portions for the requested fields: of the key, before and after."""
+        """Return the columns of chunks for the requested fields: of the key, before and after."""
         parts = (self._key, self._before, self._after)
         key, before, after = ({one.name: one.field for one in many if one.name in self._wanted} for many in parts)
         return key, before, after
@@ -122,9 +122,9 @@ class FeedEntries:
         """Return the query of the entries of the versions (since, until], unchanged and in order."""
         return f"{self._select(self._of_versions(since, until, part))} {_ORDER}"
 
-    def piece(self, part: TicketPart) -> str:
+    def part(self, part: TicketPart) -> str:
         """Return the query of a part of a commit, in its order."""
-        return f"{self._select(self._of_piece(part))} {_ORDER}"
+        return f"{self._select(self._of_part(part))} {_ORDER}"
 
     def _select(self, source: str) -> str:
         return f"select {', '.join([*self._facts(), *self._wanted])} from ({source}) as e"
@@ -165,7 +165,7 @@ class FeedEntries:
             f"join {self.table} as f on f.ticket = c.ticket{hashed}"
         )
 
-    def _of_piece(self, part: TicketPart) -> str:
+    def _of_part(self, part: TicketPart) -> str:
         version, ticket, after, upto = part
         again, last = (_MOST, _MOST) if upto is None else upto
         time = f"select at from {self.commits} where feed = {self.number} and version = {version} and ticket = {ticket}"
@@ -175,13 +175,13 @@ class FeedEntries:
             f"where {self.place} > ({ticket}, {after[0]}, {after[1]}) and {self.place} <= ({ticket}, {again}, {last})"
         )
 
-    # Portions: in the order of the index, so that a limit ends the work
+    # Chunks: in the order of the index, so that a limit ends the work
 
     def first_of_versions(self, since: int, until: int, most: int) -> str:
         """Return the query of the first entries of the versions (since, until], in their order.
 
         `again` is above 0 wherever a commit has several statements. `is_long` marks rows whose values are too long for
-        a portion, and left out.
+        a chunk, and left out.
         """
         commits = (
             "select version, ticket, at, row_number() over (partition by version order by ticket) as turn "
@@ -196,20 +196,20 @@ class FeedEntries:
         )
 
     def shaped(self, query: str) -> str:
-        """Return the query of a portion's rows: the columns of `shape`, then `is_long`, `again` and `n`."""
+        """Return the query of a chunk's rows: the columns of `shape`, then `is_long`, `again` and `n`."""
         return f"select {', '.join([*self._facts(), *self._wanted, 'is_long', 'again', 'n'])} from ({query}) as p"
 
-    def sizes_of_piece(self, part: TicketPart, most: int) -> str:
+    def sizes_of_part(self, part: TicketPart, most: int) -> str:
         """Return the query of again, n and size of the first entries of a part of a commit, in its order."""
         sizes = " + ".join(f"coalesce(octet_length(e.{one.name}), 0)" for one in self._unbounded()) or "0"
         return (
-            f"select again, n, {sizes} from ({self._of_piece(part)} order by f.ticket, f.again, f.n limit {most}) as e"
+            f"select again, n, {sizes} from ({self._of_part(part)} order by f.ticket, f.again, f.n limit {most}) as e"
         )
 
-    def first_of_piece(self, part: TicketPart, most: int) -> str:
+    def first_of_part(self, part: TicketPart, most: int) -> str:
         """Return the query of the first entries of a part of a commit as `first_of_versions` does."""
         return f"select version, time, again, n, kind, {self._bounded()} from " + (
-            f"({self._of_piece(part)} order by f.ticket, f.again, f.n limit {most}) as e"
+            f"({self._of_part(part)} order by f.ticket, f.again, f.n limit {most}) as e"
         )
 
     def _bounded(self) -> str:

@@ -21,12 +21,12 @@ from structable.spi.values import MAX_ROW_SIZE
 
 from .bound_table import BoundTable
 from .many_rows import upsert_batch
-from .row_statements import EncodedRow, Given, encoded_row, portions, require_sizes
+from .row_statements import EncodedRow, Given, chunks, encoded_row, require_sizes
 from .server_transaction import ServerTransaction
 
 __all__ = ["KeyUpdates", "checked_updates", "rounds_of", "update_batch"]
 
-_ONE_PORTION = 4_000
+_ONE_CHUNK = 4_000
 """The number of keys that one statement always takes, however large they are."""
 _FEW_BYTES = 8 << 20
 
@@ -194,13 +194,13 @@ def update_batch(
 def _addresses(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> dict[Pieces, bytes]:
     """Return the row addresses (ctid) of some keys, found faster in key order; record the keys without a row."""
     found: dict[Pieces, bytes] = {}
-    for portion in portions(keys, at_most) if len(keys) > _ONE_PORTION else [keys] if keys else []:
+    for chunk in chunks(keys, at_most) if len(keys) > _ONE_CHUNK else [keys] if keys else []:
 
-        def build(binding: TableBinding, portion: list[Pieces] = portion) -> Call:
-            return Call(addresses_of(binding), binding.arrays(binding.spec.primary_key, portion))
+        def build(binding: TableBinding, chunk: list[Pieces] = chunk) -> Call:
+            return Call(addresses_of(binding), binding.arrays(binding.spec.primary_key, chunk))
 
         result = tx.ask(table, build)
-        found.update(read_addresses(portion, result.get_value(0, 0), result.get_value(0, 1)))
+        found.update(read_addresses(chunk, result.get_value(0, 0), result.get_value(0, 1)))
     if len(found) < len(keys):
         table.seen.put_all([key for key in keys if key not in found], ABSENT)
     return found
@@ -221,8 +221,8 @@ class _Located:
         longest = [max([len(one) for one in column if one is not None], default=0) for column in self._columns]
         self._largest = sum(longest) + SLACK * len(longest)
         self.size = self._largest * len(updates)
-        self._is_one_portion = self.size <= _FEW_BYTES
-        if not self._is_one_portion:
+        self._is_one_chunk = self.size <= _FEW_BYTES
+        if not self._is_one_chunk:
             self.size = sum(at_most(one.pieces) for one in updates.values())
         self._is_checked = judge(self._width, self._largest, None)[1] is not Judge.NOBODY
 
@@ -239,18 +239,18 @@ class _Located:
         oids = [binding.oids[name] for name in self._names[width:]]
         statement = update_at_addresses(binding, self._names, checked=self._is_checked)
         explain = partial(refusal, binding.spec, Effect.CHANGE, self._names) if self._is_checked else None
-        for keys, columns in self._portions():
+        for keys, columns in self._chunks():
             given = [array(oid, column) for oid, column in zip(oids, columns[width:], strict=True)]
             call = Call(statement, [array(TID, [addresses[key] for key in keys]), *given])
             # The transaction has read the rows in this version of the table.
             tx.defer(table, lambda _, call=call: call, None, explain)  # type: ignore[misc]
             table.seen.put_all(keys, MAX_ROW_SIZE if self._width is None else self._width + self._largest)
 
-    def _portions(self) -> Iterator[tuple[list[Pieces], list[tuple[bytes | None, ...]]]]:
+    def _chunks(self) -> Iterator[tuple[list[Pieces], list[tuple[bytes | None, ...]]]]:
         """Yield keys and columns of about the size of one statement."""
-        if self._is_one_portion:
+        if self._is_one_chunk:
             yield list(self._updates), self._columns
             return
-        for portion in portions(self._updates.items(), lambda one: at_most(one[1].pieces)):
-            keys, updates = zip(*portion, strict=True)
+        for chunk in chunks(self._updates.items(), lambda one: at_most(one[1].pieces)):
+            keys, updates = zip(*chunk, strict=True)
             yield list(keys), list(zip(*[one.pieces for one in updates], strict=True))
