@@ -95,7 +95,7 @@ class SystemData:
     @classmethod
     def open(
         cls,
-        place: str | Storage,
+        store: str | Storage,
         *,
         prefix: str = DEFAULT_PREFIX,
         clock: Clock | None = None,
@@ -106,7 +106,7 @@ class SystemData:
 
         Parameters
         ----------
-        place : str or Storage
+        store : str or Storage
             A URL, whose storage `close` closes; or a storage, which stays open.
         prefix : str
             The prefix of the tables' names.
@@ -122,8 +122,8 @@ class SystemData:
         SchemaMissingError
             If the store lacks tables, fields or indexes; it lists them. Supersets are accepted.
         """
-        storage = connect(place) if isinstance(place, str) else place
-        owned = isinstance(place, str)
+        storage = connect(store) if isinstance(store, str) else store
+        owned = isinstance(store, str)
         try:
             self = cls(storage, prefix=prefix, clock=clock, keys=keys, monotonic=monotonic, owned=owned)
             _check_schema(storage, self._tables)

@@ -168,7 +168,7 @@ def _announce(origin: Storage, spec: TableSpecification, there: str) -> None:
     typer.echo(f"table {spec.name}: {rows:,} rows would be copied; it {there}", err=True)
 
 
-def _copy(origin: Storage, store: Storage, task: Target, mode: WriteMode, job_id: str | None, place: str) -> None:
+def _copy(origin: Storage, store: Storage, task: Target, mode: WriteMode, job_id: str | None, count: str) -> None:
     table = task.spec.name
     if not task.exists:
         store.admin.create(task.spec)
@@ -187,7 +187,7 @@ def _copy(origin: Storage, store: Storage, task: Target, mode: WriteMode, job_id
         done = not job.committed
         if done:
             try:
-                with progress(f"copy {table} ({place})") as advance:
+                with progress(f"copy {table} ({count})") as advance:
                     staged = store.stage(job, 0, 0, batches(advance))
                     if staged.rows != read:
                         raise CommandError(f"table '{table}': {read:,} rows were read and {staged.rows:,} staged")

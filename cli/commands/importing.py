@@ -75,7 +75,7 @@ class FileImport:
 
     storage: Storage
     table: str
-    place: str
+    location: str
     name: str
     """The file, in messages."""
     format_: str | None
@@ -124,7 +124,7 @@ class FileImport:
     def _open(self, spec: TableSpecification, mode: WriteMode) -> FileSource:
         from structable.cli.formats.file_columns import FileColumns
 
-        source = self.form.open(FileColumns(spec, mode, self.form.columns), self.place, self.format_)
+        source = self.form.open(FileColumns(spec, mode, self.form.columns), self.location, self.format_)
         source.name = self.name
         return source
 
@@ -154,13 +154,13 @@ class FileImport:
 
     def _twice(self, spec: TableSpecification, error: RecordExistsError) -> UsageProblem | None:
         """Return the error for a key that several rows of the file have, which names them; None for another key."""
-        if not Path(self.place).is_file():  # the content of a pipe is gone
+        if not Path(self.location).is_file():  # the content of a pipe is gone
             return None
         with self._open(spec, WriteMode.INSERT) as source:
-            places = source.places_of(spec.primary_key, error.key)
-        if len(places) < 2:
+            rows = source.rows_of_key(spec.primary_key, error.key)
+        if len(rows) < 2:
             return None
-        shown = ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
+        shown = ", ".join(rows[:_SHOWN]) + (", ..." if len(rows) > _SHOWN else "")
         remedy = "name further fields by --primary-key, or give" if self.is_new else "give"
         return UsageProblem(
             f"{self.name}: rows share the key {error.key!r}, which must be unique: {shown}; {remedy} a --mode: with "

@@ -92,16 +92,16 @@ def import_rows(
         with open_store(url, StoreAccess.WRITE if dry_run else StoreAccess.CREATE) as storage:
             import_all(storage, all_, mode, job_id, form, dry_run=dry_run, yes=yes)
         return
-    name, place = _required(table, file)
+    name, location = _required(table, file)
     if create and dry_run:
         raise UsageProblem(
             "--create makes a table, which --dry-run must not; 'structable infer' shows its specification"
         )
     with (
         open_store(url, StoreAccess.CREATE if create else StoreAccess.WRITE) as storage,
-        re_readable(place, format_) if create else contextlib.nullcontext(place) as kept,
+        re_readable(location, format_) if create else contextlib.nullcontext(location) as kept,
     ):
-        shown = "standard input" if place == "-" else place
+        shown = "standard input" if location == "-" else location
         made = made_for(storage, name, kept, shown, format_, form, primary_key) if create else None
         # Insert even into an existing table: the same command, run again with its --job-id, is the same job.
         chosen = mode or (WriteMode.INSERT if create else None)
@@ -161,8 +161,8 @@ def export_rows(
         with open_store(url) as storage:
             export_all(storage, all_, format_)
         return
-    name, place = _required(table, file)
-    form = format_of(place, format_)
+    name, location = _required(table, file)
+    form = format_of(location, format_)
     with open_store(url) as storage:
         spec = storage.admin.get_specification(name)
         range_, filter_ = selected(spec, where, prefix, at_least, above, at_most, below)
@@ -170,5 +170,5 @@ def export_rows(
         batches = snapshot_batches(
             storage, name, names, range_=range_, where=filter_, unordered=unordered or spec.keyless
         )
-        rows = export_batches(batches, place, form, spec, names)
-    typer.echo(f"{rows:,} rows of table {name} are in {'standard output' if place == '-' else place}", err=True)
+        rows = export_batches(batches, location, form, spec, names)
+    typer.echo(f"{rows:,} rows of table {name} are in {'standard output' if location == '-' else location}", err=True)

@@ -59,7 +59,7 @@ class ParquetSource(TypedSource):
             file = ParquetFile(self._stream, coerce_int96_timestamp_unit="s")
             instants = self._int96_columns(file)
             done = 0
-            with Path(self._place).open("rb") as again:
+            with Path(self._location).open("rb") as again:
                 exact = _ParquetRows(ParquetFile(again), instants) if instants else None
                 for batch in file.iter_batches(BATCH_ROWS):
                     done += batch.num_rows

@@ -28,7 +28,7 @@ _MOST_CHUNKS = 1 << 32
 
 
 class FeedBound(NamedTuple):
-    """A place between two entries of a feed: before the `chunk`th of a version."""
+    """A point between two entries of a feed: before the `chunk`th of a version."""
 
     version: int
     chunk: int = 0

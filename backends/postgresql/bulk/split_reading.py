@@ -139,14 +139,14 @@ def _with_cause(
     return error
 
 
-_Place: TypeAlias = tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]
+_Database: TypeAlias = tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]
 
 
 def _forget(reader: SplitReader) -> None:
     """Leave the connections to the process that forked this one; psycopg closes none of another process."""
 
 
-_READERS: Lingering[_Place, SplitReader] = Lingering(SplitReader.close, _forget)
+_READERS: Lingering[_Database, SplitReader] = Lingering(SplitReader.close, _forget)
 os.register_at_fork(after_in_child=_READERS.after_fork)
 
 
@@ -156,6 +156,6 @@ def read_one_split(factory: ConnectionFactory, split: ScanSplit) -> Iterator[Rec
     The connection stays open for some seconds, for the next split that this process reads: a small task takes less
     time than a new connection.
     """
-    place = frozenset(factory.parameters.items()), frozenset(factory.settings.items())
-    with _READERS.using(place, partial(SplitReader, factory, most_idle=1)) as reader:
+    database = frozenset(factory.parameters.items()), frozenset(factory.settings.items())
+    with _READERS.using(database, partial(SplitReader, factory, most_idle=1)) as reader:
         yield from reader.read(split)

@@ -178,14 +178,14 @@ def bag_statements(binding: TableBinding, staged: StagedTable) -> list[str]:
     kind, key = f"c{width}", f"c{width + 1}"
     retracts = ", ".join(str(place) for place, one in enumerate(RowKind) if one.retracts)
     signs = (
-        f"select *, substring({key} from 1 for {DIGEST_BYTES}) as digest, ctid as place, "
+        f"select *, substring({key} from 1 for {DIGEST_BYTES}) as digest, ctid as address, "
         f"case when {kind} in ({retracts}) then -1 else 1 end as sign from {rows}"
     )
-    sums = f"select *, sum(sign) over (partition by digest order by place) as so_far from ({signs}) _signs"
+    sums = f"select *, sum(sign) over (partition by digest order by address) as so_far from ({signs}) _signs"
     doomed = f"(select digest, -min(so_far) as number from ({sums}) _sums group by digest having min(so_far) < 0)"
     left = (
         f"select *, sum(sign) over whole - least(min(so_far) over whole, 0) as number, "
-        f"row_number() over (partition by digest, sign order by place desc) as r from ({sums}) _sums "
+        f"row_number() over (partition by digest, sign order by address desc) as r from ({sums}) _sums "
         "window whole as (partition by digest)"
     )
     return [taken(binding, doomed), _insert(binding, staged, key, f"({left})", "s.sign = 1 and s.r <= s.number")]

@@ -108,12 +108,12 @@ class RecordNumbers:
 
 def _rest_of_commit(reader: SourceReader, entries: FeedEntries, version: int, number: int) -> Iterator[TicketPart]:
     """Yield the parts of a commit that hold the records after a number."""
-    rows = reader.rows(_place(entries, version, number), version - 1)
+    rows = reader.rows(_entry_query(entries, version, number), version - 1)
     for ticket, again, n in rows:
         yield TicketPart(version, int(ticket), (-1, 0) if again is None else (int(again), int(n)), None)
 
 
-def _place(entries: FeedEntries, version: int, number: int) -> str:
+def _entry_query(entries: FeedEntries, version: int, number: int) -> str:
     """Return the query of ticket, again and n of the record with a number, and of later tickets with nulls.
 
     It has no rows if there is no such record.
@@ -124,12 +124,12 @@ def _place(entries: FeedEntries, version: int, number: int) -> str:
         f"select f.ticket, f.again, f.n from {entries.table} as f where f.again = 0 and f.n = {number} "
         f"and f.ticket = (select min(c.ticket) from ({commits}) as c)"
     )
-    any_place = (
+    any_ticket = (
         f"select f.ticket, f.again, f.n from ({commits}) as c join {entries.table} as f on f.ticket = c.ticket "
         f"where not exists (select from p) order by 1, 2, 3 offset {number} limit 1"
     )
     return (
-        f"with p as materialized ({first}), q as (select * from p union all ({any_place})) "
+        f"with p as materialized ({first}), q as (select * from p union all ({any_ticket})) "
         f"select ticket, again, n from q union all select c.ticket, null, null from ({commits}) as c "
         "where c.ticket > (select ticket from q) order by 1"
     )

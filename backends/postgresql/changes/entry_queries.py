@@ -46,9 +46,9 @@ class TicketPart(NamedTuple):
 
 
 class HashPart(NamedTuple):
-    """The keys whose hash, divided by a number, leaves the remainder `place`."""
+    """The keys whose hash, divided by a number, leaves `remainder`."""
 
-    place: int
+    remainder: int
     number: int
 
 
@@ -75,8 +75,8 @@ _RECORD_FACTS = (_VERSION, _TIME, Field.byte("kind"))
 class FeedEntries:
     """The entries of one feed; `columns` are the fields wanted, in the order of `shape`."""
 
-    place = "(f.ticket, f.again, f.n)"
-    """The place of an entry, in the table `f`; its index."""
+    order = "(f.ticket, f.again, f.n)"
+    """The columns that order the entries of the table `f`; its index has them."""
 
     def __init__(self, schema: str, number: int, spec: TableSpecification, columns: Sequence[str]) -> None:
         self.images = keeps_images(spec)
@@ -172,7 +172,7 @@ class FeedEntries:
         return (
             f"select {version}::bigint as version, ({time}) as time, {self._raw()} from {self.table} as f "
             # Only these: they determine where the index is entered.
-            f"where {self.place} > ({ticket}, {after[0]}, {after[1]}) and {self.place} <= ({ticket}, {again}, {last})"
+            f"where {self.order} > ({ticket}, {after[0]}, {after[1]}) and {self.order} <= ({ticket}, {again}, {last})"
         )
 
     # Chunks: in the order of the index, so that a limit ends the work
@@ -227,7 +227,7 @@ class FeedEntries:
 
     def _hashed(self, part: HashPart) -> str:
         key = ", ".join(one.there for one in self._key)
-        return f"(hash_record_extended(row({key}), 0) & 9223372036854775807) % {part.number} = {part.place}"
+        return f"(hash_record_extended(row({key}), 0) & 9223372036854775807) % {part.number} = {part.remainder}"
 
     # Net within each commit
 
