@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from .arrow_types import CastError, refused_type
+from .error_texts import shown
 from .fields import Field, FieldType
-from .showing import shown
 
 __all__ = ["field_names", "field_of", "fields_of_schema", "new_names", "renamed"]
 

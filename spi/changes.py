@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from .showing import shown
+from .error_texts import shown
 from .values import Value
 
 __all__ = ["CHANGE_TYPE", "FEED_COLUMNS", "Change", "RowKind", "UpdateMessage"]

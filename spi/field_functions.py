@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
+from .error_texts import shown
 from .errors import InvalidSpecificationError
 from .fields import Field, FieldType, field_of_type, widens
-from .showing import shown
 from .value_checks import check_value
 from .values import MAX_KEY_SIZE, Value, is_storable, value_size
 

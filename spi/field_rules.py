@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
+from .error_texts import not_a_field, shown
 from .errors import InvalidSpecificationError
 from .field_functions import Cast, FieldFunction, JsonField, Lower, function_from_document, function_to_document
 from .fields import Field
-from .showing import not_a_field, shown
 
 __all__ = [
     "Derived",

@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from .error_texts import shown
 from .errors import InvalidSpecificationError
-from .showing import shown
 
 __all__ = ["Field", "FieldType", "field_of_type", "widens"]
 

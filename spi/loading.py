@@ -11,9 +11,9 @@ from .arrow_columns import CastError, cast_column
 from .arrow_fields import renamed
 from .bulk import PATCH_COLUMNS, WriteMode
 from .changes import FEED_COLUMNS
+from .error_texts import not_a_field
 from .errors import FieldSizeLimitError, InvalidFieldError
 from .rules.rows import check_row
-from .showing import not_a_field
 from .specification import TableSpecification
 
 __all__ = ["LoadedBatches", "matched_fields"]

@@ -10,7 +10,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import TypeGuard, TypeVar
 
-from .showing import shown
+from .error_texts import shown
 
 __all__ = [
     "USE_NONE",

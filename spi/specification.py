@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .error_texts import not_a_field, shown
 from .errors import InvalidFieldError, InvalidSpecificationError
 from .field_rules import FieldRule, checked_rules
 from .fields import Field, FieldType
 from .imports import needing
 from .option_parsing import parse_options
-from .showing import not_a_field, shown
 from .table_options import TableOptions
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import struct
 from collections.abc import Callable
 from typing import NoReturn
 
+from .error_texts import shown
 from .errors import InvalidFieldError
 from .fields import Field, FieldType
 from .plain_values import USE_NONE, is_aware, is_missing, plain_date, plain_datetime
-from .showing import shown
 from .values import Value
 
 __all__ = ["check_value", "lost_digits"]

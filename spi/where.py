@@ -24,12 +24,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
+from .error_texts import not_a_field
 from .errors import InvalidFieldError
 from .fields import Field, FieldType
 from .filters import And, Column, Filter, Or, col
 from .literals import LiteralError, parse_value
 from .rules.filters import bind_filter
-from .showing import not_a_field
 from .specification import TableSpecification
 from .values import Value
 

@@ -34,7 +34,7 @@ from .native.checkpoint import copy_checkpoint
 from .native.database import CLOSED
 from .owner.local_route import LocalRoute
 from .owner.store import LocalStore
-from .private import PrivateCopy, private_folder
+from .private_copies import PrivateCopy, private_folder
 from .protocol.shared_memory import no_shared
 from .route import NoRoute, Route
 from .routed_engine import DatabaseSettings, RoutedEngine

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from structable.backends.base.lingering import Lingering
+from structable.backends.base.shared_resources import SharedResources
 from structable.backends.ordered.engine import EngineSnapshot, Pair, RawRows, SharedSplits, SplitPlan
 from structable.backends.ordered.scan.intervals import intersection
 from structable.spi.errors import StorageUnavailableError, StructableError, TransactionClosedError
@@ -357,7 +357,9 @@ class _OpenCheckpoint:
         self._remove()
 
 
-_READERS: Lingering[Path, _OpenCheckpoint] = Lingering(_OpenCheckpoint.close, lambda reader: reader.database.abandon())
+_READERS: SharedResources[Path, _OpenCheckpoint] = SharedResources(
+    _OpenCheckpoint.close, lambda reader: reader.database.abandon()
+)
 """The copies of this process, by their checkpoints: shared by the splits of a plan."""
 _HOLDS: set[int] = set()
 

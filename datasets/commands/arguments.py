@@ -13,7 +13,7 @@ import typer
 from structable.datasets import SystemData
 from structable.spi import Storage, connect
 
-__all__ = ["Form", "Format", "StoreUrl", "Prefix", "Url", "connected", "opened", "url_and_arguments"]
+__all__ = ["Form", "Format", "Prefix", "StoreUrl", "Url", "connected", "opened", "url_and_arguments"]
 
 _URL_VARIABLE = "STRUCTABLE_URL"
 

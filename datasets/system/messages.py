@@ -26,7 +26,7 @@ from structable.spi import (
     TableSpecification,
     Value,
 )
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 from structable.spi.values import MAX_KEY_SIZE
 
 from .context import Context

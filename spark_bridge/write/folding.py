@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from structable.spi import InvalidFieldError, PatchArm, TableSpecification
 from structable.spi.arrow import arrow_schema, arrow_type
 from structable.spi.bulk import PATCH_COLUMNS
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 from structable.spi.values import Value
 
 from .grouping import Groups, KeyCounts, flags

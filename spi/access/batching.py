@@ -9,8 +9,8 @@ from collections.abc import Coroutine, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from structable.spi.error_texts import shown
 from structable.spi.errors import InvalidFieldError, UnsupportedOperationError
-from structable.spi.showing import shown
 
 from .batches import BatchStep, CallBatch, CompactBatch, CompleteBatch
 from .callers import Caller, fail_all

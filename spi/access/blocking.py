@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from structable.spi import Filter, Range, Row, TransactionClosedError, UpdateMessage, Value
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 
 from .loop_thread import LoopThread
 from .table import AsyncTable

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from cachetools import TLRUCache
 
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 
 from .copies import another, private_copy
 from .metrics import Instruments

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from structable.spi.error_texts import shown
 from structable.spi.errors import RecordNotFoundError, UnsupportedOperationError
-from structable.spi.showing import shown
 from structable.spi.values import Value
 
 from .retrying import caused_by

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from aiolimiter import AsyncLimiter
 
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 
 from .metrics import Instruments
 

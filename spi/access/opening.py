@@ -6,8 +6,8 @@ from typing import Any, TypeVar, overload
 
 from opentelemetry.metrics import Meter
 
+from structable.spi.error_texts import shown
 from structable.spi.rows import Row
-from structable.spi.showing import shown
 from structable.spi.table import StructuredTable
 from structable.spi.values import Key
 

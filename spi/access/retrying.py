@@ -19,7 +19,7 @@ from structable.spi import (
     RecordNotFoundError,
     UnsupportedOperationError,
 )
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 
 from .metrics import Instruments
 

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from structable.spi.changes import UpdateMessage
+from structable.spi.error_texts import shown
 from structable.spi.errors import TransactionClosedError, UnsupportedOperationError
-from structable.spi.showing import shown
 from structable.spi.values import Value
 
 from .layers import Layers

@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from structable.spi.aggregates import AggregateExpression, Aggregation
+from structable.spi.error_texts import shown
 from structable.spi.errors import InvalidFieldError
 from structable.spi.expressions import Arithmetic, Constant, Expression, FieldValue
 from structable.spi.fields import Field, FieldType
-from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.table_options import AggregateFunction
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from structable.spi.error_texts import shown
 from structable.spi.errors import InvalidFieldError
 from structable.spi.fields import FieldType
 from structable.spi.filters import (
@@ -22,7 +23,6 @@ from structable.spi.filters import (
     StartsWith,
     UnboundFilterError,
 )
-from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.value_checks import check_value
 from structable.spi.values import NAN, Value, is_nan

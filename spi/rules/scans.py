@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from structable.spi.error_texts import shown
 from structable.spi.errors import InvalidFieldError
 from structable.spi.filters import And, Comparison, Filter, IsNull, Operator
 from structable.spi.operations import Scan
 from structable.spi.ranges import Range
-from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.value_checks import check_value
 from structable.spi.values import Value

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
+from structable.spi.error_texts import not_a_field
 from structable.spi.errors import InvalidFieldError, InvalidSpecificationError, SchemaIncompatibleError
 from structable.spi.field_rules import FieldRule, Retired, named_fields, retired_since
 from structable.spi.fields import Field, widens
-from structable.spi.showing import not_a_field
 from structable.spi.specification import MeaninglessOptions, TableSpecification
 from structable.spi.table_options import FEED_OPTIONS, TableOptions
 

@@ -206,7 +206,7 @@ def test_split_of_a_plan_that_is_released_meanwhile(folder: Path, monkeypatch: p
 
 
 def test_idle_readers_are_closed(engine: LevelDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("structable.backends.base.lingering.IDLE_SECONDS", 0.1)
+    monkeypatch.setattr("structable.backends.base.shared_resources.IDLE_SECONDS", 0.1)
     fill(engine, 1_000)
     plan = engine.plan_splits(SPACE, END, 1)
     scan = engine.read_split(plan.states[0])

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from structable.backends.base.lingering import Lingering
+from structable.backends.base.shared_resources import SharedResources
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.connection_factory import ConnectionFactory
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
@@ -146,7 +146,7 @@ def _forget(reader: SplitReader) -> None:
     """Leave the connections to the process that forked this one; psycopg closes none of another process."""
 
 
-_READERS: Lingering[_Database, SplitReader] = Lingering(SplitReader.close, _forget)
+_READERS: SharedResources[_Database, SplitReader] = SharedResources(SplitReader.close, _forget)
 os.register_at_fork(after_in_child=_READERS.after_fork)
 
 

@@ -31,7 +31,7 @@ from structable.spi.rules.rows import check_row, check_row_size
 from structable.spi.values import MAX_ROW_SIZE
 
 from .row_statements import EncodedRow, Given, RowStatement, encoded_row, whole_row
-from .store_parts import StoreParts
+from .store_context import StoreContext
 
 __all__ = ["PLANS", "OneRow", "RowPlan", "commit_alone"]
 
@@ -208,7 +208,7 @@ Each function raises the errors of its argument.
 """
 
 
-def commit_alone(store: StoreParts, table: str, plan: RowPlan) -> bool:
+def commit_alone(store: StoreContext, table: str, plan: RowPlan) -> bool:
     """Commit a write of a row of a table; False if nothing was committed, and a transaction must try.
 
     Raises

@@ -38,7 +38,7 @@ from .bound_table import BoundTable, RefusalHandler, TableCall
 from .changed_tables import NewerTableError, changed_since, explained, rebind
 from .deferred_writes import DeferredWrites
 from .receipts import Receipt
-from .store_parts import StoreParts
+from .store_context import StoreContext
 
 __all__ = ["ServerTransaction"]
 
@@ -59,7 +59,7 @@ class ServerTransaction(TransactionLifecycle):
 
     def __init__(
         self,
-        store: StoreParts,
+        store: StoreContext,
         isolation: Isolation,
         read_only: bool,
         *,

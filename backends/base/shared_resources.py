@@ -1,4 +1,4 @@
-"""`Lingering`: resources of a process that stay open for some seconds after their last use, for another use."""
+"""`SharedResources`: resources of a process that stay open for some seconds after their last use, for another use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["Lingering"]
+__all__ = ["SharedResources"]
 
 IDLE_SECONDS = 5.0
 
@@ -25,7 +25,7 @@ class _SharedResource(Generic[Resource]):
     left: float = 0.0
 
 
-class Lingering(Generic[Key, Resource]):
+class SharedResources(Generic[Key, Resource]):
     """Resources by their keys, shared by their users, each ended by `close`; safe to share between threads.
 
     A forked process has none of them: the owner must call `after_fork` there, which abandons and forgets each.
