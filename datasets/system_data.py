@@ -221,9 +221,9 @@ class SystemData:
         group : str
             The group. Each group gets every message; of its members, one at a time is active.
         start : {"first", "end"}
-            Where a new group begins: with the earliest message that is kept, or behind the latest.
+            The start of a new group: the earliest message that is kept, or behind the latest.
         max_attempts : int
-            How often a message may fail before it goes to the dead letters.
+            The number of failures after which a message goes to the dead letters.
         on_lost : {"raise", "skip"}
             Whether messages that expired unread raise `MessagesLostError`, once, or only log a warning.
         ttl : int

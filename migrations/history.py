@@ -36,7 +36,7 @@ class RevisionRow:
     runner, error : str or None
         Its last runner, and the error that stopped it.
     started, finished : datetime or None
-        When it began, and when it became READY or DONE.
+        The times at which it began and became READY or DONE.
     text : str
         Its operations, as they were stored.
     """

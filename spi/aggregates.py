@@ -30,7 +30,7 @@ class AggregateExpression:
 
     @classmethod
     def count(cls, argument: str | ExpressionOperand | None = None) -> AggregateExpression:
-        """Return the number of rows, or of those whose field or expression is not null. A `long`."""
+        """Return the number of rows, or of non-null values of a field or an expression. A `long`."""
         return cls(AggregateFunction.COUNT, None if argument is None else _expression(argument))
 
     @classmethod

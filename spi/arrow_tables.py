@@ -54,7 +54,7 @@ def collected(table: _ScannedTable, scan: Scan) -> pa.Table:
 def streamed(table: _ScannedTable, scan: Scan, rows: RowIterator | None) -> pa.RecordBatchReader:
     """Return the rows of a scan batch by batch, in the order of the store if they are planned.
 
-    Rows that were scanned already are used only without a plan: to make batches of them takes many times longer.
+    Rows that were already scanned are used only if there is no plan: making batches of them takes many times longer.
     """
     spec = table.specification
     schema = schema_of_scan(spec, scan)

@@ -39,7 +39,7 @@ _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class Computed(NamedTuple):
-    """What a function makes of a value.
+    """The result of a function for one value.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class JsonField:
         return _FAILED if made.type.keyable and value_size(made, result) > MAX_KEY_SIZE else Computed(result)
 
     def misfit(self, source: Field, target: Field) -> str | None:
-        """Return why one field cannot be derived from another so; None if it can."""
+        """Return the reason why one field cannot be derived from another by this function; None if it can."""
         made = _field(self.type)
         if made.type not in _JSON_TYPES:
             allowed = ", ".join(kind.value for kind in FieldType if kind in _JSON_TYPES)
@@ -153,7 +153,7 @@ class Cast:
         return Computed(format(value, "f") if isinstance(value, decimal.Decimal) else str(value))
 
     def misfit(self, source: Field, target: Field) -> str | None:
-        """Return why one field cannot be derived from another so; None if it can."""
+        """Return the reason why one field cannot be derived from another by this function; None if it can."""
         made = _field(self.type)
         if made.type is FieldType.STRING:
             fits = source.type.integer_bits > 0 or source.type is FieldType.DECIMAL
@@ -176,7 +176,7 @@ class Lower:
         return Computed(value.lower() if isinstance(value, str) else None)
 
     def misfit(self, source: Field, target: Field) -> str | None:
-        """Return why one field cannot be derived from another so; None if it can."""
+        """Return the reason why one field cannot be derived from another by this function; None if it can."""
         if source.type is not FieldType.STRING:
             return f"{source.name!r} is {source.type_text}; only a string has a lower case"
         return _not_kept(Field.string(source.name), target)

@@ -87,7 +87,7 @@ class Field:
     type : FieldType
         Its type.
     precision, scale : int or None
-        Of DECIMAL only: 1 <= precision <= 38 digits, of which `scale` (0 <= scale <= precision) follow the point.
+        For DECIMAL only: 1 <= precision <= 38 digits; `scale` of them (0 <= scale <= precision) follow the point.
     """
 
     name: str

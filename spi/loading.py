@@ -53,7 +53,7 @@ class LoadedBatches:
     spec : TableSpecification
         The table.
     mode : WriteMode
-        The job's mode, whose columns beside the fields are passed on.
+        The job's mode; the further columns that it takes are passed on.
     reader : pyarrow.RecordBatchReader
         The data.
     """

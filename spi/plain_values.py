@@ -90,7 +90,7 @@ def plain_value(value: object) -> object:
     Raises
     ------
     TypeError
-        If its class is not such a subclass, or it marks a missing value.
+        If its class is no such subclass, or if it marks a missing value.
     ValueError
         If it has nanoseconds.
     """

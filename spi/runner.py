@@ -146,7 +146,7 @@ def _note(attempts: int, seconds: float, max_attempts: int | None, deadline: flo
     return f"gave up after {attempts} attempt{'s' if attempts > 1 else ''} in {seconds:.2f} s ({limits})"
 
 
-# Which transaction goes first. A long transaction loses against short ones, which commit while it works, after any
+# Precedence. A long transaction loses against short ones, which commit while it works, after any
 # pause. So one that has lost for a while makes others of its process wait for its next attempts, each for a short time:
 # a body that waits for another thread's transaction is delayed, never locked.
 

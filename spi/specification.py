@@ -48,7 +48,7 @@ class TableSpecification:
     options : mapping of str to str, optional
         Table options; read-only. docs/table-types.md lists them; names that begin with `user.` mean nothing.
     rules : iterable of Derived, Renamed and Retired, optional
-        What always holds between fields, whichever program writes. Fields of rules are fields of the table.
+        The rules that always hold between fields, whichever program writes. Their fields are fields of the table.
 
     Attributes
     ----------

@@ -66,7 +66,7 @@ def _double(value: object, field: Field) -> float:
 
 
 def lost_digits(field: Field, value: object) -> str:
-    """Return why a whole number, which a FLOAT or DOUBLE would round, is refused."""
+    """Return the reason for refusing a whole number that a FLOAT or DOUBLE would round."""
     return f"{shown(value)} has more digits than a {32 if field.type is FieldType.FLOAT else 64}-bit float keeps"
 
 

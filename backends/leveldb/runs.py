@@ -113,7 +113,7 @@ class StagingFolder:
             raise StorageUnavailableError(f"the run {path} cannot be read: {error}") from error
 
     def find(self, owner: str) -> list[StagedRun]:
-        """Return the runs of an owner, or all for an empty one; each folder follows its files."""
+        """Return the runs of an owner, or all runs if the owner is empty; each folder comes after its files."""
         found: list[StagedRun] = []
         try:
             for folder in self._folder.glob(f"{owner}*"):

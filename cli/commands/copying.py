@@ -155,7 +155,7 @@ def planned_target(store: Storage, spec: TableSpecification, mode: WriteMode | N
 
 
 def _check_overwritable(spec: TableSpecification, mode: WriteMode | None) -> None:
-    """Check what a job of mode `overwrite` would reject only after earlier tables were copied."""
+    """Reject a table that a job of mode `overwrite` would reject only after earlier tables were copied."""
     if mode is WriteMode.OVERWRITE and spec.table_options.changelog_producer is not ChangelogProducer.NONE:
         raise UnsupportedOperationError(
             f"table {spec.name!r} has a change feed and cannot be overwritten: copy it with another --mode, after "

@@ -39,7 +39,7 @@ def there_are(cells: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
-    """Which columns of a file are imported, and into which fields.
+    """The columns of a file that are imported, and their fields.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ _DECODER = json.JSONDecoder(parse_int=str, parse_float=str)  # only the end of a
 
 
 class ArrayError(ValueError):
-    """The text is not an array of JSON; `line` is where."""
+    """The text is not a JSON array; `line` is the line of the fault."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)

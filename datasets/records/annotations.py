@@ -84,7 +84,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, metaclass=_RecordMeta):
 
 
 class Coding(enum.Enum):
-    """How a field's values are kept."""
+    """The stored form of a field's values."""
 
     PLAIN = enum.auto()
     ENUMERATION = enum.auto()
@@ -101,7 +101,7 @@ class RecordField:
     field : Field
         The table's field.
     coding : Coding
-        How values are kept.
+        The stored form of the values.
     type : object
         The annotation without None, and without marks.
     optional : bool

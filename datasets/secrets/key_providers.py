@@ -1,4 +1,4 @@
-"""Where master keys come from."""
+"""Providers of master keys."""
 
 from __future__ import annotations
 

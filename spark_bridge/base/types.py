@@ -179,7 +179,7 @@ _WIDER = (
     (spark.DateType, spark.TimestampType),
     (spark.DateType, spark.TimestampNTZType),
 )
-"""Each type is cast to the later ones of its row."""
+"""Each type can be cast to the later types of its row."""
 _TEXTS = (spark.CharType, spark.VarcharType)
 """Types of texts with a length, which Spark checks; their values are strings."""
 _DIGITS: dict[type[spark.DataType], int] = {

@@ -1,4 +1,4 @@
-"""How planning processes and executors reach the coordinator in the driver's process."""
+"""The way from planning processes and executors to the coordinator in the driver's process."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ _SCANNED_PER_READ = 20
 _FILTERED_PER_READ = 100
 """The same for a scan that needs no join."""
 _MOST_SELECTED = 100_000
-"""The most left rows that the driver keeps, to join them by itself."""
+"""The maximum number of left rows that the driver keeps, to join them without tasks."""
 DIRECT = 30_000
 """The maximum number of affected left rows that the driver reads by key from tables of any size, at some 35 us
 each."""

@@ -45,7 +45,7 @@ class JoinProgress:
     inserted, updated, deleted : int
         The rows of the result that were written.
     left_position, right_position : FeedPosition or None
-        The positions of the tables whose join the result is. None before the first step is done.
+        The positions at which the result is the join of the two tables. None before the first step is done.
     rebuilt : bool
         Whether the whole join was compared with the result.
     """

@@ -161,7 +161,7 @@ class Pipeline:
         ref : TableRef
             The table.
         access : {"lookup", "broadcast"}
-            How joins read it: by the keys of each batch of rows, or as a whole, once a micro-batch.
+            The way in which joins read it: by the keys of each batch of rows, or as a whole once a micro-batch.
         cache : Cache, optional
             Of `structable.spi.access`: rows that each Python worker keeps between lookups.
         copartition : bool

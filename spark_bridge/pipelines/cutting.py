@@ -44,7 +44,7 @@ class Cut:
         The declared nodes, with an Intermediate and a feed for each stream between two stages.
     levels : dict of int to int
         The nodes that belong to one stage, and the most streams between stages before each. All others are sources, and
-        their maps, filters, merges and partitions: every stage has its own copy of those that it reads.
+        their maps, filters, merges and partitions: every stage has its own copy of the sources that it reads.
     feeds : dict of int to int
         The Intermediate that writes the table of each feed.
     problems : list of (int, str)

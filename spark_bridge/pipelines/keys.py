@@ -13,7 +13,7 @@ __all__ = ["KeyFault", "Keying", "find_keys"]
 
 @dataclass(frozen=True, slots=True)
 class Keying:
-    """How a stream is partitioned.
+    """The partitioning of a stream.
 
     `key` has the columns in their order, each with the columns that an inner join made equal to it; None if it is
     unknown. `origins` are the inputs, intermediates, maps and joins that it comes from, a bit for the number of each.

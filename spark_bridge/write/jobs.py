@@ -45,7 +45,7 @@ Reshape = Callable[[Iterable[pa.RecordBatch], KeyCounts], Iterator[pa.RecordBatc
 
 @dataclass(frozen=True, slots=True)
 class WriteSummary:
-    """What a write of a batch DataFrame did; all zero if its job had been committed before.
+    """The results of a write of a batch DataFrame; all zero if its job had been committed before.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ def send_to(
     Returns
     -------
     WriteSummary or StreamingQuery
-        What was written, or the query that was started.
+        The summary of the write, or the query that was started.
 
     Raises
     ------

@@ -25,7 +25,7 @@ class BatchStep:
 
 
 class CallBatch(ABC):
-    """Operations that are sent together: for each key the steps, which must be taken one after the other."""
+    """Operations that are sent together: for each key its steps, which run one after the other."""
 
     def __init__(self) -> None:
         self.steps: dict[Hashable, list[BatchStep]] = {}
@@ -76,7 +76,7 @@ class CompactBatch(CallBatch):
     Parameters
     ----------
     as_read : callable
-        What a get returns after a put of this payload.
+        Makes the result of a get from the payload of an earlier put.
     """
 
     def __init__(self, as_read: Callable[[Hashable, object], object]) -> None:

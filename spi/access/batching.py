@@ -25,12 +25,12 @@ __all__ = ["Batcher", "Batching"]
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How a table gathers single calls into batches; immutable, and usable for any number of tables.
+    """The rules by which a table gathers single calls into batches; immutable, and usable for any number of tables.
 
     A batch is sent once it has `max_size` operations, or `max_delay` seconds after its first one; the next one opens at
     once. While `max_in_flight` batches are under way, or one with a key of the open one still waits, the open one grows
     beyond its delay, up to `max_size`, so that batches get larger as calls come faster than they are carried out. No
-    two batches under way have a key in common. A bulk call that fails fails its own operations only; where the store
+    two batches under way have a key in common. If a bulk call fails, only its own operations fail; where the store
     refuses a value, or all of them as too large for one transaction, each operation is made alone. Bulk calls of the
     table bypass batches; they send the open one first if it holds one of their keys.
 
@@ -46,7 +46,7 @@ class Batching:
     Parameters
     ----------
     kind : {"complete", "compact"}
-        What is kept.
+        The operations that a batch keeps.
     max_size : int, optional
         The size at which a batch is sent; None for no limit.
     max_delay : float, optional

@@ -139,7 +139,7 @@ class CachedRows(Generic[K, V]):
     cache : Cache
         The policy.
     instruments : Instruments
-        Where hits, misses and rows are reported.
+        The instruments that report hits, misses and rows.
     """
 
     def __init__(self, cache: Cache, instruments: Instruments) -> None:
@@ -174,7 +174,7 @@ class CachedRows(Generic[K, V]):
     def get_many(
         self, keys: Iterable[K], load_many: Callable[[list[K]], Awaitable[Mapping[K, V | None]]]
     ) -> asyncio.Future[dict[K, V]]:
-        """Return the future rows of those keys that have one, in the order of the keys.
+        """Return the future rows of the keys that have one, in key order.
 
         `load_many` is called at once, and at most once: with the keys that are neither kept nor being loaded.
         """
@@ -243,7 +243,7 @@ class CachedRows(Generic[K, V]):
         Parameters
         ----------
         write : CachedWrite
-            What `written` returned.
+            The result of `written`.
         values : mapping, optional
             By key, the rows that a successful put left; None for an update, a delete, and a write that failed.
         """
@@ -255,7 +255,7 @@ class CachedRows(Generic[K, V]):
                 continue
             del self._writing[key]
             if values is not None and writing.last is write and key in values:
-                # The put stands, so its caller gets no error of a value that cannot be copied: the next load does.
+                # The put stands, so a value that cannot be copied is an error of the next load, not of the put.
                 with contextlib.suppress(TypeError):
                     self._keep(key, values[key], write.began)
         self._count()

@@ -220,7 +220,7 @@ class Layers:
         return caller.future
 
     def update_many(self, pairs: Pairs) -> asyncio.Future[Any]:
-        """Update by a bulk call, or as many as a key comes; the result is the list of missing keys."""
+        """Update by one bulk call, or by several if keys are repeated; the result is the list of missing keys."""
         caller = self._write_caller("update", pairs)
         if not pairs:
             caller.succeed([])

@@ -91,7 +91,7 @@ class Limiter:
     limit : RateLimit
         The rates.
     instruments : Instruments
-        Where waits are reported.
+        The instruments that report waits.
     """
 
     def __init__(self, limit: RateLimit, instruments: Instruments) -> None:

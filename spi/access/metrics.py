@@ -28,9 +28,9 @@ class CacheGauge:
 
 
 class Instruments:
-    """What a table reports: a call that succeeds at the first try adds to `structable.table.duration` alone.
+    """The metrics of a table: a call that succeeds at the first try adds to `structable.table.duration` alone.
 
-    Where nothing records, `enabled` is false and every method returns at once; then the caller need not take the time
+    If nothing records, `enabled` is false and every method returns at once; then the caller need not take the time
     either. The SDK must be set up before the table is opened, unless the caller gives a meter.
 
     Parameters

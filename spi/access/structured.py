@@ -119,7 +119,7 @@ class StructuredSource(Source):
         names = (*spec.primary_key, *(field.name for field in spec.value_fields))
         self._shape = RowShape(spec.name, names, spec.primary_key)
         self._plain = [_PLAIN.get(field.type, _is_never_plain) for field in spec.key_fields]
-        # What a FLOAT rounds, a DOUBLE of the same name would not.
+        # A FLOAT rounds values that a DOUBLE of the same name would keep.
         self._rounds = any(field.type is FieldType.FLOAT for field in spec.value_fields)
 
     def has_bulk(self, kind: Kind) -> bool:

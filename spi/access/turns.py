@@ -46,7 +46,7 @@ class AwaitedTurn(_Awaited):
     keys : collection
         The keys.
     order : KeyTurns
-        Where the turn has its place.
+        The order that the turn takes part in.
     start : callable
         Returns the awaitable work; must not raise.
     end : callable
@@ -94,7 +94,7 @@ class RowReading(Joinable):
     key : hashable
         The key.
     order : KeyTurns
-        Where the turn has its place.
+        The order that the turn takes part in.
     read : callable
         Returns the awaitable row, or None.
     """
@@ -137,9 +137,9 @@ class ReadTurn(Joinable):
     keys : list
         The keys.
     order : KeyTurns
-        Where the turn has its place.
+        The order that the turn takes part in.
     read : callable
-        Returns the awaitable rows of those keys that have one.
+        Returns the awaitable rows of the keys that have one.
     """
 
     __slots__ = ("_read", "_readers")

@@ -1,4 +1,4 @@
-"""Which changes of a row a table accepts."""
+"""The changes of a row that a table accepts."""
 
 from __future__ import annotations
 

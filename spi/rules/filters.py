@@ -1,4 +1,4 @@
-"""Which filters a table accepts, and their normal form.
+"""The filters that a table accepts, and their normal form.
 
 `bind_filter` rewrites a filter so that negations stand only at the leaves. Such a filter needs two-valued logic only:
 each leaf decides by itself whether it is *true*, and no leaf but `is_null` is true of null.

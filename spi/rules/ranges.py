@@ -1,4 +1,4 @@
-"""Which ranges of keys a table accepts."""
+"""The ranges of keys that a table accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys and rows a table accepts, and their sizes."""
+"""The keys and rows that a table accepts, and their sizes."""
 
 from __future__ import annotations
 

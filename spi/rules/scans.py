@@ -40,7 +40,7 @@ class ScanRequest:
     where : Filter or None
         As `bind_filter` returned it.
     columns : tuple of str or None
-        The columns of the rows, those of the key first; None for all.
+        The columns of the rows, key fields first; None for all.
     order_by : str or None
         The field that precedes the key in the order; None for key order.
     reverse : bool
@@ -127,7 +127,7 @@ class ScanRequest:
 
 
 def row_columns(spec: TableSpecification, columns: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the columns of a read's rows, those of the key first; None for all.
+    """Return the columns of a read's rows, key fields first; None for all.
 
     Raises
     ------

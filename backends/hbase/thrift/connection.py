@@ -36,7 +36,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """How to speak to gateways."""
+    """The settings for connections to gateways."""
 
     transport: str  # "buffered" or "framed"
     protocol: str  # "binary" or "compact"

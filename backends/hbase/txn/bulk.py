@@ -106,7 +106,7 @@ class BulkCommitter:
         except CommitOutcomeUnknownError:
             raise
         except BaseException as error:
-            # Without its locks a job may have missed what another one has committed since it read.
+            # Without its locks a job may have missed commits of another job since it read.
             lost = isinstance(error, StructableError) and self._is_aborted(txid)
             committed = self._decision.abort_or_get_commit(pending)
             if not committed or not isinstance(error, Exception):

@@ -41,7 +41,7 @@ __all__ = [
 KeyChanges = Mapping[bytes, bytes | None]
 
 SLOW_SEEK = 20e-6
-"""Seconds. The first row of an interval takes some 3 us, and 25 us more for each thousand deleted rows before it."""
+"""The seconds after which a seek is slow: one takes some 3 us, and 25 us more for each thousand deleted rows."""
 _GAP_PAUSE = 1e-3
 _MOST_SLOW_HEADS = 64
 
@@ -122,7 +122,7 @@ class DatabaseOptions:
 
 
 def recorded_compression(folder: Path) -> str:
-    """Return a database's recorded choice; Snappy if it has none, since databases of before the choice use Snappy."""
+    """Return a database's recorded choice; Snappy if it has none, as in databases from before the choice."""
     try:
         is_default = (folder / COMPRESSION).read_bytes() == DEFAULT_COMPRESSION.encode()
         return DEFAULT_COMPRESSION if is_default else _COMPRESSION_BEFORE

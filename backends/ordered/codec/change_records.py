@@ -47,10 +47,10 @@ KINDS = (RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DE
 NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 _INSERT, _BEFORE, _AFTER, _DELETE = range(len(KINDS))
 HAS_NUMBER = 1 << 31
-"""The bit of the number of records in an entry that ends with the number of the first."""
+"""A flag in the count of an entry: the entry ends with the number of its first record."""
 _FIRST = struct.Struct("<Q")
 NUMBER_BYTES = _FIRST.size
-"""The size of that number."""
+"""The size of the first record's number, in bytes."""
 _COUNT = struct.Struct("<I")
 _HEAD_OF_ONE = struct.Struct("<IBII")
 _HEAD_OF_TWO = struct.Struct("<IBBIIII")

@@ -150,7 +150,7 @@ class RowCodec:
         ).current
 
     def row_completion(self, shape: RowShape) -> Callable[[bytes, Key], Row]:
-        """Return the decoder of a raw value and a key tuple that `encode_tuple` accepted to a whole row."""
+        """Return a function that makes a whole row of a raw value and of a key tuple that `encode_tuple` accepted."""
         names = tuple(field.name for field in self._schema.value_fields)
         return _Projections(self._schema, self.keys, self._layouts, names, keyed=False, row_type=shape.row_type).current
 

@@ -73,7 +73,7 @@ class PatchedRows(Fold[_Keyed]):
         return sum(len(patch.raw) for patch in group[1])
 
     def _different(self, patches: Iterable[_PatchRow]) -> list[_PatchRow]:
-        """Return the rows of a key without repeated ones of repeatable arms; at most one more than fit together."""
+        """Return the rows of a key, each repeatable arm once; at most one row more than can stand together."""
         found: dict[_PatchRow, None] = {}
         others: list[_PatchRow] = []
         for patch in patches:

@@ -252,7 +252,7 @@ class TableBinding:
     ) -> list[EncodedChange]:
         """Return a feed's images of writes, without rows that stay equal, or come and go again in a bag.
 
-        `originals` has the raw value before of each key in `writes`.
+        `originals` has the former raw value of each key in `writes`.
         """
         records: list[EncodedChange] = []
         for raw_key, after in writes.items():
@@ -347,7 +347,7 @@ class TableBinding:
     ) -> None:
         """Add the changes of index entries that follow from writes of rows to `derived`; None deletes.
 
-        `originals` has the raw value before of each key in `writes`.
+        `originals` has the former raw value of each key in `writes`.
         """
         for index in self.maintained:
             entry_of = index.entry_of

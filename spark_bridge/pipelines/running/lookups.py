@@ -90,7 +90,8 @@ class RunTables:
     def joined(self, step: Step, frame: DataFrame, whole: Callable[[str, DataFrame], DataFrame]) -> DataFrame:
         """Return the DataFrame of a step `join_table`; lazy.
 
-        `whole` takes the DataFrame of a table that is read whole, and returns the one of the micro-batch's snapshot.
+        `whole` takes the DataFrame of a table that is read whole, and returns the DataFrame of the micro-batch's
+        snapshot.
         """
         node, table = step.node, step.table
         assert isinstance(node, TableJoin)
