@@ -1,4 +1,4 @@
-"""A plan that the coordinator holds, the rules for closing it, and what other processes see of it."""
+"""A plan that the coordinator holds, the rules for closing it, and its form in other processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`RateLimit`: how many keys a second a table reads, writes and updates."""
+"""`RateLimit`: the keys per second that a table reads, writes and updates."""
 
 from __future__ import annotations
 

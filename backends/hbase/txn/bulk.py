@@ -285,7 +285,7 @@ class _Locked(EngineSnapshot):
 def bulk_intents(
     gateway: Gateway, layout: Layout, txid: bytes, status: Status
 ) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
-    """Yield space, and row to intent, page by page, for the remaining intents of a large transaction.
+    """Yield the remaining intents of a large transaction, page by page: the space, and the intents by their rows.
 
     The region servers search whole tables for the column.
     """

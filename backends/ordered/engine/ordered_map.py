@@ -254,7 +254,7 @@ class BulkChunk(NamedTuple):
     appends: Sequence[bytes] = ()
     """Values to append to the space `BulkCommit.feed`, each an entry with the version of the whole commit."""
     first: int = 0
-    """The number of the first one among the entries of the commit."""
+    """The number of the chunk's first entry among the entries of the commit."""
 
 
 class BulkCommit(ABC):
