@@ -7,8 +7,8 @@ import re
 import secrets
 from typing import NamedTuple
 
+from structable.spi.error_texts import shown
 from structable.spi.plain_values import is_aware, own_class, plain_datetime
-from structable.spi.showing import shown
 
 __all__ = [
     "DatasetRef",

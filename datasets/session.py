@@ -10,7 +10,7 @@ from structable.spi import Transaction
 
 from .system.applications import Applications, ApplicationStates
 from .system.artifacts import Artifacts
-from .system.capabilities import Capabilities
+from .system.capabilities import PlatformCapabilities
 from .system.context import Context, SessionFences
 from .system.credentials import Credentials
 from .system.dataset_catalog import DatasetCatalog
@@ -96,9 +96,9 @@ class Session:
         return Artifacts(self._context)
 
     @cached_property
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> PlatformCapabilities:
         """Capabilities of the platform."""
-        return Capabilities(self._context)
+        return PlatformCapabilities(self._context)
 
     @cached_property
     def configs(self) -> Configs:
@@ -127,7 +127,7 @@ class Session:
 
     @cached_property
     def field_lineage(self) -> FieldLineages:
-        """Which fields came from which."""
+        """The fields from which others were made."""
         return FieldLineages(self._context)
 
     @cached_property
@@ -142,7 +142,7 @@ class Session:
 
     @cached_property
     def lineage(self) -> Lineage:
-        """Which runs used which datasets."""
+        """The datasets that each run used."""
         return Lineage(self._context)
 
     @cached_property
@@ -222,12 +222,12 @@ class Session:
 
     @cached_property
     def usage(self) -> Usages:
-        """Which programs use which datasets."""
+        """The datasets that each program uses."""
         return Usages(self._context)
 
     @cached_property
     def workflow_statistics(self) -> WorkflowStatistics:
-        """How long workflows took."""
+        """The durations of workflows."""
         return WorkflowStatistics(self._context)
 
     @cached_property

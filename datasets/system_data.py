@@ -22,7 +22,7 @@ from .messaging.topics import Topics
 from .session import Session
 from .system.context import Context, PrefixedTables
 from .system.job_moves import run_body, signal_late
-from .system.messages import Message, Source
+from .system.messages import GroupSource, Message
 from .system.queues import Queue
 from .system.removal import remove_application, remove_namespace
 from .tables import ALL_TABLES
@@ -95,7 +95,7 @@ class SystemData:
     @classmethod
     def open(
         cls,
-        place: str | Storage,
+        store: str | Storage,
         *,
         prefix: str = DEFAULT_PREFIX,
         clock: Clock | None = None,
@@ -106,7 +106,7 @@ class SystemData:
 
         Parameters
         ----------
-        place : str or Storage
+        store : str or Storage
             A URL, whose storage `close` closes; or a storage, which stays open.
         prefix : str
             The prefix of the tables' names.
@@ -122,8 +122,8 @@ class SystemData:
         SchemaMissingError
             If the store lacks tables, fields or indexes; it lists them. Supersets are accepted.
         """
-        storage = connect(place) if isinstance(place, str) else place
-        owned = isinstance(place, str)
+        storage = connect(store) if isinstance(store, str) else store
+        owned = isinstance(store, str)
         try:
             self = cls(storage, prefix=prefix, clock=clock, keys=keys, monotonic=monotonic, owned=owned)
             _check_schema(storage, self._tables)
@@ -204,7 +204,7 @@ class SystemData:
 
     def consumer(
         self,
-        topic: Source[Body],
+        topic: GroupSource[Body],
         *,
         group: str,
         start: Literal["first", "end"] = "first",
@@ -221,9 +221,9 @@ class SystemData:
         group : str
             The group. Each group gets every message; of its members, one at a time is active.
         start : {"first", "end"}
-            Where a new group begins: with the earliest message that is kept, or behind the latest.
+            The start of a new group: the earliest message that is kept, or behind the latest.
         max_attempts : int
-            How often a message may fail before it goes to the dead letters.
+            The number of failures after which a message goes to the dead letters.
         on_lost : {"raise", "skip"}
             Whether messages that expired unread raise `MessagesLostError`, once, or only log a warning.
         ttl : int
@@ -255,7 +255,7 @@ class SystemData:
         self._consumers.add(consumer)
         return consumer
 
-    def forward(self, topic: Source[Any], group: str, queue: str) -> int:
+    def forward(self, topic: GroupSource[Any], group: str, queue: str) -> int:
         """Make a job of each of the next messages of a group, exactly once, and return their number: one batch.
 
         The arguments of a job are `id`, `key`, `body`, `headers` and `published` of its message, as a document; 0 if

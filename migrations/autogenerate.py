@@ -30,7 +30,7 @@ from .operations import (
     DropIndex,
     DropRule,
     DropTable,
-    FieldOperation,
+    NamedFieldOperation,
     Operation,
     RenameField,
     What,
@@ -290,7 +290,7 @@ def _call(operation: Operation) -> str:
             return f"op.add_field({table!r}, {_field(field)})"
         case WidenField(table, field):
             return f"op.widen_field({table!r}, {_field(field)})"
-        case FieldOperation(table, name):
+        case NamedFieldOperation(table, name):
             return f"op.{name_of(operation)}({table!r}, {name!r})"
         case RenameField(table, old, new):
             return f"op.rename_field({table!r}, {old!r}, {new!r})"

@@ -20,7 +20,7 @@ __all__ = [
     "MADE_PART",
     "MOST_BYTES",
     "MOST_ROWS",
-    "Batch",
+    "BatchResult",
     "TaskKey",
     "changed_row",
     "do_batch",
@@ -60,7 +60,7 @@ def task_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchResult:
     """The result of a batch.
 
     Parameters
@@ -77,7 +77,9 @@ class Batch:
     done: bool
 
 
-def do_batch(history: History, key: TaskKey, fill: Fill, *, rows: int, lost: int, epoch: int, clock: Clock) -> Batch:
+def do_batch(
+    history: History, key: TaskKey, fill: Fill, *, rows: int, lost: int, epoch: int, clock: Clock
+) -> BatchResult:
     """Process the next rows of a part, at most `rows` and 4 MiB, in one transaction.
 
     Parameters
@@ -101,7 +103,7 @@ def do_batch(history: History, key: TaskKey, fill: Fill, *, rows: int, lost: int
         if task is None:
             raise MigrationError(f"the store has no part {key.part} of operation {key.operation}; run 'up' again")
         if task.done:
-            return Batch(0, 0, 0, True)
+            return BatchResult(0, 0, 0, True)
         batch, cursor = transform(tx, fill, task, rows)
         tasks.update(
             {
@@ -118,7 +120,7 @@ def do_batch(history: History, key: TaskKey, fill: Fill, *, rows: int, lost: int
     return batch
 
 
-def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch, str | None]:
+def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[BatchResult, str | None]:
     """Change the next rows of a part in a transaction; return the counts, and the last row's key as a text."""
     table = fill.open(tx)
     spec = table.specification
@@ -150,7 +152,7 @@ def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch,
     if changes:
         update(fill, table, changes)
     done = size <= MOST_BYTES and seen < rows
-    return Batch(seen, len(changes), failed, done), None if last is None else text_of_key(spec, last)
+    return BatchResult(seen, len(changes), failed, done), None if last is None else text_of_key(spec, last)
 
 
 def changed_row(fill: Fill, row: Row, key: Sequence[str]) -> tuple[dict[str, Value] | None, bool]:

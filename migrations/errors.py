@@ -72,7 +72,7 @@ class MigrationLockedError(MigrationError):
     owner : str
         The other runner, as host:process.
     since : datetime
-        When it began.
+        The time of its begin.
     """
 
     def __init__(self, owner: str, since: dt.datetime) -> None:
@@ -84,7 +84,7 @@ class MigrationLockedError(MigrationError):
 
 
 class LiveClientsError(MigrationError):
-    """A contract would remove what announced clients of an older revision still use; nothing was removed.
+    """A contract would remove fields or tables that announced older clients still use; nothing was removed.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class SchemaBehindError(MigrationError):
 
 
 class SchemaAheadError(MigrationError):
-    """A revision after the program's was contracted, which removed what the program uses.
+    """A later revision than the program's was contracted, which removed fields or tables that the program uses.
 
     Parameters
     ----------

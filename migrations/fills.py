@@ -27,10 +27,10 @@ from .errors import MigrationError
 from .folder import function_named
 from .operations import AddField, Operation, RenameField, Rewrite
 
-__all__ = ["Changed", "Fill", "fill_of", "stored_table"]
+__all__ = ["Fill", "RowChange", "fill_of", "stored_table"]
 
 
-class Changed(NamedTuple):
+class RowChange(NamedTuple):
     """The change of a row.
 
     Parameters
@@ -62,7 +62,7 @@ class Fill(Protocol):
     def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
         """Return the rows to check, in key order."""
 
-    def change(self, row: Row) -> Changed:
+    def change(self, row: Row) -> RowChange:
         """Return the change of a row."""
 
 
@@ -110,7 +110,7 @@ class DerivedFill:
         sources = [self._source] if self._rules is None else self._rules.stored([self._source])
         return table.scan(range, columns=[*sources, self._field], limit=limit)
 
-    def change(self, row: Row) -> Changed:
+    def change(self, row: Row) -> RowChange:
         if self._unfilled_source and self._rules is not None:
             source = self._rules.current(row, self._source)
         else:
@@ -118,11 +118,11 @@ class DerivedFill:
         value, failed = self._computed(source)
         stored = row[self._field]
         if value is stored or _same(value, stored):
-            return Changed(None, failed)
+            return RowChange(None, failed)
         changes = {self._field: value}
         for rule in self._dependents:
             changes[rule.field] = rule.function.computed(changes[rule.source]).value
-        return Changed(changes, failed)
+        return RowChange(changes, failed)
 
 
 class RenamedFill:
@@ -140,9 +140,9 @@ class RenamedFill:
     def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
         return table.scan(range, columns=[self._old, self._new], limit=limit)
 
-    def change(self, row: Row) -> Changed:
+    def change(self, row: Row) -> RowChange:
         value = row[self._old]
-        return Changed(None if _same(value, row[self._new]) else {self._new: value})
+        return RowChange(None if _same(value, row[self._new]) else {self._new: value})
 
 
 class DefaultFill:
@@ -161,8 +161,8 @@ class DefaultFill:
     def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
         return table.scan(range, columns=[self._field], limit=limit)
 
-    def change(self, row: Row) -> Changed:
-        return Changed({self._field: self._default} if row[self._field] is None else None)
+    def change(self, row: Row) -> RowChange:
+        return RowChange({self._field: self._default} if row[self._field] is None else None)
 
 
 class RewriteFill:
@@ -194,17 +194,17 @@ class RewriteFill:
     def scan(self, table: StructuredTable, range: Range, limit: int) -> RowIterator:
         return table.scan(range, where=self._filter, limit=limit)
 
-    def change(self, row: Row) -> Changed:
+    def change(self, row: Row) -> RowChange:
         changes = self._function(row)
         if changes is None:
-            return Changed(None)
+            return RowChange(None)
         if not isinstance(changes, Mapping):
             raise MigrationError(f"{self._name} returned {changes!r}; it must return a mapping of changes, or None")
         differing = {name: value for name, value in changes.items() if name not in row or not _same(value, row[name])}
         for name in self._key:
             if name in differing:
                 raise MigrationError(f"{self._name} changed {name!r}, a field of the key; another key is another row")
-        return Changed(differing or None)
+        return RowChange(differing or None)
 
 
 def stored_table(tx: Transaction, name: str) -> StructuredTable:

@@ -11,7 +11,7 @@ from typing import Any
 from structable.spi.imports import named_module
 
 from .errors import MigrationError, RevisionError
-from .operations import Operation, Operations
+from .operations import Operation, RevisionOperations
 from .recorder import Recorder
 
 __all__ = ["Folder", "Revision", "function_named", "object_named"]
@@ -35,7 +35,7 @@ class Revision:
         The script.
     title : str
         The first line of its docstring.
-    operations : Operations
+    operations : RevisionOperations
         The operations that it records.
     """
 
@@ -43,7 +43,7 @@ class Revision:
     name: str
     file: Path
     title: str
-    operations: Operations
+    operations: RevisionOperations
 
 
 class Folder:
@@ -128,7 +128,7 @@ def _load(number: int, name: str, file: Path) -> Revision:
         raise RevisionError(f"{file} has no function up(op)")
     down = _recorded(file, namespace, "down")
     title = str(namespace.get("__doc__") or "").strip().partition("\n")[0]
-    operations = Operations(up, _recorded(file, namespace, "contract") or (), down or (), down is not None)
+    operations = RevisionOperations(up, _recorded(file, namespace, "contract") or (), down or (), down is not None)
     return Revision(number, name, file, title, operations)
 
 

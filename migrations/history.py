@@ -10,7 +10,7 @@ from structable.spi import Row, Storage, StructuredTable, TableNotFoundError, Ta
 
 from .errors import MigrationError
 from .folder import Revision
-from .operations import Operations, What, added, taken
+from .operations import RevisionOperations, What, added, taken
 from .states import CLIENTS, DEFAULT_PREFIX, LEASE, REVISIONS, STATE_TABLES, TASKS, State
 
 __all__ = ["MINIMUM", "History", "RevisionRow", "added_after", "taken_before"]
@@ -36,7 +36,7 @@ class RevisionRow:
     runner, error : str or None
         Its last runner, and the error that stopped it.
     started, finished : datetime or None
-        When it began, and when it became READY or DONE.
+        The times at which it began and became READY or DONE.
     text : str
         Its operations, as they were stored.
     """
@@ -53,9 +53,9 @@ class RevisionRow:
     text: str
 
     @property
-    def operations(self) -> Operations:
+    def operations(self) -> RevisionOperations:
         """The operations of the revision."""
-        return Operations.from_text(self.text)
+        return RevisionOperations.from_text(self.text)
 
     @classmethod
     def of(cls, row: Row) -> RevisionRow:

@@ -184,7 +184,7 @@ class Migrator:
         return f"tables that revision {revision} drops are kept until {until:%Y-%m-%d %H:%M} UTC"
 
     def down(self, to: int, *, throttle: Throttle | None = None) -> None:
-        """Undo the revisions after `to`, the newest first, and delete what they added, with its values.
+        """Undo the revisions after `to`, the newest first, and delete their additions, with all values.
 
         Raises
         ------

@@ -33,14 +33,14 @@ __all__ = [
     "DropIndex",
     "DropRule",
     "DropTable",
-    "FieldOperation",
+    "NamedFieldOperation",
     "Operation",
-    "Operations",
     "RenameField",
+    "RevisionOperations",
     "Rewrite",
-    "Run",
-    "WidenField",
+    "RunFunction",
     "What",
+    "WidenField",
     "added",
     "function_text",
     "name_of",
@@ -120,7 +120,7 @@ class WidenField:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldOperation:
+class NamedFieldOperation:
     """An operation with no argument but a field's name."""
 
     table: str
@@ -131,28 +131,28 @@ class FieldOperation:
         return f"{self.words} {self.table}.{self.field}"
 
 
-class AddIndex(FieldOperation):
+class AddIndex(NamedFieldOperation):
     """Index a field."""
 
     __slots__ = ()
     words = "add index"
 
 
-class DropIndex(FieldOperation):
+class DropIndex(NamedFieldOperation):
     """Remove an index in contract."""
 
     __slots__ = ()
     words = "drop index"
 
 
-class DropField(FieldOperation):
+class DropField(NamedFieldOperation):
     """Remove a field in contract."""
 
     __slots__ = ()
     words = "drop field"
 
 
-class DropRule(FieldOperation):
+class DropRule(NamedFieldOperation):
     """Turn a computed field into an ordinary one in contract."""
 
     __slots__ = ()
@@ -184,7 +184,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunFunction:
     """Call a function with a transaction."""
 
     function: str
@@ -204,7 +204,7 @@ Operation: TypeAlias = (
     | DropField
     | DropRule
     | Rewrite
-    | Run
+    | RunFunction
 )
 FIRST_OF_DOWN = 1_000
 """The number of the first operation of `down` in the table of tasks, after the operations of `up`."""
@@ -212,7 +212,7 @@ _CONTRACTS = DropTable | DropIndex | RenameField | DropField | DropRule
 
 
 @dataclass(frozen=True, slots=True)
-class Operations:
+class RevisionOperations:
     """The operations that a script recorded.
 
     Parameters
@@ -253,7 +253,7 @@ class Operations:
         return hashlib.sha256(self.to_text().encode()).hexdigest()
 
     @classmethod
-    def from_text(cls, text: str) -> Operations:
+    def from_text(cls, text: str) -> RevisionOperations:
         """Return the operations of a text of `to_text`.
 
         Raises
@@ -322,7 +322,7 @@ _KINDS: dict[str, type[Operation]] = {
     "drop_field": DropField,
     "drop_rule": DropRule,
     "rewrite": Rewrite,
-    "run": Run,
+    "run": RunFunction,
 }
 _NAMES: dict[type[object], str] = {kind: name for name, kind in _KINDS.items()}
 

@@ -32,7 +32,7 @@ from .operations import (
     Operation,
     RenameField,
     Rewrite,
-    Run,
+    RunFunction,
     WidenField,
 )
 
@@ -137,7 +137,7 @@ def _planned(storage: Storage, operation: Operation) -> PlannedOperation:
         case Rewrite(table):
             warning = "old code must understand the rows, and the function must be idempotent"
             return PlannedOperation(text, "", table, _rows(storage, table), warning)
-        case Run():
+        case RunFunction():
             return PlannedOperation(text, "", warning="one transaction; old code must understand what it leaves")
     return PlannedOperation(text)
 

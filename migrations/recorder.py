@@ -20,7 +20,7 @@ from .operations import (
     Operation,
     RenameField,
     Rewrite,
-    Run,
+    RunFunction,
     WidenField,
 )
 
@@ -171,7 +171,7 @@ class Recorder(Constructors):
 
     def run(self, function: str) -> None:
         """Call `function`, "module:function", with a transaction; its writes are committed exactly once."""
-        self._record(Run(self._callable(function)), "up", "down")
+        self._record(RunFunction(self._callable(function)), "up", "down")
 
     def _record(self, operation: Operation, *allowed: str) -> None:
         if self._function not in allowed:

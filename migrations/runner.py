@@ -20,7 +20,7 @@ from .fills import fill_of
 from .folder import Revision, function_named
 from .history import added_after, taken_before
 from .lease import ENDING
-from .operations import FIRST_OF_DOWN, Operation, Run, What, added
+from .operations import FIRST_OF_DOWN, Operation, RunFunction, What, added
 from .schema_calls import Report, SchemaCalls
 from .scope import RunnerScope
 from .states import State
@@ -76,7 +76,7 @@ class Runner:
                     self._scope.check()
                     self._note(number, position, steps.lacking(calls, operation))
                     steps.expand(calls, operation, self._report_of(number, position), waiting)
-                    if isinstance(operation, Run):
+                    if isinstance(operation, RunFunction):
                         self._call_once(number, position, operation)
                 state = self._move(number, State.FILLING)
             if state is State.FILLING:
@@ -121,7 +121,7 @@ class Runner:
         if row.state is not State.REVERTING:
             self._move(number, State.REVERTING)
         for position, operation in enumerate(operations.down, FIRST_OF_DOWN):
-            if isinstance(operation, Run):
+            if isinstance(operation, RunFunction):
                 self._call_once(number, position, operation)
         self._fill(number, operations.down, FIRST_OF_DOWN)
         taken = taken_before(self._history.all(), number)
@@ -149,7 +149,7 @@ class Runner:
             if fill is not None and fill.verified is not None:
                 self._backfill.verify(number, position, fill)
 
-    def _call_once(self, number: int, position: int, operation: Run) -> None:
+    def _call_once(self, number: int, position: int, operation: RunFunction) -> None:
         function = function_named(operation.function, self._folder)
         key = TaskKey(number, position, 0)
 

@@ -148,7 +148,7 @@ class Schema:
         self.close()
 
 
-class _Client(NamedTuple):
+class _LiveProgram(NamedTuple):
     application: str
     instance: str
     revision: int
@@ -158,10 +158,10 @@ class _Client(NamedTuple):
         return f"{self.application} {self.instance} on {self.host} (revision {self.revision})"
 
 
-def _older(tx: Transaction, history: History, revision: int) -> dict[_Client, int]:
+def _older(tx: Transaction, history: History, revision: int) -> dict[_LiveProgram, int]:
     with history.clients(tx).scan() as rows:
         return {
-            _Client(row.application, row.instance, row.revision, row.host): int(row.beat or 0)
+            _LiveProgram(row.application, row.instance, row.revision, row.host): int(row.beat or 0)
             for row in rows
             if row.key != MINIMUM and row.revision < revision
         }
@@ -177,7 +177,7 @@ def require_no_older(history: History, revision: int, clocks: Clocks) -> None:
     """
     storage = history.storage
 
-    def older(tx: Transaction) -> dict[_Client, int]:
+    def older(tx: Transaction) -> dict[_LiveProgram, int]:
         return _older(tx, history, revision)
 
     def forget(tx: Transaction) -> None:

@@ -114,6 +114,6 @@ LEASE = TableSpecification(
     ],
     primary_key=["lease"],
 )
-"""Two rows: `runner` names the runner, `beat` counts its beats, which so never conflict with checks of `runner`."""
+"""Two rows: `runner` names the runner, `beat` counts its beats, which never conflict with checks of `runner`."""
 
 STATE_TABLES = (REVISIONS, TASKS, CLIENTS, LEASE)

@@ -42,7 +42,7 @@ class RevisionStatus:
     runner, error : str or None
         Its runner, and the error that stopped it.
     started, finished : datetime or None
-        When it began, and when it became READY or DONE.
+        The times at which it began and became READY or DONE.
     contracts : bool
         Whether its contract removes anything.
     """

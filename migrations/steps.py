@@ -17,10 +17,10 @@ from .operations import (
     DropRule,
     DropTable,
     Operation,
-    Operations,
     RenameField,
+    RevisionOperations,
     Rewrite,
-    Run,
+    RunFunction,
     What,
     WidenField,
     added,
@@ -63,7 +63,7 @@ def lacking(calls: SchemaCalls, operation: Operation) -> set[What]:
     return created - calls.things(operation.table)
 
 
-def filled_fields(operations: Operations) -> set[tuple[str, str]]:
+def filled_fields(operations: RevisionOperations) -> set[tuple[str, str]]:
     """Return the fields, with their tables, that a revision fills by a rule; their indexes wait for the fill."""
     fields: set[tuple[str, str]] = set()
     for operation in operations.up:
@@ -75,7 +75,7 @@ def filled_fields(operations: Operations) -> set[tuple[str, str]]:
     return fields
 
 
-def finish(calls: SchemaCalls, operations: Operations, report_of: Callable[[int], Report]) -> None:
+def finish(calls: SchemaCalls, operations: RevisionOperations, report_of: Callable[[int], Report]) -> None:
     """After the rows were verified: build the indexes that waited, then let rules be ready.
 
     Until its rule is ready a new name is found by the index of the old name, afterwards by its own.
@@ -91,7 +91,7 @@ def finish(calls: SchemaCalls, operations: Operations, report_of: Callable[[int]
         calls.set_ready(table, [field])
 
 
-def check_contract(calls: SchemaCalls, operations: Operations) -> None:
+def check_contract(calls: SchemaCalls, operations: RevisionOperations) -> None:
     """Check, before anything is done, that the contract is possible: a contract that has begun cannot be undone.
 
     Raises
@@ -134,7 +134,7 @@ def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime, again: C
     return None
 
 
-def check_reversible(number: int, operations: Operations) -> None:
+def check_reversible(number: int, operations: RevisionOperations) -> None:
     """Check that the script has a `down` for operations that the library cannot revert.
 
     Raises
@@ -143,7 +143,7 @@ def check_reversible(number: int, operations: Operations) -> None:
         If it has none.
     """
     for operation in operations.up:
-        if isinstance(operation, Rewrite | Run) and not operations.reversible:
+        if isinstance(operation, Rewrite | RunFunction) and not operations.reversible:
             raise IrreversibleError(
                 f"revision {number} cannot be reverted: '{operation}' has no inverse but what the script's function "
                 "down(op) said when it began, and there was none; write a revision that undoes it"

@@ -37,4 +37,4 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(bound_data_source(coordinator.client, session=name_session(spark)))
     let_threads_find_the_format(spark)
     offer_catalog(spark, coordinator)
-    guard_writes(spark)  # after the catalog's rules, which mark what a MERGE inserts
+    guard_writes(spark)  # after the catalog's rules, which mark the inserts of a MERGE

@@ -43,7 +43,7 @@ class TableAdmin(ABC):
     def create_or_update(
         self, spec: TableSpecification, *, progress: Progress | None = None, revision: int | None = None
     ) -> None:
-        """Create the table, or add what it lacks: new fields outside the key, new indexes, wider integers and floats.
+        """Create the table, or add missing parts: new fields outside the key, new indexes, wider integers and floats.
 
         Existing rows read null in new fields, and new indexes cover them. BYTE, SHORT, INT and LONG may become a later
         one of these, FLOAT may become DOUBLE. The order of fields is ignored.
@@ -55,7 +55,7 @@ class TableAdmin(ABC):
         Parameters
         ----------
         spec : TableSpecification
-            What the table must have.
+            The fields, indexes and rules that the table must have.
         progress : callable, optional
             Called with the number of rows that the new indexes cover so far, and the number of all rows or None.
         revision : int, optional

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .expressions import Constant, Expression, FieldValue, Operand
+from .expressions import Constant, Expression, ExpressionOperand, FieldValue
 from .table_options import AggregateFunction
 
 __all__ = ["AggregateExpression", "Aggregation"]
@@ -29,12 +29,12 @@ class AggregateExpression:
     argument: Expression | None = None
 
     @classmethod
-    def count(cls, argument: str | Operand | None = None) -> AggregateExpression:
-        """Return the number of rows, or of those whose field or expression is not null. A `long`."""
+    def count(cls, argument: str | ExpressionOperand | None = None) -> AggregateExpression:
+        """Return the number of rows, or of non-null values of a field or an expression. A `long`."""
         return cls(AggregateFunction.COUNT, None if argument is None else _expression(argument))
 
     @classmethod
-    def sum(cls, argument: str | Operand) -> AggregateExpression:
+    def sum(cls, argument: str | ExpressionOperand) -> AggregateExpression:
         """Return the sum of integers or decimals, or of an expression of them: exact, a `decimal(38, scale)`."""
         return cls(AggregateFunction.SUM, _expression(argument))
 
@@ -52,7 +52,7 @@ class AggregateExpression:
         return f"{self.function}({'*' if self.argument is None else self.argument})"
 
 
-def _expression(argument: str | Operand) -> Expression:
+def _expression(argument: str | ExpressionOperand) -> Expression:
     if isinstance(argument, Expression):
         return argument.as_expression()
     return FieldValue(argument) if isinstance(argument, str) else Constant(argument)

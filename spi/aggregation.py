@@ -8,9 +8,9 @@ import operator
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
 
+from .error_texts import shown
 from .errors import InvalidFieldError
 from .fields import Field, FieldType
-from .showing import shown
 from .table_options import Aggregate, AggregateFunction
 from .value_checks import check_value
 from .values import EXACT, Value, is_nan

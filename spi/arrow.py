@@ -26,7 +26,7 @@ def arrow_schema(spec: TableSpecification, columns: Sequence[str] | None = None)
     spec : TableSpecification
         The table.
     columns : sequence of str, optional
-        Which columns; all, in the table's order, if not given.
+        The columns; all, in the table's order, if not given.
     """
     names = spec.field_names if columns is None else columns
     return pa.schema(

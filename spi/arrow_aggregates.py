@@ -64,7 +64,7 @@ def partial_aggregates(
     InvalidFieldError
         If an expression has a value of more than 38 digits.
     """
-    groups = _Groups(spec, aggregation)
+    groups = _GroupTotals(spec, aggregation)
     chunk: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -79,7 +79,7 @@ def partial_aggregates(
     yield from groups.rest()
 
 
-class _Groups:
+class _GroupTotals:
     """The groups so far, in tables of the columns `g0`, ... of the group and `f0`, ... of the functions."""
 
     def __init__(self, spec: TableSpecification, aggregation: Aggregation) -> None:
@@ -137,7 +137,7 @@ class _Groups:
             key: rows[name] for key, name in zip(self._keys, self._aggregation.group_by, strict=True)
         }
         wanted: list[tuple[str, str]] = []
-        numbers = _Numbers(self._spec, rows)
+        numbers = _ExpressionValues(self._spec, rows)
         for name, one in self._functions:
             if one.argument is None:
                 columns[name] = pa.nulls(rows.num_rows)
@@ -175,7 +175,7 @@ class _Groups:
         columns: dict[str, Any] = {
             key: rows[name] for key, name in zip(self._keys, self._aggregation.group_by, strict=True)
         }
-        numbers = _Numbers(self._spec, rows)
+        numbers = _ExpressionValues(self._spec, rows)
         for name, one in self._functions:
             if one.argument is None:
                 columns[name] = pa.repeat(1, rows.num_rows)
@@ -184,7 +184,7 @@ class _Groups:
             columns[name] = pc.is_valid(values).cast(pa.int64()) if one.function is _COUNT else values
         return pa.table(columns)
 
-    def _values(self, rows: _Numbers, one: AggregateExpression) -> Array:
+    def _values(self, rows: _ExpressionValues, one: AggregateExpression) -> Array:
         """Return the values of a function, numbers in a type whose sums cannot overflow."""
         argument = one.argument
         assert argument is not None
@@ -201,7 +201,7 @@ class _Groups:
         yield from fitting_batches(self._aggregation, renamed, self._schema)
 
 
-class _Numbers:
+class _ExpressionValues:
     """The values of expressions on some rows, each computed once."""
 
     def __init__(self, spec: TableSpecification, table: pa.Table) -> None:

@@ -181,7 +181,7 @@ def _first_misfit(field: Field, column: pa.Array[Any]) -> int:
 
 
 def _misfit(field: Field, column: pa.Array[Any], position: int) -> str:
-    """Return why a value does not fit."""
+    """Return the reason why a value does not fit."""
     kind = column.type
     if pa.types.is_date(kind) or isinstance(kind, pa.TimestampType):
         return _misfit_of_time(field, column, position)

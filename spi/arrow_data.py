@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .error_texts import shown
 from .errors import InvalidFieldError
-from .showing import shown
 
 __all__ = ["reader_of", "record_batches", "schema_of"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from .arrow_types import CastError, refused_type
+from .error_texts import shown
 from .fields import Field, FieldType
-from .showing import shown
 
 __all__ = ["field_names", "field_of", "fields_of_schema", "new_names", "renamed"]
 
@@ -140,7 +140,7 @@ def field_of(name: str, kind: pa.DataType, *, keyed: bool = False) -> Field:
         return _decimal(name, kind)
     if isinstance(kind, pa.TimestampType):
         return Field.timestamp_ntz(name) if kind.tz is None else Field.timestamp(name)
-    # A uuid is readable as a string, and so is a column of nulls, whose type is unknown.
+    # A uuid, and a column of nulls, whose type is unknown, are readable as strings.
     for one in (FieldType.STRING, FieldType.BOOLEAN, FieldType.BYTES, FieldType.DATE):
         if not refused_type(Field(name, one), kind):
             return Field(name, one)

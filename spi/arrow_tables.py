@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["as_pandas", "collected", "schema_of_scan", "streamed"]
 
 
-class _Table(Protocol):
+class _ScannedTable(Protocol):
     @property
     def specification(self) -> TableSpecification: ...
 
@@ -33,7 +33,7 @@ def schema_of_scan(spec: TableSpecification, scan: Scan) -> pa.Schema:
     return arrow_schema(spec, check_columns(spec, scan.columns))
 
 
-def collected(table: _Table, scan: Scan) -> pa.Table:
+def collected(table: _ScannedTable, scan: Scan) -> pa.Table:
     """Return the rows of a scan, in its order."""
     spec = table.specification
     schema = schema_of_scan(spec, scan)
@@ -51,10 +51,10 @@ def collected(table: _Table, scan: Scan) -> pa.Table:
     return found.select(schema.names)
 
 
-def streamed(table: _Table, scan: Scan, rows: RowIterator | None) -> pa.RecordBatchReader:
+def streamed(table: _ScannedTable, scan: Scan, rows: RowIterator | None) -> pa.RecordBatchReader:
     """Return the rows of a scan batch by batch, in the order of the store if they are planned.
 
-    Rows that were scanned already are used only without a plan: to make batches of them takes many times longer.
+    Rows that were already scanned are used only if there is no plan: making batches of them takes many times longer.
     """
     spec = table.specification
     schema = schema_of_scan(spec, scan)

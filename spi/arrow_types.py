@@ -34,7 +34,7 @@ _OF_EXTENSIONS = {
 class CastError(ValueError):
     """A column does not fit a field.
 
-    `position` is that of the first value that does not fit, counted from 0; None if no value is at fault.
+    `position` is the index of the first value that does not fit, from 0; None if no value is at fault.
     """
 
     def __init__(self, reason: str, position: int | None = None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from .bulk import ScanSplit
-from .showing import shown
+from .error_texts import shown
 from .storage import Storage
 from .urls import StorageUrl
 

@@ -40,7 +40,7 @@ class WriteMode(enum.StrEnum):
     keep the last of them, UPDATE any. Batches of CHANGES have a column `_change_type` of row kinds in either notation;
     their columns `_commit_version` and `_commit_timestamp`, if any, are left out.
 
-    Each row of PATCH says in a column `_arm` what it does, judged on the row of its key before the job: see `PatchArm`.
+    The column `_arm` of a PATCH row selects its effect, judged on the row of its key before the job: see `PatchArm`.
     A column `_set` (binary) may say which columns the row names: bit i, the lowest of the first byte first, is for
     column i of the batch, where `_arm`, `_set` and `_required` do not count, and bits of the key mean nothing; null, or
     no such column: all. A column `_required` (boolean, null is false) may say that the key is missing if it has no
@@ -58,7 +58,7 @@ class WriteMode(enum.StrEnum):
 
 
 class PatchArm(enum.StrEnum):
-    """What a row of a write job of mode patch does, judged on the row of its key before the job.
+    """The effect of a row in a write job of mode patch, judged on the row of its key before the job.
 
     A key has at most one arm PRESENT and one ABSENT, or one REPLACE, or DELETE, or one INSERT. With INSERT and DELETE
     the row is replaced; any other arm with an INSERT is a RecordExistsError. A key may also have EXPECT, whatever its
@@ -238,7 +238,7 @@ class WriteJob:
         The operation on each row.
     job_id : str
         The caller's name for the job, or one made of its stream and batch: committing one twice does nothing the second
-        time. It belongs to the table of that moment, not to the table's name.
+        time. It belongs to the table that has the name at that moment, not to the name.
     state : bytes
         The backend's own data.
     committed : bool
@@ -248,7 +248,7 @@ class WriteJob:
     batch : int or None
         Its number in the stream.
     on_missing : str
-        What a job of mode patch does about keys that are missing: "fail" or "skip".
+        The effect of missing keys on a job of mode patch: "fail" or "skip".
     """
 
     table: str
@@ -270,7 +270,7 @@ class StagedWrite:
     job_id : str
         The job it belongs to.
     partition, attempt : int
-        As given to `stage`; of two attempts of a partition passed to `commit_write` the last counts.
+        As given to `stage`; if two attempts of a partition are passed to `commit_write`, the last one counts.
     rows : int
         The number of rows staged.
     state : bytes

@@ -1,4 +1,4 @@
-"""`Capabilities`: what a store can do beyond what every store can."""
+"""`Capabilities`: the optional abilities of a store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Capabilities:
     shared_snapshots : bool
         Plans of several tables can share a snapshot.
     aggregates : bool
-        Scan plans, those of shared snapshots too, can have aggregates in place of rows.
+        Scan plans, also of shared snapshots, can have aggregates in place of rows.
     field_rules : bool
         Tables may have rules of their fields, and `TableAdmin` has `set_rules` and `drop_field`.
     wakes : bool

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from .showing import shown
+from .error_texts import shown
 from .values import Value
 
 __all__ = ["CHANGE_TYPE", "FEED_COLUMNS", "Change", "RowKind", "UpdateMessage"]
@@ -20,7 +20,7 @@ FEED_COLUMNS = (CHANGE_TYPE, "_commit_version", "_commit_timestamp")
 
 
 class RowKind(enum.StrEnum):
-    """What a change says about its row."""
+    """The meaning of a change for its row."""
 
     INSERT = "+I"
     UPDATE_BEFORE = "-U"
@@ -69,13 +69,13 @@ class Change:
     Parameters
     ----------
     kind : RowKind
-        What happened.
+        The kind of the change.
     row : mapping of str to Value
         The row. To write, a retract names the key and the fields that the merge engine needs.
     version : int, optional
         The commit version that a change feed gives; ignored when written.
     timestamp : datetime.datetime, optional
-        When that commit was made; ignored when written.
+        The time of that commit; ignored when written.
     number : int, optional
         In a feed of the producer `input`, the place of the change among all changes of its version and its table, from
         0; ignored when written.

@@ -104,7 +104,7 @@ def with_computed(rows: list[Row], spec: TableSpecification, rules: RowRules, na
 def fill_progress(transaction: Transaction, table: str, field: str) -> str:
     """Return how far the fill of a field is, for an error: ", 42 %", or nothing if it is unknown."""
     for entry in entry_points(group=FILLS_GROUP):
-        with suppress(ImportError, StructableError):  # the error that this is for matters more
+        with suppress(ImportError, StructableError):  # an error here must not hide the error that is reported
             share = entry.load()(transaction, table, field)
             if share is not None:
                 return f", {int(share * 100)} %"

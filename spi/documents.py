@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .error_texts import shown
 from .errors import InvalidSpecificationError
 from .field_rules import rule_from_document, rule_to_document
 from .fields import Field, field_of_type
-from .showing import shown
 from .specification import MeaninglessOptions, TableSpecification
 from .table_options import ChangelogProducer
 

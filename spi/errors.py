@@ -163,7 +163,7 @@ class PlanChangedError(PlanError):
     differences : iterable of str
         Every difference that is not allowed.
     cure : str
-        What to do.
+        The remedy.
     """
 
     def __init__(self, what: str, differences: Iterable[str], cure: str) -> None:
@@ -180,7 +180,7 @@ class TableNotFoundError(StructableError, LookupError):
     table : str
         The table's name.
     retired : datetime, optional
-        When it was retired.
+        The time at which it was retired.
     """
 
     def __init__(self, table: str, retired: dt.datetime | None = None) -> None:
@@ -275,7 +275,7 @@ class ChangesLostError(StructableError, LookupError):
 
 
 class SchemaIncompatibleError(StructableError):
-    """A table is not, and cannot become, what a call needs: the specification of `create_or_update`, or other rules.
+    """A table does not fit the specification or the rules that a call needs, and cannot be changed to fit.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ class SchemaIncompatibleError(StructableError):
     differences : iterable of str
         Every difference that is not allowed, one sentence each.
     problem : str
-        What the table cannot become, as the message says it.
+        The form that the table cannot take, as the message describes it.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ def compile_filter(spec: TableSpecification, where: Filter, columns: Sequence[st
     columns : sequence of str
         The names of the values in the function's argument, in their order; includes all fields of the filter.
     """
-    source = _Source(spec, {name: f"v[{position}]" for position, name in enumerate(columns)})
+    source = _ConditionSource(spec, {name: f"v[{position}]" for position, name in enumerate(columns)})
     expression = source.condition(where)
     return eval(_compiled(f"lambda v: {expression}"), source.constants)  # type: ignore[no-any-return]  # noqa: S307
 
@@ -60,7 +60,7 @@ def _compiled(expression: str) -> CodeType:
     return compile(expression, "<filter>", "eval")
 
 
-class _Source:
+class _ConditionSource:
     """Python source of conditions. User values never enter the text: they are constants, passed by name."""
 
     def __init__(self, spec: TableSpecification, items: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
-__all__ = ["Arithmetic", "ArithmeticOperator", "Constant", "Expression", "FieldValue", "Operand"]
+__all__ = ["Arithmetic", "ArithmeticOperator", "Constant", "Expression", "ExpressionOperand", "FieldValue"]
 
 ArithmeticOperator: TypeAlias = Literal["+", "-", "*"]
 
@@ -23,22 +23,22 @@ class Expression:
 
     __slots__ = ()
 
-    def __add__(self, other: Operand) -> Expression:
+    def __add__(self, other: ExpressionOperand) -> Expression:
         return _arithmetic("+", self, other)
 
-    def __radd__(self, other: Operand) -> Expression:
+    def __radd__(self, other: ExpressionOperand) -> Expression:
         return _arithmetic("+", other, self)
 
-    def __sub__(self, other: Operand) -> Expression:
+    def __sub__(self, other: ExpressionOperand) -> Expression:
         return _arithmetic("-", self, other)
 
-    def __rsub__(self, other: Operand) -> Expression:
+    def __rsub__(self, other: ExpressionOperand) -> Expression:
         return _arithmetic("-", other, self)
 
-    def __mul__(self, other: Operand) -> Expression:
+    def __mul__(self, other: ExpressionOperand) -> Expression:
         return _arithmetic("*", self, other)
 
-    def __rmul__(self, other: Operand) -> Expression:
+    def __rmul__(self, other: ExpressionOperand) -> Expression:
         return _arithmetic("*", other, self)
 
     def fields(self) -> Iterator[str]:
@@ -50,7 +50,7 @@ class Expression:
         return self
 
 
-Operand: TypeAlias = "Expression | int | Decimal"
+ExpressionOperand: TypeAlias = "Expression | int | Decimal"
 
 
 @dataclass(frozen=True, slots=True)

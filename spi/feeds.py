@@ -32,7 +32,7 @@ class ChangeIterator(Iterator[Change], ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free what the iterator holds; idempotent."""
+        """Free the iterator's resources; idempotent."""
 
     def __enter__(self) -> Self:
         return self
@@ -113,8 +113,8 @@ class ChangeFeed(ABC):
     def advance(self, since: FeedPosition, rows: int) -> FeedPosition:
         """Return the last position at most `rows` changes after `since`, but at least one commit after it.
 
-        A preimage and its postimage are two changes. Where nothing was changed since, it is `latest()`; it is never
-        beyond that.
+        A preimage and its postimage are two changes. If nothing has changed since, the position is `latest()`; it is
+        never later.
 
         Raises
         ------
@@ -144,8 +144,8 @@ class ChangeFeed(ABC):
             Return for each key only the difference between the row at `since` and the row at `until`, in no order,
             with version and time of the last change.
         after : int, optional
-            The number of the last change that was read of the commit of `since`, in a feed of the producer `input`: the
-            rest of that commit comes first. A reader that has finished the commit leaves it out.
+            The number of the last change that was read from the commit of `since`, in a feed of the producer `input`:
+            the rest of the commit comes first. Omit it if the whole commit was read.
 
         Raises
         ------

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
+from .error_texts import shown
 from .errors import InvalidSpecificationError
 from .fields import Field, FieldType, field_of_type, widens
-from .showing import shown
 from .value_checks import check_value
 from .values import MAX_KEY_SIZE, Value, is_storable, value_size
 
@@ -39,7 +39,7 @@ _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class Computed(NamedTuple):
-    """What a function makes of a value.
+    """The result of a function for one value.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class JsonField:
         return _FAILED if made.type.keyable and value_size(made, result) > MAX_KEY_SIZE else Computed(result)
 
     def misfit(self, source: Field, target: Field) -> str | None:
-        """Return why one field cannot be derived from another so; None if it can."""
+        """Return the reason why one field cannot be derived from another by this function; None if it can."""
         made = _field(self.type)
         if made.type not in _JSON_TYPES:
             allowed = ", ".join(kind.value for kind in FieldType if kind in _JSON_TYPES)
@@ -153,7 +153,7 @@ class Cast:
         return Computed(format(value, "f") if isinstance(value, decimal.Decimal) else str(value))
 
     def misfit(self, source: Field, target: Field) -> str | None:
-        """Return why one field cannot be derived from another so; None if it can."""
+        """Return the reason why one field cannot be derived from another by this function; None if it can."""
         made = _field(self.type)
         if made.type is FieldType.STRING:
             fits = source.type.integer_bits > 0 or source.type is FieldType.DECIMAL
@@ -176,7 +176,7 @@ class Lower:
         return Computed(value.lower() if isinstance(value, str) else None)
 
     def misfit(self, source: Field, target: Field) -> str | None:
-        """Return why one field cannot be derived from another so; None if it can."""
+        """Return the reason why one field cannot be derived from another by this function; None if it can."""
         if source.type is not FieldType.STRING:
             return f"{source.name!r} is {source.type_text}; only a string has a lower case"
         return _not_kept(Field.string(source.name), target)
@@ -234,7 +234,7 @@ def _not_kept(made: Field, target: Field) -> str | None:
     return None if same or widens(made, target) else f"{target.type_text} does not hold every {made.type_text}"
 
 
-class _Real(str):
+class _JsonReal(str):
     """The text of a JSON number that has a point or an exponent."""
 
     __slots__ = ()
@@ -276,13 +276,13 @@ def _no_json(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
-_EXACT = json.JSONDecoder(parse_int=_integer, parse_float=_Real, parse_constant=_no_json)
+_EXACT = json.JSONDecoder(parse_int=_integer, parse_float=_JsonReal, parse_constant=_no_json)
 _FAST = json.JSONDecoder(parse_constant=_no_json)
 
 
 def _of_type(found: object, kind: FieldType) -> object:
     """Return a JSON value as `check_value` takes it for a type, which rejects one of another JSON type."""
-    if not isinstance(found, float | _Real):
+    if not isinstance(found, float | _JsonReal):
         return found
     if kind is FieldType.DECIMAL:
         return decimal.Decimal(found) if len(str(found)) <= _MOST_DIGITS else _NO_VALUE

@@ -1,6 +1,7 @@
 """Rules of a table, which every write and read keeps: fields derived from others, renamed fields, retired tables.
 
-They are part of the specification, so every program keeps them from the schema change on, whatever it knows of them.
+They are part of the specification, so every program keeps them from the schema change on, even if it does not know
+them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
+from .error_texts import not_a_field, shown
 from .errors import InvalidSpecificationError
 from .field_functions import Cast, FieldFunction, JsonField, Lower, function_from_document, function_to_document
 from .fields import Field
-from .showing import not_a_field, shown
 
 __all__ = [
     "Derived",
@@ -261,7 +262,7 @@ _KINDS: Final[Mapping[str, type[FieldRule]]] = {"derived": Derived, "renamed": R
 
 
 def rules_digest(rules: Iterable[FieldRule]) -> str:
-    """Return a digest of the rules that change writes, empty without any; `ready` and `Retired` change none."""
+    """Return a digest of the rules that affect writes, empty without any; `ready` and `Retired` affect none."""
     documents = [rule_to_document(rule) for rule in rules if not isinstance(rule, Retired)]
     if not documents:
         return ""

@@ -8,8 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from .error_texts import shown
 from .errors import InvalidSpecificationError
-from .showing import shown
 
 __all__ = ["Field", "FieldType", "field_of_type", "widens"]
 
@@ -87,7 +87,7 @@ class Field:
     type : FieldType
         Its type.
     precision, scale : int or None
-        Of DECIMAL only: 1 <= precision <= 38 digits, of which `scale` (0 <= scale <= precision) follow the point.
+        For DECIMAL only: 1 <= precision <= 38 digits; `scale` of them (0 <= scale <= precision) follow the point.
     """
 
     name: str

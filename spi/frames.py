@@ -83,7 +83,7 @@ class Frames(ABC):
         reverse: bool = False,
         limit: int | None = None,
     ) -> pd.DataFrame:
-        """Return rows as a pandas.DataFrame without an index; the arguments are those of `to_arrow`.
+        """Return rows as a pandas.DataFrame without an index; the arguments are the same as for `to_arrow`.
 
         Integers and booleans with nulls get pandas' nullable types, where floats would lose digits. Decimals and dates
         are Python's objects.
@@ -105,7 +105,7 @@ class Frames(ABC):
         reverse: bool = False,
         limit: int | None = None,
     ) -> pl.DataFrame:
-        """Return rows as a polars.DataFrame; the arguments are those of `to_arrow`."""
+        """Return rows as a polars.DataFrame; the arguments are the same as for `to_arrow`."""
         with needing("to_polars needs", "polars"):
             import polars
         table = self.to_arrow(range, where=where, columns=columns, order_by=order_by, reverse=reverse, limit=limit)

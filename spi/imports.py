@@ -44,14 +44,14 @@ def needing(what: str, extra: str) -> Iterator[None]:
 def remedy(extra: str, otherwise: str, *, distribution: str = "structable") -> str:
     """Return what to do where a library of an extra is missing: a command that installs the libraries alone.
 
-    It never names structable: what an index has under this name need not be what is installed here.
+    It never names structable: a package index may have another project under this name.
 
     Parameters
     ----------
     extra : str
         The extra.
     otherwise : str
-        What to install if the libraries of the extra are not known.
+        The packages to install if the libraries of the extra are not known.
     distribution : str
         The installed distribution that has the extra.
     """
@@ -83,15 +83,15 @@ def named_module(target: str, example: str, folder: str | None = None) -> tuple[
     Parameters
     ----------
     example : str
-        What the message of a malformed target shows.
+        The form shown in the message about a malformed target.
     folder : str, optional
         The folder in which modules are looked for first; by default the working directory, as with `python -m`.
 
     Raises
     ------
     ValueError
-        If the target is malformed or relative, or there is no such module. What the module's own imports raise stays as
-        it is.
+        If the target is malformed or relative, or there is no such module. Errors of the module's own imports are not
+        changed.
     """
     module, _, name = target.partition(":")
     if not module or module.startswith(".") or not name:

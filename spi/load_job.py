@@ -27,7 +27,7 @@ from .specification import TableSpecification
 __all__ = ["load"]
 
 
-class _Jobs(Protocol):
+class _JobStorage(Protocol):
     """The methods of a storage that a load needs."""
 
     @property
@@ -46,7 +46,7 @@ class _Jobs(Protocol):
 
 
 def load(
-    storage: _Jobs,
+    storage: _JobStorage,
     table: str,
     data: object,
     mode: WriteMode | str | None,
@@ -69,7 +69,7 @@ def load(
 
 
 def _table(
-    storage: _Jobs, table: str, schema: pa.Schema, create: bool, primary_key: Iterable[str]
+    storage: _JobStorage, table: str, schema: pa.Schema, create: bool, primary_key: Iterable[str]
 ) -> tuple[TableSpecification, Callable[[], None]]:
     """Return the table, created if it is missing, and a function that drops it again in that case."""
     key = primary_key if isinstance(primary_key, str) else tuple(primary_key)
@@ -86,7 +86,7 @@ def _table(
     return spec, lambda: storage.admin.drop(table)
 
 
-def _existing(storage: _Jobs, table: str, key: str | tuple[str, ...]) -> TableSpecification:
+def _existing(storage: _JobStorage, table: str, key: str | tuple[str, ...]) -> TableSpecification:
     spec = storage.admin.get_specification(table)
     names = (key,) if isinstance(key, str) else key
     if names and names != spec.primary_key:
@@ -96,7 +96,7 @@ def _existing(storage: _Jobs, table: str, key: str | tuple[str, ...]) -> TableSp
 
 
 def _loaded(
-    storage: _Jobs,
+    storage: _JobStorage,
     spec: TableSpecification,
     reader: pa.RecordBatchReader,
     mode: WriteMode | str | None,

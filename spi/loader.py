@@ -89,8 +89,7 @@ def _store_name(backend: Backend, url: StorageUrl, values: Mapping[str, OptionVa
 def read_split(url: str, split: ScanSplit, **options: object) -> Iterator[RecordBatch]:
     """Yield the batches of one split, for a process that does nothing else with the store.
 
-    The batches are those of `Storage.read_split` of a new connection; a backend that can read a split without
-    connecting opens less.
+    The batches are the same as from `Storage.read_split` of a new connection, which some backends do not need.
 
     Parameters
     ----------

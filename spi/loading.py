@@ -11,9 +11,9 @@ from .arrow_columns import CastError, cast_column
 from .arrow_fields import renamed
 from .bulk import PATCH_COLUMNS, WriteMode
 from .changes import FEED_COLUMNS
+from .error_texts import not_a_field
 from .errors import FieldSizeLimitError, InvalidFieldError
 from .rules.rows import check_row
-from .showing import not_a_field
 from .specification import TableSpecification
 
 __all__ = ["LoadedBatches", "matched_fields"]
@@ -53,7 +53,7 @@ class LoadedBatches:
     spec : TableSpecification
         The table.
     mode : WriteMode
-        The job's mode, whose columns beside the fields are passed on.
+        The job's mode; the further columns that it takes are passed on.
     reader : pyarrow.RecordBatchReader
         The data.
     """

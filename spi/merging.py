@@ -13,20 +13,20 @@ from .specification import TableSpecification
 from .table_options import AggregateFunction, MergeEngine, SequenceGroup
 from .values import Value
 
-__all__ = ["IGNORED", "Ignored", "Merged", "Merger", "Values"]
+__all__ = ["IGNORED", "IgnoredType", "Merged", "Merger", "Values"]
 
 
-class Ignored(enum.Enum):
+class IgnoredType(enum.Enum):
     """The type of `IGNORED`."""
 
     IGNORED = "ignored"
 
 
-IGNORED: Final = Ignored.IGNORED
+IGNORED: Final = IgnoredType.IGNORED
 """The result of a merge that the engine ignores: nothing is written."""
 Values: TypeAlias = tuple[Value, ...]
 """The values of all fields outside the key, in the order of the merger's columns."""
-Merged: TypeAlias = Values | Ignored | None
+Merged: TypeAlias = Values | IgnoredType | None
 _COUNT, _FIRST, _LAST = AggregateFunction.COUNT, AggregateFunction.FIRST_VALUE, AggregateFunction.LAST_VALUE
 
 
@@ -118,7 +118,7 @@ class Merger:
         kind : RowKind
             +I and +U add, -U and -D retract.
         given : mapping of str to Value
-            Checked values of the fields that the change names, with or without those of the key.
+            Checked values of the fields that the change names, with or without the key.
 
         Returns
         -------
@@ -209,7 +209,7 @@ class Merger:
         )
 
     def changed(self, old: Values | None, changes: Mapping[str, Value]) -> Values:
-        """Return the values of a row, or of a new one, after changes of named fields; those of the key are ignored."""
+        """Return the values of a row, or of a new one, after changes of named fields; key fields are ignored."""
         values = list(self._nothing if old is None else old)
         for name, value in changes.items():
             if (place := self._places.get(name)) is not None:

@@ -1,4 +1,4 @@
-"""What notebooks show: tables, rows and plans as HTML."""
+"""Tables, rows and plans as HTML, for notebooks."""
 
 from __future__ import annotations
 

@@ -35,12 +35,12 @@ __all__ = [
     "Answer",
     "BeginWrite",
     "Effect",
+    "FeedRecords",
     "Judged",
     "Lookup",
     "Otherwise",
     "PlanScan",
     "RangeWrite",
-    "FeedRecords",
     "RowWrites",
     "Scan",
     "Verb",
@@ -78,7 +78,7 @@ class When(enum.Enum):
     EQUAL = "equal"
     """There is a row that has the expected values; null equals null, and NaN equals NaN."""
     EQUAL_OR_ABSENT = "equal or absent"
-    """Likewise; an absent row counts as one of nulls."""
+    """The row has these values; an absent row counts as a row of nulls."""
 
 
 class Otherwise(enum.Enum):
@@ -96,9 +96,9 @@ class Judged(enum.Enum):
     """The row on which conditions are judged if a key has several writes."""
 
     EACH = "each"
-    """The row that the write before left."""
+    """The row as the previous write left it."""
     FIRST = "first"
-    """The row before all of them, as arms of patch jobs are; not all writes may stand together."""
+    """The row before all writes, as for the arms of patch jobs; not all writes can be combined."""
 
 
 class FeedRecords(enum.Enum):
@@ -141,7 +141,7 @@ class RowWrites(NamedTuple):
     Parameters
     ----------
     verb : Verb
-        What they have in common.
+        The properties that the writes share.
     rows : sequence
         As they were given: rows; for APPLY_CHANGES changes or pairs of kind and row; for UPDATE_MANY rows or messages;
         for REMOVE keys; for STEP triples of key, field and amount; for a swap key, field, expected and new value. A

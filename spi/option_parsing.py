@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NoReturn, TypeVar
 
+from .error_texts import not_a_field, shown
 from .errors import InvalidSpecificationError
 from .fields import Field, FieldType
-from .showing import not_a_field, shown
 from .table_options import (
     FEED_OPTIONS,
     Aggregate,

@@ -130,7 +130,7 @@ class Outcomes:
                 return before if merged is IGNORED else merged
 
     def combine(self, first: RowWrite, second: RowWrite) -> RowWrite | None:
-        """Return one write that has the outcome of two on every row on which the first does not raise.
+        """Return one write with the same outcome as two writes, on every row on which the first does not raise.
 
         None if there is no such write, or if it would not raise where the second one does. Combined steps must also
         raise where the first one does.

@@ -10,7 +10,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import TypeGuard, TypeVar
 
-from .showing import shown
+from .error_texts import shown
 
 __all__ = [
     "USE_NONE",
@@ -90,7 +90,7 @@ def plain_value(value: object) -> object:
     Raises
     ------
     TypeError
-        If its class is not such a subclass, or it marks a missing value.
+        If its class is no such subclass, or if it marks a missing value.
     ValueError
         If it has nanoseconds.
     """

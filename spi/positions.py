@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import total_ordering
 from typing import Self
 
-from .showing import shown
+from .error_texts import shown
 
 __all__ = ["FeedPosition"]
 

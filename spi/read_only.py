@@ -22,7 +22,7 @@ from .values import Key
 __all__ = ["ReadOnlyStorage"]
 
 
-class _Refusal:
+class _ReadOnlyRefusal:
     """Rejects a call that would change the store; the error names the masked URL."""
 
     __slots__ = ("_url",)
@@ -50,7 +50,7 @@ class ReadOnlyTable(StructuredTable):
 
     __slots__ = ("_refuse", "_table")
 
-    def __init__(self, table: StructuredTable, refuse: _Refusal) -> None:
+    def __init__(self, table: StructuredTable, refuse: _ReadOnlyRefusal) -> None:
         self._table = table
         self._refuse = refuse
 
@@ -101,7 +101,7 @@ class ReadOnlyTransaction(Transaction):
 
     __slots__ = ("_refuse", "_transaction")
 
-    def __init__(self, transaction: Transaction, refuse: _Refusal) -> None:
+    def __init__(self, transaction: Transaction, refuse: _ReadOnlyRefusal) -> None:
         self._transaction = transaction
         self._refuse = refuse
 
@@ -127,7 +127,7 @@ class ReadOnlyTransaction(Transaction):
 class ReadOnlyAdmin(TableAdmin):
     """The admin of a read-only store: passes reads on, and rejects changes."""
 
-    def __init__(self, admin: TableAdmin, refuse: _Refusal) -> None:
+    def __init__(self, admin: TableAdmin, refuse: _ReadOnlyRefusal) -> None:
         self._admin = admin
         self._refuse = refuse
 
@@ -157,7 +157,7 @@ class ReadOnlyStorage(DelegatingStorage):
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage)
-        self._refuse = _Refusal(storage.url)
+        self._refuse = _ReadOnlyRefusal(storage.url)
         self._admin = ReadOnlyAdmin(storage.admin, self._refuse)
 
     @property

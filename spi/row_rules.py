@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
+from .error_texts import shown
 from .errors import InvalidFieldError
 from .evaluation import Predicate, compile_filter, same
 from .field_functions import JsonField
@@ -13,7 +14,6 @@ from .field_rules import Derived, Renamed, named_fields
 from .filters import And, FieldComparison, Filter, Or, conjunction
 from .operations import Effect, Verb
 from .rules.arguments import check_field
-from .showing import shown
 from .specification import TableSpecification
 from .value_checks import check_value
 from .values import Value

@@ -22,7 +22,7 @@ class RowShape:
     columns : tuple of str
         The names of the values, in the order of the values.
     key : tuple of str
-        The names of the primary key's fields, all of which are among `columns`.
+        The names of the primary key's fields; `columns` includes them all.
 
     Attributes
     ----------

@@ -146,7 +146,7 @@ class RuledTable(StructuredTable):
         inner = self._table._scan(stored._replace(columns=columns, limit=0 if limit == 0 else None))
         return ComputedRows(inner, self._spec, self._rules, names, where, limit)
 
-    def _first_of_ranges(self, scan: Scan, request: _Request, names: tuple[str, ...]) -> list[Row]:
+    def _first_of_ranges(self, scan: Scan, request: _StoredScan, names: tuple[str, ...]) -> list[Row]:
         """Return the rows of a scan with `limit_per_range` whose filter is evaluated here."""
         assert request.where is not None
         order = request.stored.order_by
@@ -167,7 +167,7 @@ class RuledTable(StructuredTable):
         shape = shared_shape(self._spec.name, names, self._spec.primary_key)
         return [Row(shape, tuple([row[name] for name in names])) for row in ordered]
 
-    def _request(self, scan: Scan) -> _Request:
+    def _request(self, scan: Scan) -> _StoredScan:
         """Check the arguments of a scan, and divide its filter."""
         ScanRequest.checked(self._spec, scan._replace(order_by=None, indexed=None))
         rules = self._rules
@@ -179,7 +179,7 @@ class RuledTable(StructuredTable):
         if indexed is not None:
             indexed = (rules.stored_name(indexed[0]), indexed[1])
         stored_order = rules.stored_name(order)
-        return _Request(scan._replace(where=stored, order_by=stored_order, indexed=indexed), computed)
+        return _StoredScan(scan._replace(where=stored, order_by=stored_order, indexed=indexed), computed)
 
     @_on_current_schema
     def _explain(self, scan: Scan) -> ScanExplanation:
@@ -357,7 +357,7 @@ class RuledTable(StructuredTable):
         return len(keys)
 
 
-class _Request(NamedTuple):
+class _StoredScan(NamedTuple):
     """The scan of the stored rows, and the part of its filter that needs computed values."""
 
     stored: Scan

@@ -93,11 +93,11 @@ def retry(
         del last  # its traceback holds this frame
 
 
-class _Observed(threading.local):
+class _RetryObserver(threading.local):
     observer: Callable[[StructableError], object] | None = None
 
 
-_observed = _Observed()
+_observed = _RetryObserver()
 
 
 class observing_retries:
@@ -146,12 +146,12 @@ def _note(attempts: int, seconds: float, max_attempts: int | None, deadline: flo
     return f"gave up after {attempts} attempt{'s' if attempts > 1 else ''} in {seconds:.2f} s ({limits})"
 
 
-# Which transaction goes first. A long transaction loses against short ones, which commit while it works, after any
+# Precedence. A long transaction loses against short ones, which commit while it works, after any
 # pause. So one that has lost for a while makes others of its process wait for its next attempts, each for a short time:
 # a body that waits for another thread's transaction is delayed, never locked.
 
 
-class _Turn:
+class _Precedence:
     """The turn of the transaction that goes first; each attempt of others waits for at most `courtesy` seconds."""
 
     def __init__(self, courtesy: float) -> None:
@@ -162,7 +162,7 @@ class _Turn:
         self.running.acquire()
 
 
-_FIRST: dict[object, ref[_Turn]] = {}
+_FIRST: dict[object, ref[_Precedence]] = {}
 """The transaction that goes first, by store; nearly always empty. An interrupted one disappears with its frame."""
 os.register_at_fork(after_in_child=_FIRST.clear)
 
@@ -182,7 +182,7 @@ def _give_way(transactional: object, end: float) -> float:
     return now
 
 
-def _first(store: object) -> _Turn | None:
+def _first(store: object) -> _Precedence | None:
     reference = _FIRST.get(store)
     turn = reference() if reference is not None else None
     if turn is None and reference is not None:
@@ -195,7 +195,7 @@ class _Losing:
 
     def __init__(self, transactional: object) -> None:
         self._store = _store_of(transactional)
-        self._turn: _Turn | None = None
+        self._turn: _Precedence | None = None
 
     def goes_first(self, lasted: float) -> bool:
         """Make others wait, so that no pause is needed; false if another body goes first already.
@@ -206,7 +206,7 @@ class _Losing:
         if self._turn is not None:
             self._turn.courtesy = max(self._turn.courtesy, courtesy)
         else:
-            turn = self._turn = _Turn(courtesy)
+            turn = self._turn = _Precedence(courtesy)
             if _first(self._store) is not None or _FIRST.setdefault(self._store, ref(turn)) is not ref(turn):
                 self._turn = None
         return self._turn is not None

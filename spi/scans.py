@@ -76,7 +76,7 @@ class RowIterator(Iterator[Row], ABC):
 
 @dataclass(frozen=True, slots=True)
 class ScanExplanation:
-    """How a scan would run. `str` names the path for people; the fields are for programs.
+    """The path that a scan would take. `str` describes it for people; the fields are for programs.
 
     Parameters
     ----------

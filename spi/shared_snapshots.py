@@ -20,9 +20,9 @@ _ALL = Range()
 class SharedSnapshot(ABC):
     """One state of all tables, from which any number of scans are planned: a commit is visible to all or to none.
 
-    The first plan takes the snapshot; before it, and after it failed, nothing is held. The snapshot is freed once it is
-    closed, by `close` or the end of its `with` block or because it was collected, and all its plans are. The closing of
-    its storage closes it and its plans. Safe to share between threads, which plan one after the other.
+    The first plan takes the snapshot; before that, or if the first plan fails, nothing is held. The snapshot is freed
+    once it and all its plans are closed: by `close`, at the end of the `with` block, or when it is collected. Closing
+    the storage closes the snapshot and its plans. Safe to share between threads, which plan one after the other.
     """
 
     @property

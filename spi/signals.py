@@ -73,7 +73,7 @@ class Signalling(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """The abilities of the store beyond those of every store."""
+        """The optional abilities of the store."""
 
     @property
     def wakes(self) -> bool:

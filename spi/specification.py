@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .error_texts import not_a_field, shown
 from .errors import InvalidFieldError, InvalidSpecificationError
 from .field_rules import FieldRule, checked_rules
 from .fields import Field, FieldType
 from .imports import needing
 from .option_parsing import parse_options
-from .showing import not_a_field, shown
 from .table_options import TableOptions
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class TableSpecification:
     options : mapping of str to str, optional
         Table options; read-only. docs/table-types.md lists them; names that begin with `user.` mean nothing.
     rules : iterable of Derived, Renamed and Retired, optional
-        What always holds between fields, whichever program writes. Fields of rules are fields of the table.
+        The rules that always hold between fields, whichever program writes. Their fields are fields of the table.
 
     Attributes
     ----------

@@ -85,10 +85,10 @@ class Storage(Transactional, Signalling):
         splits : int
             Approximate number of splits, at least 1; the plan may have fewer, never none.
         aggregate : Aggregation, optional
-            What the batches have in place of the selected rows, and of `columns`: partial aggregates, under the names
-            of `Aggregation.columns`. A group may come in each split, and in several rows of one, all of which the
-            caller puts together: counts and sums by adding them, extremes by comparing. Without `group_by` each split
-            has at least one row; groups have no rows if no rows were selected.
+            The content of the batches in place of the selected rows and of `columns`: partial aggregates, under the
+            names of `Aggregation.columns`. A group may come in several splits, and in several rows of a split; the
+            caller combines them: counts and sums by adding, extremes by comparing. Without `group_by` each split has at
+            least one row; groups have no rows if no rows were selected.
 
         Raises
         ------
@@ -151,9 +151,9 @@ class Storage(Transactional, Signalling):
     ) -> WriteJob:
         """Begin an atomic write job, or return the one that was begun under this id with the same table and mode.
 
-        An id belongs to the table of that moment, not to its name: once the table is dropped, the id is unknown, and
-        may be used for the table's successor or any other. `WriteJob.committed` says whether the job was committed
-        before.
+        An id belongs to the table that has the name at that moment, not to the name: once the table is dropped, the id
+        is unknown, and may be used for the table's successor or any other. `WriteJob.committed` says whether the job
+        was committed before.
 
         A batch of a stream has the stream and its number in place of an id. The number of the last batch committed of
         each stream is kept as long as the table, and a batch not above it counts as committed. A batch that is not
@@ -228,7 +228,7 @@ class Storage(Transactional, Signalling):
         TableNotFoundError, InvalidSpecificationError, InvalidFieldError, FieldSizeLimitError
             If there is no such table, none can be made, or a row does not fit. Nothing was written.
         Exception
-            What `begin_write` and `commit_write` raise.
+            As from `begin_write` and `commit_write`.
         """
         with needing("loading data needs", "arrow"):
             from .load_job import load
@@ -308,19 +308,19 @@ class Storage(Transactional, Signalling):
         Raises
         ------
         TableNotFoundError
-            If there is no such table. That it has no feed is an error of the methods of the result.
+            If there is no such table. If it has no feed, the methods of the result raise.
         UnsupportedOperationError
             If the store has no change feeds.
         """
 
     @abstractmethod
     def traffic(self) -> Traffic | None:
-        """Return what this storage has exchanged with its store since it was connected.
+        """Return the traffic between this storage and its store since it was connected.
 
-        Numbers never go down: connections that were closed or lost stay counted, also after `close`. What storages of
-        one process share is counted by one of them, so that the sum over all is right. Safe to call from any thread, at
-        any time; it waits for no other call, and what a call in progress on another thread exchanges may be counted
-        with its end. None if the store counts nothing.
+        Numbers never go down: connections that were closed or lost stay counted, also after `close`. If storages of one
+        process share a connection, one of them counts its traffic, so that the sum over all is correct. Safe to call
+        from any thread, at any time; it waits for no other call; the traffic of a call in progress on another thread
+        may be counted when the call ends. None if the store counts nothing.
         """
 
     def diagnose(self) -> Iterator[Finding]:
@@ -333,8 +333,9 @@ class Storage(Transactional, Signalling):
     def repair(self) -> Iterator[Finding]:
         """Clean up after ended processes, if that is safe, and yield the actions.
 
-        The call may wait as long as the store needs to tell an ended process from a silent one, and never interferes
-        with a living one. `diagnose` finds the remainder. A store that needs no repair yields nothing, the default.
+        The call may wait as long as the store needs to distinguish an ended process from a silent one, and never
+        interferes with a living one. `diagnose` finds the remainder. A store that needs no repair yields nothing, the
+        default.
 
         Raises
         ------
@@ -372,7 +373,7 @@ class Storage(Transactional, Signalling):
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    # What a backend implements in place of the calls with many arguments, which are checked there.
+    # The methods that a backend implements. The calls above check their arguments first.
 
     @abstractmethod
     def _plan_scan(self, request: PlanScan) -> ScanPlan:

@@ -161,7 +161,7 @@ class StoreMetrics:
                     yield number, {"store": store, "direction": direction}
 
 
-class _Registry:
+class _MeterInstruments:
     """The instruments over each meter, made once: a second one of a name would be a mistake to the SDK."""
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ class _Registry:
             metrics.restart()
 
 
-_REGISTRY = _Registry()
+_REGISTRY = _MeterInstruments()
 os.register_at_fork(after_in_child=_REGISTRY.after_fork)
 metrics_of = _REGISTRY.metrics_of
 

@@ -1,4 +1,4 @@
-"""What a store reports of itself: its traffic, the sizes of its tables, the findings of a check, a compaction."""
+"""Reports of a store about itself: its traffic, the sizes of its tables, the findings of a check, a compaction."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Traffic:
     Parameters
     ----------
     round_trips : int or None
-        How often a call has waited for an answer of the store. Requests that are sent together are one round trip; a
-        store inside the process has none.
+        The number of times that a call has waited for an answer of the store. Requests that are sent together are one
+        round trip; a store inside the process has none.
     sent, received : int or None
         Bytes.
     """
@@ -66,7 +66,7 @@ class FindingLevel(enum.StrEnum):
 
     OK = "ok"
     NOTE = "note"
-    """No problem, but the check could not see everything, or some work is unfinished that completes by itself."""
+    """No problem, but the check was incomplete, or unfinished work will still complete."""
     PROBLEM = "problem"
 
 
@@ -91,7 +91,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CompactionProgress:
-    """How far a store has compacted itself.
+    """The progress of a compaction.
 
     Parameters
     ----------

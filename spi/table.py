@@ -362,7 +362,7 @@ class StructuredTable(Frames):
         if not any(row[field] == value for row in self._lookup(Lookup("read", (key,), (field,)))):
             raise error
 
-    # What a backend implements. Arguments are checked there, against the schema that the operation meets.
+    # The methods that a backend implements. They check their arguments, against the schema that the operation meets.
 
     def _admit(self, operation: str) -> None:
         """Raise if the table refuses a bulk verb whatever its rows are, before they are consumed."""

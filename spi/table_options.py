@@ -34,7 +34,7 @@ class WriteBehaviour(enum.StrEnum):
 
 
 class MergeEngine(enum.StrEnum):
-    """The option `merge-engine`: what a merge verb does to the row of its key."""
+    """The option `merge-engine`: the effect of a merge verb on the row of its key."""
 
     DEDUPLICATE = "deduplicate"
     PARTIAL_UPDATE = "partial-update"
@@ -43,7 +43,7 @@ class MergeEngine(enum.StrEnum):
 
 
 class ChangelogProducer(enum.StrEnum):
-    """The option `changelog-producer`: what a change feed holds."""
+    """The option `changelog-producer`: the content of a change feed."""
 
     NONE = "none"
     INPUT = "input"
@@ -68,7 +68,7 @@ class AggregateFunction(enum.StrEnum):
     BOOL_OR = "bool_or"
 
     def fits(self, kind: FieldType) -> bool:
-        """Return whether fields of this type can be aggregated so."""
+        """Return whether the function can aggregate fields of this type."""
         return kind in _FITTING.get(self, frozenset(FieldType))
 
     @property
@@ -101,7 +101,7 @@ _BLIND = frozenset(_IN_GROUPS) - {AggregateFunction.PRODUCT}
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """How one field is aggregated."""
+    """The aggregation of one field."""
 
     function: AggregateFunction
     delimiter: str = ","
@@ -124,8 +124,8 @@ class TableOptions:
     Attributes
     ----------
     functions : mapping of str to Aggregate
-        Under aggregation, the function of every field outside the key; under partial-update, those of the aggregated
-        members of groups.
+        Under aggregation, the function of every field outside the key; under partial-update, the function of each
+        aggregated member of a group.
     default_function : AggregateFunction, optional
         Under aggregation, the function of fields without one of their own, including fields that are added later.
     sequence : tuple of str

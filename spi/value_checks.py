@@ -11,10 +11,10 @@ import struct
 from collections.abc import Callable
 from typing import NoReturn
 
+from .error_texts import shown
 from .errors import InvalidFieldError
 from .fields import Field, FieldType
 from .plain_values import USE_NONE, is_aware, is_missing, plain_date, plain_datetime
-from .showing import shown
 from .values import Value
 
 __all__ = ["check_value", "lost_digits"]
@@ -66,7 +66,7 @@ def _double(value: object, field: Field) -> float:
 
 
 def lost_digits(field: Field, value: object) -> str:
-    """Return why a whole number, which a FLOAT or DOUBLE would round, is refused."""
+    """Return the reason for refusing a whole number that a FLOAT or DOUBLE would round."""
     return f"{shown(value)} has more digits than a {32 if field.type is FieldType.FLOAT else 64}-bit float keeps"
 
 

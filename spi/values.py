@@ -33,7 +33,7 @@ Value: TypeAlias = bool | int | float | decimal.Decimal | str | bytes | dt.date 
 Key: TypeAlias = tuple[Value, ...] | Mapping[str, Value]
 
 MAX_KEY_SIZE = 2_000
-"""Bytes of a primary key, and likewise of one indexed value."""
+"""The maximum size of a primary key, and of an indexed value, in bytes."""
 MAX_KEY_AND_INDEX_SIZE = 2_500
 """Bytes of a primary key and one indexed value together."""
 MAX_ROW_SIZE = 8 * 1024 * 1024

@@ -24,12 +24,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
+from .error_texts import not_a_field
 from .errors import InvalidFieldError
 from .fields import Field, FieldType
 from .filters import And, Column, Filter, Or, col
 from .literals import LiteralError, parse_value
 from .rules.filters import bind_filter
-from .showing import not_a_field
 from .specification import TableSpecification
 from .values import Value
 
@@ -60,7 +60,7 @@ _COMPARISONS: dict[str, Callable[[str, Value | Column], Filter]] = {
 }
 
 
-class _Kind(enum.Enum):
+class _TokenKind(enum.Enum):
     TEXT = "text"
     NAME = "name"
     OPERATOR = "operator"
@@ -71,12 +71,18 @@ class _Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    kind: _Kind
+    kind: _TokenKind
     text: str
     column: int
 
     def __str__(self) -> str:
-        return "the end" if self.kind is _Kind.END else self.text if self.kind is _Kind.TEXT else f"'{self.text}'"
+        return (
+            "the end"
+            if self.kind is _TokenKind.END
+            else self.text
+            if self.kind is _TokenKind.TEXT
+            else f"'{self.text}'"
+        )
 
 
 class WhereError(ValueError):
@@ -91,7 +97,7 @@ def parse_where(spec: TableSpecification, text: str) -> Filter:
     WhereError
         If the text is not a filter of the table.
     """
-    return _Parser(spec, text).parse()
+    return _WhereParser(spec, text).parse()
 
 
 def _problem(column: int, reason: str) -> NoReturn:
@@ -106,13 +112,13 @@ def _tokens(text: str) -> Iterator[_Token]:
             start = len(text) - len(text[position:].lstrip())
             unclosed = text[start] in "'\"`"
             _problem(start + 1, "the quote is not closed" if unclosed else f"'{text[start]}' has no meaning here")
-        yield _Token(_Kind(match.lastgroup), match[match.lastgroup], match.start(match.lastgroup) + 1)
+        yield _Token(_TokenKind(match.lastgroup), match[match.lastgroup], match.start(match.lastgroup) + 1)
         if match.lastgroup == "end":
             return
         position = match.end()
 
 
-class _Parser:
+class _WhereParser:
     def __init__(self, spec: TableSpecification, text: str) -> None:
         self._spec = spec
         self._tokens = list(_tokens(text))
@@ -120,10 +126,10 @@ class _Parser:
         self._depth = 0
 
     def parse(self) -> Filter:
-        if self._tokens[0].kind is _Kind.END:
+        if self._tokens[0].kind is _TokenKind.END:
             _problem(1, "the expression is empty")
         where = self._any_of()
-        if self._next.kind is not _Kind.END:
+        if self._next.kind is not _TokenKind.END:
             _problem(self._next.column, f"{self._next} is not expected here; 'and', 'or' or the end is")
         return where
 
@@ -133,13 +139,13 @@ class _Parser:
 
     def _take(self) -> _Token:
         token = self._next
-        if token.kind is not _Kind.END:
+        if token.kind is not _TokenKind.END:
             self._position += 1
         return token
 
     def _is(self, *texts: str, ahead: int = 0) -> bool:
         token = self._tokens[min(self._position + ahead, len(self._tokens) - 1)]
-        return token.kind in (_Kind.WORD, _Kind.MARK) and token.text.lower() in texts
+        return token.kind in (_TokenKind.WORD, _TokenKind.MARK) and token.text.lower() in texts
 
     def _took(self, *texts: str) -> bool:
         if self._is(*texts):
@@ -188,9 +194,9 @@ class _Parser:
             return col(field.name).startswith(prefix)
         field = self._field()
         operator = self._take()
-        if operator.kind is _Kind.OPERATOR:
+        if operator.kind is _TokenKind.OPERATOR:
             return self._comparison(field, _COMPARISONS[operator.text])
-        word = operator.text.lower() if operator.kind is _Kind.WORD else ""
+        word = operator.text.lower() if operator.kind is _TokenKind.WORD else ""
         if word == "is":
             negated = self._took("not")
             self._want("null", "none", after="after 'is'")
@@ -202,7 +208,7 @@ class _Parser:
         return self._word_condition(field, operator, f"a comparison is expected after the field '{field.name}'")
 
     def _word_condition(self, field: Field, operator: _Token, expectation: str) -> Filter:
-        match operator.text.lower() if operator.kind is _Kind.WORD else "":
+        match operator.text.lower() if operator.kind is _TokenKind.WORD else "":
             case "in":
                 return col(field.name).isin(self._values(field))
             case "between":
@@ -225,9 +231,9 @@ class _Parser:
 
     def _field(self) -> Field:
         token = self._take()
-        if token.kind is _Kind.NAME:
+        if token.kind is _TokenKind.NAME:
             name = token.text[1:-1]
-        elif token.kind is _Kind.WORD:
+        elif token.kind is _TokenKind.WORD:
             name = token.text
         else:
             _problem(token.column, f"a field is expected here, not {token}")
@@ -237,7 +243,7 @@ class _Parser:
 
     def _comparison(self, field: Field, compared: Callable[[str, Value | Column], Filter]) -> Filter:
         token = self._next
-        if token.kind is not _Kind.NAME and not self._names_a_field(token, field):
+        if token.kind is not _TokenKind.NAME and not self._names_a_field(token, field):
             return compared(field.name, self._value(field))
         where = compared(field.name, col(self._field().name))
         try:
@@ -248,7 +254,7 @@ class _Parser:
 
     def _names_a_field(self, token: _Token, field: Field) -> bool:
         word = token.text
-        if token.kind is not _Kind.WORD or word not in self._spec or word.lower() in _NULLS:
+        if token.kind is not _TokenKind.WORD or word not in self._spec or word.lower() in _NULLS:
             return False
         if field.type is FieldType.STRING:  # whose values are quoted
             return True
@@ -267,9 +273,9 @@ class _Parser:
 
     def _value(self, field: Field) -> Value:
         token = self._take()
-        if token.kind is _Kind.TEXT:
+        if token.kind is _TokenKind.TEXT:
             text = token.text[1:-1].replace(token.text[0] * 2, token.text[0])
-        elif token.kind is _Kind.WORD:
+        elif token.kind is _TokenKind.WORD:
             text = token.text
             if text.lower() in _NULLS:
                 _problem(token.column, f"null cannot be compared; write '{field.name} is [not] null'")

@@ -14,6 +14,7 @@ import pytest
 from tests.module_graph import circles, import_graph, modules
 
 SPI = Path(__file__).parent.parent / "spi"
+PRODUCT = ("spi", "backends", "datasets", "migrations", "spark_bridge", "cli", "testing")
 WITH_NEEDS = {"access", "conformance"}
 """The SPI's sub-packages that need other libraries, and that nothing of the core imports."""
 MODULES = [module for module in sorted(SPI.rglob("*.py")) if module.relative_to(SPI).parts[0] not in WITH_NEEDS]
@@ -157,3 +158,31 @@ def _room(folder: str, module: str, rooms: Collection[str]) -> str | None:
 def test_no_module_is_long() -> None:
     lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in modules().items()}
     assert {name for name, count in lines.items() if count > MOST_LINES} == set()
+
+
+_SHARED_NAMES = {
+    # The same role in the ordered stores and in PostgreSQL, which never meet.
+    "Catalog": {"ordered", "postgresql"},
+    "FeedSource": {"ordered", "postgresql"},
+    "JobCommit": {"ordered", "postgresql"},
+    "JobRecord": {"ordered", "postgresql"},
+    "ScanRows": {"ordered", "postgresql"},
+    "TableBinding": {"ordered", "postgresql"},
+    "WriteJobs": {"ordered", "postgresql"},
+    # The option `--format` of three independent groups of shell commands.
+    "Format": {"datasets", "migrations", "spark_bridge"},
+}
+"""The class names that stand for one thing in several folders."""
+
+
+def test_each_class_name_has_one_meaning() -> None:
+    found: dict[str, list[str]] = {}
+    for folder in PRODUCT:
+        for path in sorted((SPI.parent / folder).rglob("*.py")):
+            parts = path.relative_to(SPI.parent).parts
+            home = parts[1] if folder == "backends" else folder
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    found.setdefault(node.name.lstrip("_"), []).append(home)
+    several = {name: sorted(homes) for name, homes in found.items() if len(homes) > 1}
+    assert several == {name: sorted(homes) for name, homes in _SHARED_NAMES.items()}

@@ -15,18 +15,18 @@ from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_
 
 from .field_types import FIELD_TYPES
 
-__all__ = ["over_limits", "read_numbers", "refuse_first", "valid_portions"]
+__all__ = ["over_limits", "read_numbers", "refuse_first", "valid_chunks"]
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
-def valid_portions(table: str, batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+def valid_chunks(table: str, batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yield a batch in parts of at most `most_bytes` bytes, at least one row each; rejects invalid Arrow data."""
     if batch.nbytes > most_bytes and batch.num_rows > 1:
         half = batch.num_rows // 2
-        yield from valid_portions(table, batch.slice(0, half), most_bytes)
-        yield from valid_portions(table, batch.slice(half), most_bytes)
+        yield from valid_chunks(table, batch.slice(0, half), most_bytes)
+        yield from valid_chunks(table, batch.slice(half), most_bytes)
     elif batch.num_rows:
         try:
             batch.validate(full=True)

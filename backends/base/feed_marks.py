@@ -45,8 +45,9 @@ class FeedRequest:
     segments : tuple of Segment
         The parts of the range, in order; none if it is empty.
     net : bool
-        Whether to net the whole range, then one segment. The marks of a feed with full-compaction in the range, and the
-        first after it, are `stamps`: a change has version and time of the first mark that is not before it.
+        Whether to net the whole range, which is then one segment. The marks of a feed with full-compaction in the
+        range, and the first after it, are `stamps`: a change has version and time of the first mark that is not before
+        it.
     columns : tuple of str
         The fields wanted.
     state : bytes

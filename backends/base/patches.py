@@ -16,8 +16,8 @@ from structable.spi import (
     WriteJob,
 )
 from structable.spi.bulk import PATCH_COLUMNS, StagedData
+from structable.spi.error_texts import shown
 from structable.spi.row_rules import RowRules
-from structable.spi.showing import shown
 
 from .job_rules import conformed_batches
 from .ruled_batches import rows_of, with_columns

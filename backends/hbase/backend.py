@@ -17,7 +17,7 @@ from structable.spi.urls import StorageUrl
 from .engine import HBaseEngine
 from .layout import Layout
 from .thrift.gateway import Gateway
-from .txn.context import Settings
+from .txn.context import ProtocolSettings
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -108,7 +108,7 @@ def _engine(url: StorageUrl, options: Mapping[str, OptionValue]) -> HBaseEngine:
         pool_timeout=float(options["pool_timeout"]),
         frame_limit=int(options["frame_limit"]) - _FRAME_SLACK,
     )
-    settings = Settings(
+    settings = ProtocolSettings(
         lease=float(options["lease"]),
         session_timeout=float(options["session_timeout"]),
         late_writes=float(options["late_writes"]),

@@ -9,6 +9,7 @@ from contextlib import closing
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.ordered.engine import (
     SPACE_BYTES,
+    BlindStep,
     BulkApplication,
     BulkCommit,
     Engine,
@@ -19,7 +20,6 @@ from structable.backends.ordered.engine import (
     SharedSplits,
     Spaces,
     StagedRun,
-    Step,
     Upcalls,
     WriteSet,
 )
@@ -27,19 +27,19 @@ from structable.spi import Finding, Traffic
 
 from .layout import FAMILY, FEEDS_FORMAT, MARKER, TYPES_FORMAT, VALUE, Layout
 from .splits import Splits
-from .staging import Staging
-from .tables import Tables
+from .staging import StagingTable
+from .tables import PrefixTables
 from .thrift.errors import TableMissingError
 from .thrift.gateway import Gateway
 from .thrift.requests import Cells, get_row, get_rows
-from .txn.context import Settings
+from .txn.context import ProtocolSettings
 from .txn.intents import PUT, STEPS, base_of, intents_of
 from .txn.schema_lease import SchemaLeases
 from .txn.session import now, refuse_older_sessions, require_no_older
 from .txn.snapshot import HBaseSnapshot
 from .txn.transactions import Transactions
 from .txn.unchecked_writes import UncheckedWrites
-from .upkeep.background import Background
+from .upkeep.background import UpkeepThreads
 from .upkeep.diagnosis import Diagnosis
 from .upkeep.janitor import Janitor
 
@@ -61,7 +61,7 @@ class HBaseEngine(Engine):
         keeps_versions=True,
     )
 
-    def __init__(self, gateway: Gateway, layout: Layout, settings: Settings) -> None:
+    def __init__(self, gateway: Gateway, layout: Layout, settings: ProtocolSettings) -> None:
         self.gateway = gateway
         self.layout = layout
         self._settings = settings
@@ -70,20 +70,20 @@ class HBaseEngine(Engine):
         self._epoch = 0
         self._leases = SchemaLeases()
 
-        def merge(raw: bytes | None, steps: Sequence[Step]) -> bytes:
+        def merge(raw: bytes | None, steps: Sequence[BlindStep]) -> bytes:
             return self.upcalls.merge(raw, steps)
 
-        def fits(raw: bytes | None, steps: Sequence[Step], others: Sequence[Step]) -> bool:
+        def fits(raw: bytes | None, steps: Sequence[BlindStep], others: Sequence[BlindStep]) -> bool:
             return self.upcalls.fits(raw, steps, others)
 
-        self.tables = Tables(gateway, layout)
+        self.tables = PrefixTables(gateway, layout)
         self.transactions = Transactions(gateway, layout, settings, merge, fits)
         context = self.transactions.context
         self._unchecked = UncheckedWrites(gateway, layout)
         self._splits = Splits(gateway, layout, self.transactions.reader)
-        self._staging = Staging(gateway, layout, self.tables)
+        self._staging = StagingTable(gateway, layout, self.tables)
         self.janitor = Janitor(context)
-        self.background = Background(self.janitor, settings)
+        self.background = UpkeepThreads(self.janitor, settings)
         self._diagnosis = Diagnosis(context, self.tables)
 
     def start(self, upcalls: Upcalls) -> None:

@@ -64,8 +64,8 @@ __all__ = [
     "SESSION_BYTES",
     "STATE",
     "TICK",
-    "TYPES_FORMAT",
     "TXID_BYTES",
+    "TYPES_FORMAT",
     "VALUE",
     "WRITES",
     "Layout",
@@ -78,8 +78,8 @@ __all__ = [
     "gate_session",
     "intent_column",
     "list_column",
-    "session_of_list",
     "plan_row",
+    "session_of_list",
     "session_row",
     "status_row",
     "transaction_of",
@@ -89,7 +89,7 @@ FIRST_FORMAT = 2
 TYPES_FORMAT = 3
 """The format of a prefix that has a table with a type; the first such table raises the format."""
 FEEDS_FORMAT = 4
-"""The format of a prefix that has a change feed, likewise."""
+"""The format of a prefix that has a change feed; the first feed raises the format."""
 FORMAT_VERSION = FEEDS_FORMAT
 """The newest format."""
 FAMILY = b"x"
@@ -165,22 +165,22 @@ def gate_lanes(txid: bytes) -> bytes:
 
 
 def gate_lane(txid: bytes) -> bytes:
-    """Return the column of a transaction's lane in such a row."""
+    """Return the column of a transaction's lane in the gate row of its session."""
     return GATE_FAMILY + b":" + txid[-LANE_BYTES:]
 
 
 def gate_session(row: bytes) -> bytes:
-    """Return the session of such a row."""
+    """Return the session of a row that `gate_lanes` returned."""
     return row[len(GATE_LANES) :]
 
 
 def gate_row(txid: bytes, number: int) -> bytes:
-    """Return the row of a gate for an entry of a transaction that has rows of its own."""
+    """Return the gate row of one entry, for a transaction that has gate rows of its own."""
     return GATE_ROWS + txid + number.to_bytes(_NUMBER_BYTES)
 
 
 def gate_number(row: bytes) -> int:
-    """Return the number of the entry of such a row."""
+    """Return the number of the entry of a row that `gate_row` returned."""
     return int.from_bytes(row[-_NUMBER_BYTES:])
 
 
@@ -190,7 +190,7 @@ def gate_column(session: bytes, feed: bytes) -> bytes:
 
 
 def gate_of_column(column: bytes) -> tuple[bytes, bytes]:
-    """Return the session and the feed of such a column."""
+    """Return the session and the feed of a column that `gate_column` returned."""
     return column[len(_GATE) : -SPACE_BYTES], column[-SPACE_BYTES:]
 
 

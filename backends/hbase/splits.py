@@ -16,7 +16,7 @@ from .layout import FAMILY, STATE, Layout, plan_row
 from .thrift.errors import TableMissingError
 from .thrift.gateway import Gateway
 from .thrift.requests import compare_and_put, delete_row, get_row, regions
-from .txn.reader import Reader, space_missing
+from .txn.reader import CommittedReader, space_missing
 from .txn.sessionless import SessionlessSnapshot, removed_point
 from .txn.snapshot import HBaseSnapshot
 
@@ -32,7 +32,7 @@ _DIGITS = 8
 class Splits:
     """Plans of scans, and their splits."""
 
-    def __init__(self, gateway: Gateway, layout: Layout, reader: Reader) -> None:
+    def __init__(self, gateway: Gateway, layout: Layout, reader: CommittedReader) -> None:
         self._gateway = gateway
         self._layout = layout
         self._reader = reader

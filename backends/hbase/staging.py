@@ -1,4 +1,4 @@
-"""`Staging`: the staged runs of write jobs, in a table of their own, in chunks of many pairs.
+"""`StagingTable`: the staged runs of write jobs, in a table of their own, in chunks of many pairs.
 
     h OWNER RUN          x:v   the time when it was begun, in seconds since the epoch
                          x:e   there once the run is whole
@@ -19,12 +19,12 @@ from structable.backends.ordered.engine import Pair, RunLostError, StagedRun, su
 from structable.spi.errors import DataCorruptionError
 
 from .layout import FAMILY, VALUE, Layout
-from .tables import Tables
+from .tables import PrefixTables
 from .thrift.errors import TableMissingError
 from .thrift.gateway import Gateway
 from .thrift.requests import FoundRow, delete_columns, get_row, list_tables, put_rows
 
-__all__ = ["Staging"]
+__all__ = ["StagingTable"]
 
 _PAIR = struct.Struct(">II")
 _CHUNK_BYTES = 512 << 10
@@ -37,10 +37,10 @@ _UNFINISHED_SECONDS = 3600.0
 """Seconds after which the process that was writing a run counts as ended."""
 
 
-class Staging:
+class StagingTable:
     """The staged runs of a prefix."""
 
-    def __init__(self, gateway: Gateway, layout: Layout, tables: Tables) -> None:
+    def __init__(self, gateway: Gateway, layout: Layout, tables: PrefixTables) -> None:
         self._gateway = gateway
         self._layout = layout
         self._tables = tables

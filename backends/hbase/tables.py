@@ -1,4 +1,4 @@
-"""`Tables`: creates, checks and drops the HBase tables of a prefix."""
+"""`PrefixTables`: creates, checks and drops the HBase tables of a prefix."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .thrift.requests import (
     list_tables,
 )
 
-__all__ = ["FIRST_TIMESTAMP", "Tables", "drop_table"]
+__all__ = ["FIRST_TIMESTAMP", "PrefixTables", "drop_table"]
 
 FIRST_TIMESTAMP = 1 << 52
 """A timestamp beyond every wall clock in milliseconds: a delete by hand, at HBase's own time, masks no version."""
@@ -51,7 +51,7 @@ _READ = {b"%d" % version for version in range(FIRST_FORMAT, FORMAT_VERSION + 1)}
 _OLDER = {b"%d" % version for version in range(1, FIRST_FORMAT)}
 
 
-class Tables:
+class PrefixTables:
     """Makes the tables of a prefix."""
 
     def __init__(self, gateway: Gateway, layout: Layout) -> None:

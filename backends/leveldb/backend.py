@@ -17,7 +17,7 @@ from structable.spi.urls import StorageUrl
 from .engine import LevelDBEngine
 from .native.database import DatabaseOptions
 from .observer import ObservingEngine
-from .routed_engine import RoutedEngine, Settings
+from .routed_engine import DatabaseSettings, RoutedEngine
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -88,7 +88,7 @@ def _engine(url: StorageUrl, options: Mapping[str, OptionValue]) -> RoutedEngine
     if "\x00" in url.path:
         raise ValueError(f"{str(url)!r} has a NUL in its path")
     engine = ObservingEngine if options["read_only"] else LevelDBEngine
-    settings = Settings(
+    settings = DatabaseSettings(
         sync=options["durability"] == "machine",
         request_timeout=float(options["request_timeout"]),
         database=DatabaseOptions(

@@ -8,7 +8,7 @@ from pathlib import Path
 from structable.spi import CompactionProgress
 from structable.spi.errors import StorageUnavailableError
 
-from .folder import Folder
+from .folder import DatabaseFolder
 from .native.format import FORMAT_KEY
 from .native.manifest import TableFile, read_manifest
 
@@ -18,7 +18,7 @@ _PART_BYTES = 16 << 20
 """The size of the table files in one request. LevelDB then rewrites about four times as much, in about a second."""
 
 
-def compact(folder: Folder, rewrite: Callable[[Sequence[bytes]], bool]) -> Iterator[CompactionProgress]:
+def compact(folder: DatabaseFolder, rewrite: Callable[[Sequence[bytes]], bool]) -> Iterator[CompactionProgress]:
     """Rewrite all table files that a database has now; `rewrite` is `Route.compact`, whichever process is the owner.
 
     Files written from now on have higher numbers and need no rewrite. The deepest level comes first: rewriting its
@@ -67,7 +67,7 @@ def _size(tables: dict[int, TableFile]) -> int:
     return sum(table.size for table in tables.values())
 
 
-def _tables(folder: Folder) -> dict[int, TableFile]:
+def _tables(folder: DatabaseFolder) -> dict[int, TableFile]:
     with folder.usable():
         try:
             return read_manifest(folder.database).tables

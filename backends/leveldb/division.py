@@ -1,4 +1,4 @@
-"""Where to divide an interval, by the sizes of table files."""
+"""Divides an interval of keys by the sizes of table files."""
 
 from __future__ import annotations
 

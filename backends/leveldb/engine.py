@@ -10,7 +10,7 @@ from structable.spi import CompactionProgress, Traffic
 
 from .compaction import compact
 from .membership import Membership
-from .routed_engine import RoutedEngine, Settings
+from .routed_engine import DatabaseSettings, RoutedEngine
 from .shared_traffic import NO_TRAFFIC, SharedTraffic
 from .splits import SharedCheckpoint, estimate, plan_splits, read_planned, read_rows, read_split
 
@@ -24,7 +24,7 @@ class LevelDBEngine(RoutedEngine):
     is served. The first engine of this process on the folder decides LevelDB's own settings.
     """
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: DatabaseSettings) -> None:
         super().__init__(folder, settings)
         self.membership: Membership | None = None
         self._traffic: SharedTraffic | None = None

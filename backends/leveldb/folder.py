@@ -34,7 +34,7 @@ from structable.spi.errors import DataCorruptionError, StorageUnavailableError, 
 from .native.disk import sync_folder
 from .permissions import check_entries, check_kinds, close_to_others, open_private
 
-__all__ = ["DatabaseIdentity", "Folder", "Pauses", "lost_database"]
+__all__ = ["DatabaseFolder", "DatabaseIdentity", "Pauses", "lost_database"]
 
 _FORKING = threading.RLock()
 """The lock held while a descriptor is opened that no forked process may inherit."""
@@ -48,7 +48,7 @@ _FIRST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.02
 
 
-class Folder:
+class DatabaseFolder:
     """A database folder."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -16,7 +16,7 @@ from structable.backends.ordered.engine import Upcalls
 from structable.spi.errors import StorageUnavailableError, StructableError
 
 from .client.client import Client, connect_to_owner
-from .folder import DatabaseIdentity, Folder, Pauses, lost_database
+from .folder import DatabaseFolder, DatabaseIdentity, Pauses, lost_database
 from .native.database import CLOSED, DEFAULT_COMPRESSION, DatabaseLockedError, record_compression
 from .native.forked import can_own
 from .owner.commit_markers import sweep_markers
@@ -25,7 +25,7 @@ from .owner.server import Server
 from .owner.store import LocalStore
 from .protocol.shared_memory import no_shared, open_shared, raise_every_cell
 from .route import NoRoute, Route
-from .routed_engine import RoutedEngine, Settings
+from .routed_engine import DatabaseSettings, RoutedEngine
 from .shared_traffic import SharedTraffic
 from .splits import sweep_plans
 
@@ -48,7 +48,7 @@ class Membership:
     connection to the owner tries the lock again, until it has the lock or is connected to the process that has it.
     """
 
-    def __init__(self, folder: Folder, settings: Settings) -> None:
+    def __init__(self, folder: DatabaseFolder, settings: DatabaseSettings) -> None:
         self.folder = folder
         self.settings = settings
         self._engines: list[RoutedEngine] = []
@@ -65,7 +65,7 @@ class Membership:
     # Joining and leaving
 
     @classmethod
-    def join(cls, folder: Folder, settings: Settings, engine: RoutedEngine) -> Membership:
+    def join(cls, folder: DatabaseFolder, settings: DatabaseSettings, engine: RoutedEngine) -> Membership:
         """Add an engine to the membership in a folder; the first one opens the database."""
         member: Membership | None = None
         try:
@@ -330,7 +330,7 @@ class Membership:
             raise StorageUnavailableError(CLOSED) from None
 
 
-class _Registry:
+class _Memberships:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.memberships: dict[str, Membership] = {}
@@ -349,6 +349,6 @@ class _Registry:
                 closing.callback(member._close)
 
 
-_REGISTRY = _Registry()
+_REGISTRY = _Memberships()
 os.register_at_fork(after_in_child=_REGISTRY.after_fork)
 atexit.register(_REGISTRY.at_exit)

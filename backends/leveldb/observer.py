@@ -28,16 +28,16 @@ from structable.spi.errors import (
 )
 
 from .client.client import Client, connect_to_owner
-from .folder import DatabaseIdentity, Folder, Pauses, lost_database
+from .folder import DatabaseFolder, DatabaseIdentity, Pauses, lost_database
 from .membership import INHERITED
 from .native.checkpoint import copy_checkpoint
 from .native.database import CLOSED
 from .owner.local_route import LocalRoute
 from .owner.store import LocalStore
-from .private import PrivateCopy, private_folder
+from .private_copies import PrivateCopy, private_folder
 from .protocol.shared_memory import no_shared
 from .route import NoRoute, Route
-from .routed_engine import RoutedEngine, Settings
+from .routed_engine import DatabaseSettings, RoutedEngine
 from .splits import SharedCheckpoint, elsewhere, estimate, plan_splits, read_planned, read_rows, read_split
 
 __all__ = ["ObservingEngine"]
@@ -48,7 +48,7 @@ _ATTEMPTS = 5
 class Observer:
     """The access of one read-only engine to a database folder: as a client of the owner, or through a private copy."""
 
-    def __init__(self, engine: ObservingEngine, folder: Folder, settings: Settings) -> None:
+    def __init__(self, engine: ObservingEngine, folder: DatabaseFolder, settings: DatabaseSettings) -> None:
         self.shared = no_shared()
         self._engine = engine
         self.folder = folder
@@ -121,7 +121,7 @@ class Observer:
                 self._copy = copy
                 return
 
-    def open_store(self, path: Path, private: Folder) -> None:
+    def open_store(self, path: Path, private: DatabaseFolder) -> None:
         """Open a copy, and complete the bulk commits decided in it; `private` is for checkpoints of it."""
         before, shared = self._route, memoryview(bytearray(no_shared().nbytes)).cast("Q")
         store = LocalStore(path, self._settings.database, shared, self._upcalls, self._recover)
@@ -139,7 +139,7 @@ class Observer:
         self.shared = shared
         self._engine.bind(route, shared)
 
-    def checkpoint(self, plan: str, private: Folder) -> None:
+    def checkpoint(self, plan: str, private: DatabaseFolder) -> None:
         with self._lock:
             route = self._route
         if isinstance(route, LocalRoute):
@@ -210,7 +210,7 @@ class Observer:
 class ObservingEngine(RoutedEngine):
     """An existing database folder that is only read."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: DatabaseSettings) -> None:
         super().__init__(folder, settings)
         self._observer: Observer | None = None
         self.tallies = Tallies()
@@ -224,7 +224,7 @@ class ObservingEngine(RoutedEngine):
         self._observer = Observer(self, self.folder, self._settings)
         self._observer.open()
 
-    def _checkpoint(self, private: Folder, name: str) -> None:
+    def _checkpoint(self, private: DatabaseFolder, name: str) -> None:
         observer = self._observer
         if observer is None:
             raise StorageUnavailableError(CLOSED)
@@ -269,7 +269,7 @@ class ObservingEngine(RoutedEngine):
 class _CopiedEngine(ObservingEngine):
     """Opens the copy of a plan, to complete the bulk commits decided in it."""
 
-    def __init__(self, folder: Folder, settings: Settings, copy: Path, private: Folder) -> None:
+    def __init__(self, folder: DatabaseFolder, settings: DatabaseSettings, copy: Path, private: DatabaseFolder) -> None:
         super().__init__(folder.path, settings)
         self._copied = copy
         self._private = private

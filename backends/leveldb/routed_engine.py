@@ -25,14 +25,14 @@ from structable.spi import Listener
 from structable.spi.errors import StorageUnavailableError
 from structable.spi.rules.signals import check_timeout
 
-from .folder import Folder, lost_database
+from .folder import DatabaseFolder, lost_database
 from .native.database import CLOSED, DatabaseOptions
 from .native.format import FORMAT_KEY, format_number, format_record, format_with
 from .protocol.shared_memory import cells_of, no_shared
 from .route import NoRoute, Route
-from .runs import Runs
+from .runs import StagingFolder
 
-__all__ = ["RoutedEngine", "Settings"]
+__all__ = ["DatabaseSettings", "RoutedEngine"]
 
 _LOOK = 0.005
 """Seconds between two looks of a listener."""
@@ -40,7 +40,7 @@ _UNSTARTED = NoRoute("the storage was not started")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DatabaseSettings:
     """Settings of a process for a database folder: the options of the LevelDB backend, as its modules use them."""
 
     sync: bool = True  # whether a commit of this process syncs the log before it returns
@@ -68,11 +68,11 @@ class RoutedEngine(Engine):
     get: Callable[[bytes], bytes | None] = _UNSTARTED.get  # type: ignore[assignment]  # its parameter has no name
     begin: Callable[[bool], EngineSnapshot] = _UNSTARTED.begin  # type: ignore[assignment]
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: DatabaseSettings) -> None:
         self._shared = no_shared()
         self._settings = settings
-        self.folder = Folder(folder)
-        self._runs = Runs(self.folder.staging)
+        self.folder = DatabaseFolder(folder)
+        self._runs = StagingFolder(self.folder.staging)
         self.closed = self._lost = False
         self.bind(_UNSTARTED, self._shared)
 

@@ -26,7 +26,7 @@ from structable.spi.errors import DataCorruptionError, StorageUnavailableError
 
 from .native.disk import sync_folder
 
-__all__ = ["Runs"]
+__all__ = ["StagingFolder"]
 
 _FRAME = struct.Struct("<II")
 _PAIR = struct.Struct("<II")
@@ -34,7 +34,7 @@ _FRAME_BYTES = 1 << 18
 _OWNER_DIGITS = 32
 
 
-class Runs:
+class StagingFolder:
     """The staging folder of a database, which must exist."""
 
     def __init__(self, folder: Path) -> None:
@@ -113,7 +113,7 @@ class Runs:
             raise StorageUnavailableError(f"the run {path} cannot be read: {error}") from error
 
     def find(self, owner: str) -> list[StagedRun]:
-        """Return the runs of an owner, or all for an empty one; each folder follows its files."""
+        """Return the runs of an owner, or all runs if the owner is empty; each folder comes after its files."""
         found: list[StagedRun] = []
         try:
             for folder in self._folder.glob(f"{owner}*"):

@@ -21,13 +21,13 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from structable.backends.base.lingering import Lingering
+from structable.backends.base.shared_resources import SharedResources
 from structable.backends.ordered.engine import EngineSnapshot, Pair, RawRows, SharedSplits, SplitPlan
 from structable.backends.ordered.scan.intervals import intersection
 from structable.spi.errors import StorageUnavailableError, StructableError, TransactionClosedError
 
 from .division import split_points
-from .folder import Folder
+from .folder import DatabaseFolder
 from .native.checkpoint import link_copy
 from .native.database import Database, DatabaseOptions
 from .permissions import open_private
@@ -58,7 +58,12 @@ _log = logging.getLogger("structable.leveldb")
 
 
 def plan_splits(
-    folder: Folder, checkpoint: Callable[[str], None], epoch: Callable[[], int], begin: bytes, end: bytes, count: int
+    folder: DatabaseFolder,
+    checkpoint: Callable[[str], None],
+    epoch: Callable[[], int],
+    begin: bytes,
+    end: bytes,
+    count: int,
 ) -> SplitPlan:
     """Make a checkpoint and divide it into about `count` splits, as `Engine.plan_splits` does.
 
@@ -78,7 +83,7 @@ def plan_splits(
     return SplitPlan(states, release, epoch(), version)
 
 
-def _made(folder: Folder, checkpoint: Callable[[str], None]) -> tuple[str, Release]:
+def _made(folder: DatabaseFolder, checkpoint: Callable[[str], None]) -> tuple[str, Release]:
     """Make the checkpoint of a new plan; return the plan's name, and the function that removes it."""
     plan, release = hold_plan(folder)
     try:
@@ -100,7 +105,9 @@ class SharedCheckpoint(SharedSplits):
     files of the checkpoint.
     """
 
-    def __init__(self, folder: Folder, checkpoint: Callable[[str], None], *, is_elsewhere: bool = False) -> None:
+    def __init__(
+        self, folder: DatabaseFolder, checkpoint: Callable[[str], None], *, is_elsewhere: bool = False
+    ) -> None:
         self._folder = folder
         self._is_elsewhere = is_elsewhere
         self._plan, self._release = _made(folder, checkpoint)
@@ -148,7 +155,7 @@ class _CheckpointSnapshot(EngineSnapshot):
         """Do nothing: the checkpoint is released by its owner."""
 
 
-def estimate(folder: Folder, checkpoint: Callable[[str], None], begin: bytes, end: bytes) -> tuple[int, int]:
+def estimate(folder: DatabaseFolder, checkpoint: Callable[[str], None], begin: bytes, end: bytes) -> tuple[int, int]:
     """Return the approximate number of pairs in an interval, and their bytes; the arguments are as for `plan_splits`.
 
     A checkpoint is made and opened for it, since the database's own sizes leave out its log. Each of several parts of
@@ -177,18 +184,18 @@ def _sampled(database: Database, begin: bytes, end: bytes) -> tuple[int, int]:
     return len(keys), size
 
 
-def elsewhere(states: list[bytes], folder: Folder) -> list[bytes]:
+def elsewhere(states: list[bytes], folder: DatabaseFolder) -> list[bytes]:
     """Return the states of a plan whose checkpoint is in another folder than the database."""
     where = os.fsencode(folder.path)
     return [messages.pack_texts([state, where]) for state in states]
 
 
 def read_split(
-    folder: Folder,
+    folder: DatabaseFolder,
     state: bytes,
     intervals: Sequence[tuple[bytes, bytes]] | None = None,
     *,
-    aside: Folder | None = None,
+    aside: DatabaseFolder | None = None,
 ) -> Iterator[Pair]:
     """Yield the pairs of a split, as `Engine.read_split` does.
 
@@ -201,12 +208,12 @@ def read_split(
 
 
 def read_rows(
-    folder: Folder,
+    folder: DatabaseFolder,
     state: bytes,
     intervals: Sequence[tuple[bytes, bytes]] | None = None,
     *,
     keyed: bool,
-    aside: Folder | None = None,
+    aside: DatabaseFolder | None = None,
 ) -> Iterator[RawRows]:
     """Yield the pairs of a split many at once, as `Engine.read_rows` does; the copy goes where `read_split` puts it."""
     state_path, begin, end, aside = _located(folder, state, aside)
@@ -216,7 +223,7 @@ def read_rows(
 
 
 def read_planned(
-    folder: Folder, state: bytes, keys: Sequence[bytes], *, aside: Folder | None = None
+    folder: DatabaseFolder, state: bytes, keys: Sequence[bytes], *, aside: DatabaseFolder | None = None
 ) -> list[bytes | None]:
     """Return the values of keys, as `Engine.read_planned` does."""
     state_path, _, _, aside = _located(folder, state, aside)
@@ -224,22 +231,24 @@ def read_planned(
         return [database.get(key) for key in keys]
 
 
-def _located(folder: Folder, state: bytes, aside: Folder | None) -> tuple[Path, bytes, bytes, Folder | None]:
+def _located(
+    folder: DatabaseFolder, state: bytes, aside: DatabaseFolder | None
+) -> tuple[Path, bytes, bytes, DatabaseFolder | None]:
     """Return a split's checkpoint and interval, and the folder for this process's copy."""
     parts, _ = messages.unpack_present(state, 0)
     if len(parts) == 2:
         [state, where] = parts
-        folder, aside = Folder(os.fsdecode(where)), None
+        folder, aside = DatabaseFolder(os.fsdecode(where)), None
         parts, _ = messages.unpack_present(state, 0)
     [plan, begin, end] = parts
     return folder.checkpoint(plan.decode()), begin, end, aside
 
 
 @contextlib.contextmanager
-def _opened(state_path: Path, aside: Folder | None) -> Iterator[Database]:
+def _opened(state_path: Path, aside: DatabaseFolder | None) -> Iterator[Database]:
     try:
         os.stat(state_path)  # this process may still have its copy of a plan that was closed
-        with _READERS.using(state_path, partial(_Reader, state_path, aside)) as reader:
+        with _READERS.using(state_path, partial(_OpenCheckpoint, state_path, aside)) as reader:
             yield reader.database
     except (StructableError, OSError) as error:
         if not state_path.exists():
@@ -249,7 +258,7 @@ def _opened(state_path: Path, aside: Folder | None) -> Iterator[Database]:
         raise StorageUnavailableError(f"the checkpoint {state_path} cannot be read: {error}") from error
 
 
-def sweep_plans(folder: Folder) -> None:
+def sweep_plans(folder: DatabaseFolder) -> None:
     """Remove the checkpoints of processes that have ended without releasing their plans."""
     try:
         plans = list(folder.checkpoints.iterdir())
@@ -275,7 +284,7 @@ def sweep_plans(folder: Folder) -> None:
             os.close(hold)
 
 
-def hold_plan(folder: Folder) -> tuple[str, Release]:
+def hold_plan(folder: DatabaseFolder) -> tuple[str, Release]:
     """Make the folder of a plan, and lock it, so that no process sweeps it while this one lives; sweep the others.
 
     Returns the plan's name, and the function that removes the folder.
@@ -325,10 +334,10 @@ class Release:
 # Readers
 
 
-class _Reader:
+class _OpenCheckpoint:
     """A copy of a checkpoint, open in this process."""
 
-    def __init__(self, state: Path, aside: Folder | None) -> None:
+    def __init__(self, state: Path, aside: DatabaseFolder | None) -> None:
         if aside is None:
             self.path = state.parent / f"reader-{uuid.uuid4().hex}"
             self._remove: Callable[[], None] = partial(shutil.rmtree, self.path, ignore_errors=True)
@@ -348,7 +357,9 @@ class _Reader:
         self._remove()
 
 
-_READERS: Lingering[Path, _Reader] = Lingering(_Reader.close, lambda reader: reader.database.abandon())
+_READERS: SharedResources[Path, _OpenCheckpoint] = SharedResources(
+    _OpenCheckpoint.close, lambda reader: reader.database.abandon()
+)
 """The copies of this process, by their checkpoints: shared by the splits of a plan."""
 _HOLDS: set[int] = set()
 

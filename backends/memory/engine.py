@@ -178,7 +178,7 @@ class MemoryEngine(Engine):
             self._apply(WriteSet(derived=changed, appends=appends))
 
     def share_snapshot(self) -> SharedSplits:
-        return _SharedSplits(self.begin(True))
+        return _SharedMapSplits(self.begin(True))
 
     def estimate(self, begin: bytes, end: bytes) -> tuple[int, int]:
         pairs = self._stored.count_keys(begin, end)
@@ -224,7 +224,7 @@ class MemoryEngine(Engine):
         self._closed = True
 
 
-class _SharedSplits(SharedSplits):
+class _SharedMapSplits(SharedSplits):
     """A snapshot that is divided by the number of keys."""
 
     def __init__(self, snapshot: MemorySnapshot) -> None:

@@ -27,7 +27,7 @@ class Version:
     """The step from the version before, `Increment` or `Operand`; None if the value was written."""
 
 
-class Held(Protocol):
+class MapSnapshot(Protocol):
     """A snapshot of a map."""
 
     number: int
@@ -59,18 +59,18 @@ class VersionedMap:
         """Keys that were added to `_versions` or removed from it since the last scan."""
         self._deletions: deque[tuple[int, bytes]] = deque()
         """The last deletions of keys, in commit order."""
-        self._open: dict[ref[Held], int] = {}
+        self._open: dict[ref[MapSnapshot], int] = {}
         """Numbers by open snapshot. Weak references remove themselves, without a call that could be interrupted."""
         self._unfinished: tuple[Iterable[bytes], ...] = ()
 
-    def open_snapshot(self, snapshot: Held) -> None:
+    def open_snapshot(self, snapshot: MapSnapshot) -> None:
         """Keep the newest state readable until the snapshot is closed or collected."""
         with self.lock:
             reference = ref(snapshot, self._open.pop)
             snapshot.number, snapshot.epoch = self.number, self.epoch
             self._open[reference] = self.number
 
-    def close_snapshot(self, snapshot: Held) -> None:
+    def close_snapshot(self, snapshot: MapSnapshot) -> None:
         self._open.pop(ref(snapshot), None)
 
     def get(self, key: bytes, number: int) -> bytes | None:

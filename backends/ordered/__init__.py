@@ -6,6 +6,7 @@ A backend over any ordered key-value store implements `Engine` and hands it to `
 from structable.backends.base.uninterrupted import uninterrupted
 
 from .engine import (
+    BlindStep,
     BulkApplication,
     BulkChunk,
     BulkCommit,
@@ -21,13 +22,13 @@ from .engine import (
     SharedSplits,
     SplitPlan,
     StagedRun,
-    Step,
     Upcalls,
     WriteSet,
 )
 from .storage import OrderedStorage
 
 __all__ = [
+    "BlindStep",
     "BulkApplication",
     "BulkChunk",
     "BulkCommit",
@@ -44,7 +45,6 @@ __all__ = [
     "SharedSplits",
     "SplitPlan",
     "StagedRun",
-    "Step",
     "Upcalls",
     "WriteSet",
     "uninterrupted",

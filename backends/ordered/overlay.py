@@ -8,8 +8,8 @@ from functools import partial
 from structable.backends.base.transaction import TransactionLifecycle
 from structable.spi import StorageUnavailableError, TransactionConflictError
 
-from .codec.change_records import Record
-from .engine import EngineSnapshot, Pair, ReadSet, SchemaChangedError, Step, WriteSet
+from .codec.change_records import EncodedChange
+from .engine import BlindStep, EngineSnapshot, Pair, ReadSet, SchemaChangedError, WriteSet
 from .scan.lookup import values_of
 from .schema.binding import TableBinding
 
@@ -35,7 +35,7 @@ class TableOverlay:
         Rows that were only incremented, or only merged into.
     """
 
-    records: Sequence[Record] = ()
+    records: Sequence[EncodedChange] = ()
     """The rows given to verbs, if the table's feed records them."""
 
     __slots__ = ("_kept", "_room", "binding", "increments", "reads", "snapshot", "transaction", "writes")
@@ -52,7 +52,7 @@ class TableOverlay:
         self.binding = binding
         self.snapshot = snapshot
         self.writes: dict[bytes, bytes | None] = {}
-        self.increments: dict[bytes, tuple[Step, ...]] = {}
+        self.increments: dict[bytes, tuple[BlindStep, ...]] = {}
         # Rows of the snapshot that were read: a row that was read is often written next, and the commit needs the old
         # row to find its index entries. Each was recorded in `reads`, by its key or an interval.
         self._kept: dict[bytes, bytes | None] = {}
@@ -89,7 +89,7 @@ class TableOverlay:
         self,
         raw_keys: list[bytes],
         writes: Mapping[bytes, bytes | None],
-        increments: Mapping[bytes, tuple[Step, ...]],
+        increments: Mapping[bytes, tuple[BlindStep, ...]],
     ) -> list[bytes | None]:
         """Return the raw values of sorted raw keys under the given writes and increments, perhaps older ones."""
         wanted = [raw_key for raw_key in raw_keys if raw_key not in writes] if writes else raw_keys
@@ -172,7 +172,7 @@ class TableOverlay:
             if (puts or raw is None) and raw_key in increments:
                 self.write_raw(raw_key, self.binding.applied(raw, increments[raw_key]))
 
-    def note_steps(self, steps: Mapping[bytes, tuple[Step, ...]]) -> None:
+    def note_steps(self, steps: Mapping[bytes, tuple[BlindStep, ...]]) -> None:
         """Record steps of rows, to be applied at the commit."""
         if steps:
             if not self.increments:

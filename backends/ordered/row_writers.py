@@ -22,7 +22,7 @@ from structable.spi.rules.changes import (
 )
 from structable.spi.rules.rows import check_row
 
-from .codec.change_records import Record
+from .codec.change_records import EncodedChange
 from .codec.row_patching import RowPatch
 from .engine import Increment
 from .overlay import TableOverlay
@@ -30,8 +30,8 @@ from .schema.binding import TableBinding
 
 __all__ = [
     "PLAIN",
+    "GivenRow",
     "Pairs",
-    "Row",
     "RowWriter",
     "Written",
     "WrittenPair",
@@ -44,7 +44,7 @@ __all__ = [
     "rows_of",
 ]
 
-Row: TypeAlias = Mapping[str, Value]
+GivenRow: TypeAlias = Mapping[str, Value]
 _MERGE, _PUT, _CHANGE, _STEP = Effect.MERGE, Effect.PUT, Effect.CHANGE, Effect.STEP
 
 
@@ -76,7 +76,7 @@ class RowWriter:
             return _swapped(table, writes) if writes.verb.when is not When.PRESENT else _updated(table, writes)
         return _removed(table, writes)
 
-    def upserted(self, table: TableOverlay, row: Row) -> WrittenPair | None:
+    def upserted(self, table: TableOverlay, row: GivenRow) -> WrittenPair | None:
         """Return the pair that an upsert of one row writes; None if it writes nothing or records a blind step."""
         return table.binding.encode_full(row) or changed_row(table, row)
 
@@ -134,7 +134,7 @@ class RowWriter:
 PLAIN = RowWriter()
 
 
-def given_row(binding: TableBinding, row: Row) -> tuple[bytes, bytes]:
+def given_row(binding: TableBinding, row: GivenRow) -> tuple[bytes, bytes]:
     """Return key and row of exactly the named fields, with nulls in the others; a keyless table gets a new key."""
     encoded = binding.encode_full(row) or binding.encode_given(row)
     if encoded is None:
@@ -144,7 +144,7 @@ def given_row(binding: TableBinding, row: Row) -> tuple[bytes, bytes]:
     return encoded
 
 
-def changed_row(table: TableOverlay, row: Row, *, must_exist: bool = False) -> tuple[bytes, bytes]:
+def changed_row(table: TableOverlay, row: GivenRow, *, must_exist: bool = False) -> tuple[bytes, bytes]:
     """Return key and row after a change of the named fields, or of a new row, unless one must exist."""
     binding = table.binding
     patch = binding.patches.of(row)
@@ -156,7 +156,7 @@ def changed_row(table: TableOverlay, row: Row, *, must_exist: bool = False) -> t
     return raw_key, binding.patched(patch, raw_key, row, old)
 
 
-def _row_key(binding: TableBinding, patch: RowPatch | None, row: Row) -> bytes:
+def _row_key(binding: TableBinding, patch: RowPatch | None, row: GivenRow) -> bytes:
     raw_key = None if patch is None else patch.key(row)
     return binding.row_key(row) if raw_key is None else raw_key
 
@@ -175,7 +175,7 @@ def found_rows(table: TableOverlay, raw_keys: Sequence[bytes]) -> dict[bytes, by
 
 
 def _changed_rows(
-    table: TableOverlay, rows: Sequence[Row], starts: Sequence[Row | None], *, must_exist: bool = False
+    table: TableOverlay, rows: Sequence[GivenRow], starts: Sequence[GivenRow | None], *, must_exist: bool = False
 ) -> Written:
     """Return the rows after all changes, and the keys of required rows that do not exist."""
     binding, of = table.binding, table.binding.patches.of
@@ -204,7 +204,7 @@ def _updated(table: TableOverlay, writes: RowWrites) -> Written:
     binding, default = table.binding, writes.default
     if default is None and writes.verb is UPDATE:
         return [changed_row(table, writes.rows[0], must_exist=True)], ()
-    starts: list[Row | None]
+    starts: list[GivenRow | None]
     rows: Sequence[Any] = rows_of(table, writes, "updates")
     if default is None and _all_dicts(rows):
         starts = [None] * len(rows)
@@ -259,7 +259,7 @@ def _all_dicts(rows: Sequence[object]) -> bool:
     return set(map(type, rows)) == {dict}
 
 
-def merged_rows(table: TableOverlay, changes: Sequence[tuple[RowKind, Row]]) -> Written:
+def merged_rows(table: TableOverlay, changes: Sequence[tuple[RowKind, GivenRow]]) -> Written:
     """Return the pairs that changes write one after the other; the changes are also merged with one another."""
     binding = table.binding
     if len(changes) == 1:
@@ -292,7 +292,7 @@ def merged_rows(table: TableOverlay, changes: Sequence[tuple[RowKind, Row]]) -> 
     ], ()
 
 
-def merged_row(table: TableOverlay, kind: RowKind, row: Row) -> WrittenPair | None:
+def merged_row(table: TableOverlay, kind: RowKind, row: GivenRow) -> WrittenPair | None:
     """Return the pair that a change writes, if any."""
     binding = table.binding
     raw_key, row = _checked(binding, row)
@@ -304,7 +304,7 @@ def merged_row(table: TableOverlay, kind: RowKind, row: Row) -> WrittenPair | No
     return raw_key, None if new is None else binding.encoded(raw_key, new)
 
 
-def _checked(binding: TableBinding, row: Row) -> tuple[bytes, Row]:
+def _checked(binding: TableBinding, row: GivenRow) -> tuple[bytes, GivenRow]:
     encoded = binding.encode_given(row)
     if encoded is not None:
         return encoded[0], row
@@ -312,7 +312,7 @@ def _checked(binding: TableBinding, row: Row) -> tuple[bytes, Row]:
     return binding.checked_raw_key(checked), checked
 
 
-def _replaces(binding: TableBinding, kind: RowKind, row: Row) -> bool:
+def _replaces(binding: TableBinding, kind: RowKind, row: GivenRow) -> bool:
     """Return whether a change determines the whole row, whatever it was before."""
     if not binding.replaces_whole or kind.retracts:
         return False
@@ -321,7 +321,7 @@ def _replaces(binding: TableBinding, kind: RowKind, row: Row) -> bool:
     return unnamed == 0 or (unnamed == 1 and soft_delete is not None and soft_delete not in row)
 
 
-def records_of(binding: TableBinding, writes: RowWrites, pairs: Pairs) -> list[Record]:
+def records_of(binding: TableBinding, writes: RowWrites, pairs: Pairs) -> list[EncodedChange]:
     """Return the records that a feed with the producer `input` keeps of finished writes."""
     verb, nulls = writes.verb, binding.raw_nulls
     if verb.effect is Effect.REMOVE:

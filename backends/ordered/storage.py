@@ -39,7 +39,7 @@ from structable.spi.rules.signals import check_channels, feed_channel, feeds_of
 from structable.spi.signals import LocalSignals
 
 from .autocommit import AutoCommitOrderedTable
-from .engine import Engine, EngineSnapshot, SchemaChangedError, Spaces, Step, Upcalls
+from .engine import BlindStep, Engine, EngineSnapshot, SchemaChangedError, Spaces, Upcalls
 from .feeds.feed import OrderedFeed
 from .feeds.splits import read_change_split, reads_changes
 from .jobs.jobs import WriteJobs
@@ -101,14 +101,14 @@ class OrderedStorage(Storage):
             self.close()
             raise
 
-    def _merge(self, raw: bytes | None, steps: Sequence[Step]) -> bytes:
+    def _merge(self, raw: bytes | None, steps: Sequence[BlindStep]) -> bytes:
         return self._catalog.bind(steps[0].schema).applied(raw, steps)
 
-    def _fits(self, raw: bytes | None, steps: Sequence[Step], others: Sequence[Step]) -> bool:
+    def _fits(self, raw: bytes | None, steps: Sequence[BlindStep], others: Sequence[BlindStep]) -> bool:
         return self._catalog.bind(steps[0].schema).fits(raw, steps, others)
 
     def _describe(
-        self, key: bytes, before: bytes | None, after: bytes, steps: Sequence[Step]
+        self, key: bytes, before: bytes | None, after: bytes, steps: Sequence[BlindStep]
     ) -> tuple[bytes, bytes] | None:
         binding = self._catalog.bind(steps[0].schema)
         return binding.described(key, before, after) if binding.feeds_images else None

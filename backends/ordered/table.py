@@ -20,7 +20,7 @@ from structable.spi.rules.arguments import check_many
 from structable.spi.rules.changes import check_changes
 from structable.spi.rules.keyless import check_verb
 
-from .codec.change_records import Record, pack_numbered
+from .codec.change_records import EncodedChange, pack_numbered
 from .engine import EngineSnapshot, Pair, ReadSet, WriteSet
 from .overlay import TableOverlay
 from .row_writers import PLAIN, Pairs, RowWriter, changed_row, given_row, records_of
@@ -151,7 +151,7 @@ class TypedOrderedTable(OrderedTable):
     ) -> None:
         super().__init__(transaction, reads, binding, snapshot)
         self.writer = writer
-        self.records: list[Record] = []
+        self.records: list[EncodedChange] = []
 
     def upsert(self, row: Mapping[str, Value]) -> None:
         if not self.binding.merges_alone or not self.transaction.writable:

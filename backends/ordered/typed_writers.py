@@ -10,13 +10,13 @@ from structable.spi.operations import APPLY_CHANGES, RowWrites
 from structable.spi.rules.changes import check_increments, check_row_kinds
 from structable.spi.rules.rows import check_row
 
-from .codec.change_records import Record
-from .engine import Increment, Operand, Step
+from .codec.change_records import EncodedChange
+from .engine import BlindStep, Increment, Operand
 from .jobs.merging import folded
 from .overlay import TableOverlay
 from .row_writers import (
     PLAIN,
-    Row,
+    GivenRow,
     RowWriter,
     Written,
     WrittenPair,
@@ -37,7 +37,7 @@ __all__ = ["writer_of"]
 class MergingWriter(RowWriter):
     """Writes of a table with a merge engine, or with a sequence or a soft delete."""
 
-    def upserted(self, table: TableOverlay, row: Row) -> WrittenPair | None:
+    def upserted(self, table: TableOverlay, row: GivenRow) -> WrittenPair | None:
         return merged_row(table, RowKind.UPDATE_AFTER, row)
 
     def merged(self, table: TableOverlay, writes: RowWrites) -> Written:
@@ -49,7 +49,7 @@ class MergingWriter(RowWriter):
 class BlindWriter(RowWriter):
     """Writes of a table whose merges commute, and therefore read no row and do not conflict with one another."""
 
-    def upserted(self, table: TableOverlay, row: Row) -> WrittenPair | None:
+    def upserted(self, table: TableOverlay, row: GivenRow) -> WrittenPair | None:
         binding = table.binding
         assert binding.operands is not None, "the merges of the table commute"
         raw_key, operand = binding.operands.encode_added(row) or _operand(binding, row)
@@ -110,10 +110,10 @@ class KeylessWriter(RowWriter):
     def merged(self, table: TableOverlay, writes: RowWrites) -> Written:
         binding = table.binding
         changes = check_row_kinds(binding.spec, writes.rows)
-        left: list[Record] = [(kind, *given_row(binding, row)) for kind, row in changes]
+        left: list[EncodedChange] = [(kind, *given_row(binding, row)) for kind, row in changes]
         doomed: list[bytes] = []
         if any(kind.retracts for kind, _ in changes):
-            of_equal: defaultdict[tuple[bytes, bytes], list[Record]] = defaultdict(list)
+            of_equal: defaultdict[tuple[bytes, bytes], list[EncodedChange]] = defaultdict(list)
             for record in left:
                 of_equal[binding.keys.equal_rows(record[1])].append(record)
             folds = {equal_to: folded(records) for equal_to, records in of_equal.items()}
@@ -145,7 +145,7 @@ def writer_of(binding: TableBinding, *, takes_operands: bool) -> RowWriter:
     return _BLIND if takes_operands and binding.operands is not None else _MERGING
 
 
-def _operand(binding: TableBinding, row: Row) -> tuple[bytes, bytes]:
+def _operand(binding: TableBinding, row: GivenRow) -> tuple[bytes, bytes]:
     checked = check_row(binding.write_spec, row)
     assert binding.operands is not None
     operand = binding.operands.encode(RowKind.UPDATE_AFTER, checked)
@@ -159,7 +159,7 @@ def _merged_blindly(table: TableOverlay, operands: Sequence[tuple[bytes, bytes]]
     assert binding.operands is not None
     absorb = binding.operands.absorb
     written = _rows_after(table, [raw_key for raw_key, _ in operands], Increment) if increments else {}
-    blind: dict[bytes, tuple[Step, ...]] = {}
+    blind: dict[bytes, tuple[BlindStep, ...]] = {}
     for raw_key, operand in operands:
         if raw_key in written or raw_key in writes:
             written[raw_key] = absorb(written[raw_key] if raw_key in written else writes[raw_key], operand)
@@ -179,7 +179,7 @@ def _merged_blindly(table: TableOverlay, operands: Sequence[tuple[bytes, bytes]]
     return [*written.items()], ()
 
 
-def _rows_after(table: TableOverlay, raw_keys: Iterable[bytes], kind: type[Step]) -> dict[bytes, bytes | None]:
+def _rows_after(table: TableOverlay, raw_keys: Iterable[bytes], kind: type[BlindStep]) -> dict[bytes, bytes | None]:
     """Return the rows that steps of a kind have changed."""
     steps = table.increments
     changed = {raw_key for raw_key in raw_keys if raw_key in steps if steps[raw_key][0].__class__ is kind}

@@ -40,7 +40,7 @@ from .transaction import PostgreSQLTransaction
 from .txn.cursor_scan import ScanRows
 from .txn.merges import SnapshotNeededError
 from .txn.one_row import PLANS, commit_alone
-from .txn.store_parts import StoreParts
+from .txn.store_context import StoreContext
 
 __all__ = ["AutoCommitPostgreSQLTable"]
 
@@ -53,7 +53,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
     Such a statement runs outside a transaction block; a write of one row is a transaction by itself.
     """
 
-    def __init__(self, storage: Storage, parts: StoreParts, name: str) -> None:
+    def __init__(self, storage: Storage, parts: StoreContext, name: str) -> None:
         super().__init__(storage, name)
         self._parts = parts
         self._pool, self._catalog = parts.pool, parts.catalog

@@ -35,7 +35,7 @@ from .sql.types import array
 from .table import PostgreSQLTable
 from .txn.bound_table import BoundTable, on_current_schema
 from .txn.one_row import OneRow
-from .txn.row_statements import Given, encoded_whole, portions
+from .txn.row_statements import Given, chunks, encoded_whole
 from .txn.server_transaction import ServerTransaction
 from .txn.update_many import checked_updates, rounds_of, update_batch
 
@@ -134,15 +134,15 @@ class _InputRecords:
         """Record given rows that the table has accepted."""
         binding = self._table.binding
         rows = [(kind, row, encoded_whole(binding, row)) for kind, row in changes]
-        for portion in portions(rows, lambda one: at_most(one[2])):
-            self._tx.precede(self._table, _recording(binding, portion), counts=False)
+        for chunk in chunks(rows, lambda one: at_most(one[2])):
+            self._tx.precede(self._table, _recording(binding, chunk), counts=False)
 
     def add_rows_of(self, keys: Iterable[Pieces]) -> None:
         """Record the rows of some keys in their state after the writes so far."""
-        for portion in portions(dict.fromkeys(keys), at_most):
+        for chunk in chunks(dict.fromkeys(keys), at_most):
 
-            def build(binding: TableBinding, portion: list[Pieces] = portion) -> Call:
-                return Call(record_rows_of_keys(binding), binding.arrays(binding.spec.primary_key, portion))
+            def build(binding: TableBinding, chunk: list[Pieces] = chunk) -> Call:
+                return Call(record_rows_of_keys(binding), binding.arrays(binding.spec.primary_key, chunk))
 
             self._tx.precede(self._table, build, counts=False)
 
@@ -180,8 +180,8 @@ class LogTable(PostgreSQLTable):
             # A copy: the caller may change the row before the statement is built for another version of the table.
             rows.append((RowKind.INSERT, dict(row), pieces))
         tx.require_room(sum(at_most(pieces) for _, _, pieces in rows))
-        for portion in portions(rows, lambda one: at_most(one[2])):
-            tx.defer(self, _recording(binding, portion))
+        for chunk in chunks(rows, lambda one: at_most(one[2])):
+            tx.defer(self, _recording(binding, chunk))
         return None
 
     def statistics(self, range: Range) -> TableStatistics:

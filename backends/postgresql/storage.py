@@ -56,7 +56,7 @@ from .schema.catalog import Catalog, prepare
 from .schema.inspection import diagnose
 from .transaction import PostgreSQLTransaction
 from .txn.receipts import Receipts
-from .txn.store_parts import StoreParts
+from .txn.store_context import StoreContext
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -109,7 +109,7 @@ class PostgreSQLStorage(Storage):
             self.pool.close()
             raise
         self._signals = ServerSignals(factory, self._splits.pool, schema, pooled=pooled)
-        self._parts = StoreParts(self.pool, self._catalog, self._feeds, Receipts(schema), self._signals)
+        self._parts = StoreContext(self.pool, self._catalog, self._feeds, Receipts(schema), self._signals)
 
     @property
     def url(self) -> str:

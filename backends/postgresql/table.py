@@ -57,11 +57,11 @@ from .txn.explain import explain_scan, sampled_size
 from .txn.keyless_writes import apply_to_bag, insert_keyless
 from .txn.many_rows import delete_keys, increment_batch, insert_batch, upsert_batch
 from .txn.merges import apply_plain_changes, merge_changes
-from .txn.one_row import OneRow, Plan
+from .txn.one_row import OneRow, RowPlan
 from .txn.range_writes import count_matching, delete_matching, update_matching
 from .txn.row_statements import Given, defer, pieces_for, whole_row
 from .txn.server_transaction import ServerTransaction
-from .txn.update_many import Update, checked_updates, update_batch
+from .txn.update_many import KeyUpdates, checked_updates, update_batch
 
 __all__ = ["PostgreSQLTable"]
 
@@ -185,7 +185,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
 
     # Writing one row: sent with the next statement that may see it, at the latest with the commit
 
-    def _defer(self, plan: Plan) -> None:
+    def _defer(self, plan: RowPlan) -> None:
         defer(self._tx, self, plan.statement)
         self.seen.put(plan.one.key, plan.most)
 
@@ -320,7 +320,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         binding = self.binding
         return self._keys_of(update_batch(self._tx, self, binding, checked_updates(binding, updates, default)))
 
-    def _keys_of(self, updates: Iterable[Update]) -> Answer:
+    def _keys_of(self, updates: Iterable[KeyUpdates]) -> Answer:
         key = self.binding.spec.primary_key
         return [check_key(self.binding.spec, tuple([one.row[name] for name in key])) for one in updates]
 

@@ -29,7 +29,7 @@ from .sql.names import qualified
 from .table import PostgreSQLTable
 from .txn.merges import SnapshotNeededError
 from .txn.server_transaction import ServerTransaction
-from .txn.store_parts import StoreParts
+from .txn.store_context import StoreContext
 
 __all__ = ["PostgreSQLTransaction"]
 
@@ -42,7 +42,7 @@ class PostgreSQLTransaction(Transaction):
 
     def __init__(
         self,
-        store: StoreParts,
+        store: StoreContext,
         isolation: Isolation,
         read_only: bool,
         *,

@@ -1,1 +1,1 @@
-"""The commands, each a function that Typer reads, and what they do to tables in the stores."""
+"""The commands, each a function that Typer reads, and their work on the tables of stores."""

@@ -11,7 +11,7 @@ import typer
 
 from structable.cli.formats.file_columns import FEED_FIELDS
 from structable.cli.formats.output import TABLE_LIMIT, format_of, open_output, open_writer
-from structable.cli.language.arguments import Access, Table, Url, open_store
+from structable.cli.language.arguments import StoreAccess, Table, Url, open_store
 from structable.cli.language.display import BatchWriter
 from structable.cli.language.errors import UsageProblem
 from structable.cli.language.selection import Columns, named_columns
@@ -88,7 +88,7 @@ def changes(
     with open_store(url) as looked_at, ExitStack() as stack:
         storage = looked_at
         if _needs_marks(storage.admin.get_specification(table)):
-            storage = stack.enter_context(open_store(url, Access.WRITE))
+            storage = stack.enter_context(open_store(url, StoreAccess.WRITE))
         feed, spec = storage.changes(table), storage.admin.get_specification(table)
         shown = named_columns(spec, columns) or list(spec.field_names)
         begin = feed.earliest() if since is None else _resolved(feed, _parsed(since, "--since"))
@@ -107,7 +107,7 @@ def changes(
             more = False
         # A reader looks first for the kind of the change.
         fields = [*FEED_FIELDS, *(spec.field(name) for name in shown)]
-        source = _Source(storage, feed, [field.name for field in fields], net=net)
+        source = _FeedBatches(storage, feed, [field.name for field in fields], net=net)
         with open_output(output) as stream, open_writer(form, stream, output, fields, spec.primary_key) as writer:
             if follow:
                 last = stop if isinstance(stop, dt.datetime) else end
@@ -159,7 +159,7 @@ def _require_one_feed(feed: ChangeFeed, one: FeedPosition, other: FeedPosition) 
         feed.plan(one, other)
 
 
-class _Source:
+class _FeedBatches:
     """The changes of a table as batches."""
 
     def __init__(self, storage: Storage, feed: ChangeFeed, columns: Sequence[str], *, net: bool) -> None:
@@ -179,7 +179,7 @@ class _Source:
 
 
 def _follow(
-    source: _Source,
+    source: _FeedBatches,
     writer: BatchWriter,
     stream: BinaryIO,
     since: FeedPosition,

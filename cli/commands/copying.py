@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from structable.cli.language.arguments import URL_VARIABLE, Access, open_store
+from structable.cli.language.arguments import URL_VARIABLE, StoreAccess, open_store
 from structable.cli.language.display import Advance, progress
 from structable.cli.language.errors import CommandError, UsageProblem
 from structable.spi import (
@@ -87,7 +87,7 @@ def copy(
         names = dict.fromkeys(tables or origin.admin.list())
         specs = [copied_specification(origin.admin.get_specification(name)) for name in names]
         try:
-            with open_store(target, Access.READ if dry_run else Access.CREATE) as store:
+            with open_store(target, StoreAccess.READ if dry_run else StoreAccess.CREATE) as store:
                 if store.url == origin.url:
                     raise UsageProblem(f"URL1 and URL2 are the same store, {origin.url}")
                 wanted = None if mode is None else WriteMode(mode)
@@ -155,7 +155,7 @@ def planned_target(store: Storage, spec: TableSpecification, mode: WriteMode | N
 
 
 def _check_overwritable(spec: TableSpecification, mode: WriteMode | None) -> None:
-    """Check what a job of mode `overwrite` would reject only after earlier tables were copied."""
+    """Reject a table that a job of mode `overwrite` would reject only after earlier tables were copied."""
     if mode is WriteMode.OVERWRITE and spec.table_options.changelog_producer is not ChangelogProducer.NONE:
         raise UnsupportedOperationError(
             f"table {spec.name!r} has a change feed and cannot be overwritten: copy it with another --mode, after "
@@ -168,7 +168,7 @@ def _announce(origin: Storage, spec: TableSpecification, there: str) -> None:
     typer.echo(f"table {spec.name}: {rows:,} rows would be copied; it {there}", err=True)
 
 
-def _copy(origin: Storage, store: Storage, task: Target, mode: WriteMode, job_id: str | None, place: str) -> None:
+def _copy(origin: Storage, store: Storage, task: Target, mode: WriteMode, job_id: str | None, count: str) -> None:
     table = task.spec.name
     if not task.exists:
         store.admin.create(task.spec)
@@ -187,7 +187,7 @@ def _copy(origin: Storage, store: Storage, task: Target, mode: WriteMode, job_id
         done = not job.committed
         if done:
             try:
-                with progress(f"copy {table} ({place})") as advance:
+                with progress(f"copy {table} ({count})") as advance:
                     staged = store.stage(job, 0, 0, batches(advance))
                     if staged.rows != read:
                         raise CommandError(f"table '{table}': {read:,} rows were read and {staged.rows:,} staged")

@@ -52,8 +52,8 @@ def infer(
 ) -> None:
     """Print the specification of a table for a file, as 'create' takes it.
 
-    The types are those of all rows, or of the file's own schema. Without --primary-key the table has no key, and rows
-    are only added to it.
+    The types are inferred from all rows, or given by the file's own schema. Without --primary-key the table has no key,
+    and rows are only added to it.
     """
     from structable.cli.formats.inference import inferred, table_name
 

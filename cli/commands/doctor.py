@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from structable.cli.language.arguments import Access, Url, open_store
+from structable.cli.language.arguments import StoreAccess, Url, open_store
 from structable.cli.language.errors import CommandError, ExitCode, UsageProblem, explain_error, masked, one_line
 from structable.cli.language.table_types import rule_in_words
 from structable.spi import (
@@ -70,7 +70,7 @@ def examine(url: str, tables: list[str] | None = None, *, repair: bool = False) 
         text = f"{one.provider}: {one.backend.description}" if one.backend else one.problem
         yield Finding(FindingLevel.OK if good else FindingLevel.PROBLEM, f"backend {scheme}", text)
     try:
-        storage = open_store(url, Access.WRITE if repair else Access.READ)
+        storage = open_store(url, StoreAccess.WRITE if repair else StoreAccess.READ)
     except StructableError as error:
         yield Finding(FindingLevel.PROBLEM, "connection", explain_error(error)[0])
         return
@@ -146,7 +146,7 @@ def _examine_log(storage: Storage, spec: TableSpecification) -> Finding:
     return Finding(FindingLevel.OK, f"table {spec.name}", f"{count:,} changes of a log are readable")
 
 
-class _Rows:
+class _RowDigest:
     """The rows of a scan, reduced to their number and, for each field, a sum that does not depend on their order."""
 
     def __init__(self, fields: tuple[str, ...], *, keyless: bool) -> None:
@@ -167,7 +167,7 @@ class _Rows:
 
 def _examine_rows(table: StructuredTable, spec: TableSpecification) -> Iterator[Finding]:
     subject = f"table {spec.name}"
-    rows = _Rows(spec.indexes, keyless=spec.keyless)
+    rows = _RowDigest(spec.indexes, keyless=spec.keyless)
     samples: dict[str, dict[Value, int]] = {field: {} for field in spec.indexes}
     for row in table.scan():
         key, values = row.key, {field: row[field] for field in spec.indexes}
@@ -191,10 +191,10 @@ def _examine_rows(table: StructuredTable, spec: TableSpecification) -> Iterator[
             yield _sample_index(table, spec, field, samples[field])
 
 
-def _examine_index(table: StructuredTable, spec: TableSpecification, field: str, rows: _Rows) -> Finding:
+def _examine_index(table: StructuredTable, spec: TableSpecification, field: str, rows: _RowDigest) -> Finding:
     """Read the whole index in order and compare: the same rows, each once, ordered by their values."""
     subject = f"index {spec.name}.{field}"
-    found = _Rows((field,), keyless=spec.keyless)
+    found = _RowDigest((field,), keyless=spec.keyless)
     for row in table.scan(columns=[field], order_by=field):
         value = row[field]
         position = (value is not None, *(() if value is None else (value,)), *row.key)

@@ -37,15 +37,15 @@ def export_all(storage: Storage, folder: str, format_: str | None) -> None:
     specs = [copied_specification(storage.admin.get_specification(name)) for name in storage.admin.list()]
     names = [(spec, f"{spec.name}.{form}", f"{spec.name}{_SPECIFICATION}") for spec in specs]
     with (
-        _filled(Path(folder), [file for _, *files in names for file in files]) as place,
+        _filled(Path(folder), [file for _, *files in names for file in files]) as made,
         _shared(storage) as snapshot,
     ):
         for spec, rows_name, spec_name in names:
             batches = whole_batches(storage, spec, snapshot)
-            rows = export_batches(batches, str(place / rows_name), form, spec, spec.field_names)
-            with open_output(str(place / spec_name)) as stream:
+            rows = export_batches(batches, str(made / rows_name), form, spec, spec.field_names)
+            with open_output(str(made / spec_name)) as stream:
                 stream.write(specification_text(spec, "toml").encode())
-            typer.echo(f"{rows:,} rows of table {spec.name} are in {place / rows_name}", err=True)
+            typer.echo(f"{rows:,} rows of table {spec.name} are in {made / rows_name}", err=True)
 
 
 @contextlib.contextmanager

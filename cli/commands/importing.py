@@ -35,7 +35,7 @@ from .tables import confirm
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from structable.cli.formats.source import Source
+    from structable.cli.formats.source import FileSource
 
 __all__ = ["FileImport", "commit", "write_job"]
 
@@ -75,7 +75,7 @@ class FileImport:
 
     storage: Storage
     table: str
-    place: str
+    location: str
     name: str
     """The file, in messages."""
     format_: str | None
@@ -102,7 +102,7 @@ class FileImport:
             if job.committed:
                 typer.echo(f"job {name} was already committed; nothing was done", err=True)
                 return
-            keys = _KeyCount(spec)
+            keys = _RowsAndKeys(spec)
             try:
                 done = self._written(source, job, keys)
             except (InvalidFieldError, UnsupportedOperationError) as error:
@@ -121,14 +121,14 @@ class FileImport:
         else:
             typer.echo(f"job {name} was already committed; nothing was done", err=True)
 
-    def _open(self, spec: TableSpecification, mode: WriteMode) -> Source:
+    def _open(self, spec: TableSpecification, mode: WriteMode) -> FileSource:
         from structable.cli.formats.file_columns import FileColumns
 
-        source = self.form.open(FileColumns(spec, mode, self.form.columns), self.place, self.format_)
+        source = self.form.open(FileColumns(spec, mode, self.form.columns), self.location, self.format_)
         source.name = self.name
         return source
 
-    def _written(self, source: Source, job: WriteJob, keys: _KeyCount) -> bool:
+    def _written(self, source: FileSource, job: WriteJob, keys: _RowsAndKeys) -> bool:
         """Return whether this call made the rows visible, or a dry run found them valid."""
         with progress(f"import {self.table}") as advance:
             staged: list[StagedWrite] = []
@@ -142,7 +142,7 @@ class FileImport:
                 return True
             return commit(self.storage, job, staged)
 
-    def _counted(self, source: Source, keys: _KeyCount, advance: Advance) -> Iterator[pa.RecordBatch]:
+    def _counted(self, source: FileSource, keys: _RowsAndKeys, advance: Advance) -> Iterator[pa.RecordBatch]:
         for batch in source.batches():
             yield batch
             keys.add(batch)
@@ -154,13 +154,13 @@ class FileImport:
 
     def _twice(self, spec: TableSpecification, error: RecordExistsError) -> UsageProblem | None:
         """Return the error for a key that several rows of the file have, which names them; None for another key."""
-        if not Path(self.place).is_file():  # the content of a pipe is gone
+        if not Path(self.location).is_file():  # the content of a pipe is gone
             return None
         with self._open(spec, WriteMode.INSERT) as source:
-            places = source.places_of(spec.primary_key, error.key)
-        if len(places) < 2:
+            rows = source.rows_of_key(spec.primary_key, error.key)
+        if len(rows) < 2:
             return None
-        shown = ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
+        shown = ", ".join(rows[:_SHOWN]) + (", ..." if len(rows) > _SHOWN else "")
         remedy = "name further fields by --primary-key, or give" if self.is_new else "give"
         return UsageProblem(
             f"{self.name}: rows share the key {error.key!r}, which must be unique: {shown}; {remedy} a --mode: with "
@@ -168,7 +168,7 @@ class FileImport:
         )
 
 
-class _KeyCount:
+class _RowsAndKeys:
     """Counts rows, and distinct keys as long as the keys fit in 8 MiB.
 
     The grouping takes several times as much memory.

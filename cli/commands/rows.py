@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from structable.cli.formats.json_rows import decoded, row_from_json, row_to_json
-from structable.cli.language.arguments import Access, Table, Url, open_store
+from structable.cli.language.arguments import StoreAccess, Table, Url, open_store
 from structable.cli.language.display import print_table
 from structable.cli.language.errors import UsageProblem
 from structable.cli.language.selection import (
@@ -26,9 +26,9 @@ from structable.cli.language.selection import (
     selected,
 )
 from structable.spi import Range, RecordNotFoundError, Row, TableSpecification, Value
+from structable.spi.error_texts import not_a_field
 from structable.spi.literals import LiteralError, format_value, parse_value
 from structable.spi.rules.keyless import keyless_refusal
-from structable.spi.showing import not_a_field
 
 from .tables import DryRun, Yes, confirm
 
@@ -85,7 +85,7 @@ def put(
     ] = None,
 ) -> None:
     """Write one row."""
-    with open_store(url, Access.WRITE) as storage:
+    with open_store(url, StoreAccess.WRITE) as storage:
         spec = storage.admin.get_specification(table)
         values = _row(spec, assignments or (), null or ()) if row is None else _json_row(spec, row, assignments, null)
         getattr(storage.table(table), mode or ("insert" if spec.keyless else "upsert"))(values)
@@ -154,7 +154,7 @@ def delete(
     options = any((where is not None, prefix, at_least, above, at_most, below))
     if bool(key) + options + all_rows != 1:
         raise UsageProblem("delete needs a key, or options that select rows, or --all, and one of these only")
-    with open_store(url, Access.READ if dry_run else Access.WRITE) as storage:
+    with open_store(url, StoreAccess.READ if dry_run else StoreAccess.WRITE) as storage:
         spec = storage.admin.get_specification(table)
         view = storage.table(table)
         if key:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from structable.cli.formats.specifications import read_specification, specification_text
-from structable.cli.language.arguments import Access, Table, Url, open_store
+from structable.cli.language.arguments import StoreAccess, Table, Url, open_store
 from structable.cli.language.display import print_table, progress, visible
 from structable.cli.language.errors import CommandError, UsageProblem
 from structable.cli.language.table_types import rule_in_words, type_in_words
@@ -169,7 +169,7 @@ def create(
 def _store_for(url: str, dry_run: bool) -> Iterator[Storage | None]:
     """Open the store to create tables in; None if it is missing and must not be created."""
     try:
-        storage = open_store(url, Access.READ if dry_run else Access.CREATE)
+        storage = open_store(url, StoreAccess.READ if dry_run else StoreAccess.CREATE)
     except StoreNotFoundError:
         if not dry_run:
             raise
@@ -224,7 +224,7 @@ def _kept(change: SchemaChange, spec: TableSpecification) -> list[str]:
 
 def drop(url: Url, table: Table, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Remove a table with all its rows; asks first, unless --yes is given."""
-    with open_store(url, Access.READ if dry_run else Access.WRITE) as storage:
+    with open_store(url, StoreAccess.READ if dry_run else StoreAccess.WRITE) as storage:
         # The contract's drop ignores an absent table; here it means a mistyped name.
         if not storage.admin.exists(table):
             raise TableNotFoundError(table)
@@ -242,7 +242,7 @@ def compact(url: Url) -> None:
     With the option compression in the URL of a LevelDB store, its files are written with it from now on. An interrupted
     command loses nothing; the next one begins again. Stores that reclaim space by themselves refuse.
     """
-    with open_store(url, Access.WRITE) as storage:
+    with open_store(url, StoreAccess.WRITE) as storage:
         sizes: list[int] = []
         with progress(f"compact {storage.url}", "MiB") as advance:
             for done in storage.compact():

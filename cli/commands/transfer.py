@@ -9,7 +9,7 @@ import typer
 
 from structable.cli.formats.file_options import FileForm, FileFormat, with_file_options
 from structable.cli.formats.output import export_batches, format_of
-from structable.cli.language.arguments import Access, Url, complete_table, open_store
+from structable.cli.language.arguments import StoreAccess, Url, complete_table, open_store
 from structable.cli.language.errors import UsageProblem
 from structable.cli.language.selection import (
     Above,
@@ -89,19 +89,19 @@ def import_rows(
         for name, given in (("--format", format_), ("--expect-rows", expect_rows), ("--primary-key", primary_key)):
             if given is not None:
                 raise UsageProblem(f"{name} is of one file: leave it out beside --all")
-        with open_store(url, Access.WRITE if dry_run else Access.CREATE) as storage:
+        with open_store(url, StoreAccess.WRITE if dry_run else StoreAccess.CREATE) as storage:
             import_all(storage, all_, mode, job_id, form, dry_run=dry_run, yes=yes)
         return
-    name, place = _required(table, file)
+    name, location = _required(table, file)
     if create and dry_run:
         raise UsageProblem(
             "--create makes a table, which --dry-run must not; 'structable infer' shows its specification"
         )
     with (
-        open_store(url, Access.CREATE if create else Access.WRITE) as storage,
-        re_readable(place, format_) if create else contextlib.nullcontext(place) as kept,
+        open_store(url, StoreAccess.CREATE if create else StoreAccess.WRITE) as storage,
+        re_readable(location, format_) if create else contextlib.nullcontext(location) as kept,
     ):
-        shown = "standard input" if place == "-" else place
+        shown = "standard input" if location == "-" else location
         made = made_for(storage, name, kept, shown, format_, form, primary_key) if create else None
         # Insert even into an existing table: the same command, run again with its --job-id, is the same job.
         chosen = mode or (WriteMode.INSERT if create else None)
@@ -161,8 +161,8 @@ def export_rows(
         with open_store(url) as storage:
             export_all(storage, all_, format_)
         return
-    name, place = _required(table, file)
-    form = format_of(place, format_)
+    name, location = _required(table, file)
+    form = format_of(location, format_)
     with open_store(url) as storage:
         spec = storage.admin.get_specification(name)
         range_, filter_ = selected(spec, where, prefix, at_least, above, at_most, below)
@@ -170,5 +170,5 @@ def export_rows(
         batches = snapshot_batches(
             storage, name, names, range_=range_, where=filter_, unordered=unordered or spec.keyless
         )
-        rows = export_batches(batches, place, form, spec, names)
-    typer.echo(f"{rows:,} rows of table {name} are in {'standard output' if place == '-' else place}", err=True)
+        rows = export_batches(batches, location, form, spec, names)
+    typer.echo(f"{rows:,} rows of table {name} are in {'standard output' if location == '-' else location}", err=True)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from structable.spi.arrow_columns import CastError, cast_column
 from structable.spi.changes import FEED_COLUMNS
 
-from .source import Source
+from .source import FileSource
 
 __all__ = ["IN_FOOTER", "IN_MESSAGE", "ArrowSource", "TypedSource", "unread_columns"]
 
@@ -34,7 +34,7 @@ _FIELDS, _NAME, _TYPE_NUMBER, _TYPE, _CHILDREN, _BITS = 1, 0, 2, 3, 5, 0
 _INTEGER = 2
 
 
-class TypedSource(Source):
+class TypedSource(FileSource):
     """A file whose columns have Arrow types."""
 
     _fields: list[str | None]

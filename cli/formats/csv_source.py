@@ -41,12 +41,12 @@ class CsvSource(TextSource):
     def __init__(
         self,
         columns: Columns,
-        place: str,
+        location: str,
         stream: BinaryIO,
         form: TextForm = PLAIN,
         dialect: CsvDialect | None = None,
     ) -> None:
-        super().__init__(columns, place, stream, form)
+        super().__init__(columns, location, stream, form)
         self._dialect = dialect or CsvDialect()
         self.settled = set[str]()
         """Fields whose further texts are not needed: batches may leave them out, but not every field."""

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from structable.spi import Field, InvalidFieldError, RowKind, TableSpecification, Value, WriteMode
 from structable.spi.changes import CHANGE_TYPE, FEED_COLUMNS
+from structable.spi.error_texts import not_a_field
 from structable.spi.merging import Merger
 from structable.spi.rules.keyless import check_kind
 from structable.spi.rules.rows import check_row
-from structable.spi.showing import not_a_field
 
 __all__ = ["FEED_FIELDS", "ColumnChoice", "Columns", "FileColumns", "NamedFields", "there_are"]
 
@@ -39,7 +39,7 @@ def there_are(cells: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ColumnChoice:
-    """Which columns of a file are imported, and into which fields.
+    """The columns of a file that are imported, and their fields.
 
     Parameters
     ----------

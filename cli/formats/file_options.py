@@ -25,7 +25,7 @@ from .text_form import TextForm
 
 if TYPE_CHECKING:
     from .csv_dialect import CsvDialect
-    from .source import Source
+    from .source import FileSource
 
 __all__ = ["FileForm", "FileFormat", "with_file_options"]
 
@@ -57,11 +57,11 @@ class FileForm:
     text_options: tuple[str, ...]
     """The names of the given options that apply only to text."""
 
-    def _dialect(self, place: str) -> CsvDialect:
+    def _dialect(self, location: str) -> CsvDialect:
         """Return the CSV dialect of a file: with tabs if its name ends in .tsv."""
         from .csv_dialect import CsvDialect
 
-        delimiter = self.delimiter or ("\t" if place.lower().endswith(TAB_SUFFIXES) else ",")
+        delimiter = self.delimiter or ("\t" if location.lower().endswith(TAB_SUFFIXES) else ",")
         quote = '"' if self.quote is None else self.quote
         escape = self.escape or ""
         if delimiter in (quote, escape):
@@ -84,7 +84,7 @@ class FileForm:
             wanted = "CSV" if csv else "CSV or JSON"
             raise UsageProblem(f"{', '.join(wrong)}: the file is {kind}, and only {wanted} has this")
 
-    def open(self, columns: Columns, place: str, format_: str | None) -> Source:
+    def open(self, columns: Columns, location: str, format_: str | None) -> FileSource:
         """Open a file to import.
 
         Raises
@@ -97,23 +97,23 @@ class FileForm:
         from .json_source import JsonSource
         from .parquet_source import ParquetSource
 
-        kind = format_of(place, format_)
+        kind = format_of(location, format_)
         self._check(kind)
-        if place == "-" and kind == "parquet":
+        if location == "-" and kind == "parquet":
             raise UsageProblem("parquet is read from a file, not from standard input")
-        dialect = self._dialect(place) if kind == "csv" else None
+        dialect = self._dialect(location) if kind == "csv" else None
         try:
-            stream = sys.stdin.buffer if place == "-" else Path(place).open("rb")  # noqa: SIM115 (the source closes it)
+            stream = sys.stdin.buffer if location == "-" else Path(location).open("rb")  # noqa: SIM115 (the source closes it)
         except OSError as error:
-            raise UsageProblem(f"{place}: {error.strerror}") from error
+            raise UsageProblem(f"{location}: {error.strerror}") from error
         if kind == "parquet" and not stream.seekable():
             stream.close()
-            raise UsageProblem(f"{place}: parquet is read from a file, not from a pipe")
+            raise UsageProblem(f"{location}: parquet is read from a file, not from a pipe")
         if dialect is not None:
-            return CsvSource(columns, place, stream, self.text, dialect)
+            return CsvSource(columns, location, stream, self.text, dialect)
         if kind == "json":
-            return JsonSource(columns, place, stream, self.text)
-        return (ArrowSource if kind == "arrow" else ParquetSource)(columns, place, stream)
+            return JsonSource(columns, location, stream, self.text)
+        return (ArrowSource if kind == "arrow" else ParquetSource)(columns, location, stream)
 
 
 def with_file_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -18,7 +18,7 @@ from .csv_source import CsvSource
 from .file_columns import ColumnChoice
 from .file_options import FileForm
 from .json_source import JsonSource
-from .source import BATCH_ROWS, Source
+from .source import BATCH_ROWS, FileSource
 from .text_form import TextForm
 from .text_guess import DATES, TextGuess
 
@@ -33,13 +33,13 @@ class Inferred:
         self.note = note
 
 
-def table_name(place: str) -> str:
+def table_name(location: str) -> str:
     """Return a name for the table of a file: the file's name without the extension, made a valid field name."""
-    return field_names([Path(place).name.partition(".")[0]])[0]
+    return field_names([Path(location).name.partition(".")[0]])[0]
 
 
 def inferred(
-    place: str, name: str, format_: str | None, form: FileForm, table: str, primary_key: Sequence[str]
+    location: str, name: str, format_: str | None, form: FileForm, table: str, primary_key: Sequence[str]
 ) -> Inferred:
     """Return the specification of a table for a file; `name` is its name in messages.
 
@@ -50,7 +50,7 @@ def inferred(
     InvalidSpecificationError
         If the key is not one of the fields, or has a type that no key has.
     """
-    with form.open(_AnyColumns(form.columns, primary_key), place, format_) as source:
+    with form.open(_AnyColumns(form.columns, primary_key), location, format_) as source:
         source.name = name
         skips = form.columns.skips_unknown
         if isinstance(source, TypedSource):
@@ -131,7 +131,7 @@ def _of_texts(source: CsvSource, form: TextForm) -> tuple[list[Field], str]:
     return found, _rows(source, rows)
 
 
-def _rows(source: Source, rows: int) -> str:
+def _rows(source: FileSource, rows: int) -> str:
     return f"all {rows:,} rows of {source.name}" if rows != 1 else f"the one row of {source.name}"
 
 
@@ -218,7 +218,7 @@ class _JsonGuess:
         if kinds == {"a boolean"}:
             return Field.boolean(self._name)
         if len(kinds) > 1:
-            places = " and ".join(f"{kind} on line {line}" for kind, line in self._lines.items())
-            raise CastError(f"is {places}; no field takes them all: write one kind")
+            kinds_found = " and ".join(f"{kind} on line {line}" for kind, line in self._lines.items())
+            raise CastError(f"is {kinds_found}; no field takes them all: write one kind")
         self._see_texts()
         return Field(self._name, self._guess.field_type)

@@ -16,7 +16,7 @@ _DECODER = json.JSONDecoder(parse_int=str, parse_float=str)  # only the end of a
 
 
 class ArrayError(ValueError):
-    """The text is not an array of JSON; `line` is where."""
+    """The text is not a JSON array; `line` is the line of the fault."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)
@@ -31,7 +31,7 @@ def array_elements(begin: bytes, stream: BinaryIO, lines_before: int) -> Iterato
     ArrayError
         If an element is not JSON, the array does not end, or something follows it.
     """
-    text = _Text(begin, stream, lines_before + 1)
+    text = _UnreadText(begin, stream, lines_before + 1)
     text.skip("[")
     if text.peek() == "]":
         text.skip("]")
@@ -49,7 +49,7 @@ def array_elements(begin: bytes, stream: BinaryIO, lines_before: int) -> Iterato
         raise ArrayError(text.line, "more follows the end of the array")
 
 
-class _Text:
+class _UnreadText:
     """The text that was read and not consumed yet."""
 
     def __init__(self, begin: bytes, stream: BinaryIO, line: int) -> None:

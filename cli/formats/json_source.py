@@ -18,11 +18,11 @@ from .source import BATCH_BYTES, BATCH_ROWS, TextSource
 
 __all__ = ["JsonSource"]
 
-_WINDOW_ROWS = 4 * BATCH_ROWS
+_PENDING_ROWS = 4 * BATCH_ROWS
 """The number of rows among which rows with the same fields are grouped."""
 
 
-class _Row(NamedTuple):
+class _ParsedLine(NamedTuple):
     line: int
     values: dict[str, Value]
 
@@ -39,21 +39,21 @@ class JsonSource(TextSource):
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         self._lines = []
-        window = _Window(self._columns.key, one_group=self._columns.fills_up)
+        pending = _PendingRows(self._columns.key, one_group=self._columns.fills_up)
         size = 0
         for line, text, document in self.objects():
-            row = _Row(line, self._row_of(line, document))
+            row = _ParsedLine(line, self._row_of(line, document))
             if missing := self._columns.missing(list(row.values)):
                 self._wrong(line, missing)
-            if window.separates(row.values) or window.rows >= _WINDOW_ROWS or size >= BATCH_BYTES:
-                yield from self._batched(window)
+            if pending.separates(row.values) or pending.rows >= _PENDING_ROWS or size >= BATCH_BYTES:
+                yield from self._batched(pending)
                 size = 0
-            window.add(row)
+            pending.add(row)
             size += len(text)
-            if len(window.groups) == 1 and window.rows >= BATCH_ROWS:
-                yield from self._batched(window)
+            if len(pending.groups) == 1 and pending.rows >= BATCH_ROWS:
+                yield from self._batched(pending)
                 size = 0
-        yield from self._batched(window)
+        yield from self._batched(pending)
 
     def objects(self) -> Iterator[tuple[int, str, JsonObject]]:
         """Yield the objects with their lines and texts."""
@@ -134,8 +134,8 @@ class JsonSource(TextSource):
         except LiteralError as error:
             raise LiteralError(f"field {name!r}: {error}") from None
 
-    def _batched(self, window: _Window) -> Iterator[pa.RecordBatch]:
-        for names, rows in window.groups.items():
+    def _batched(self, pending: _PendingRows) -> Iterator[pa.RecordBatch]:
+        for names, rows in pending.groups.items():
             for start in range(0, len(rows), BATCH_ROWS):
                 part = rows[start : start + BATCH_ROWS]
                 self._first, self._lines = self._rows, [row.line for row in part]
@@ -144,7 +144,7 @@ class JsonSource(TextSource):
                     for name in names
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, list(names))
-        window.clear()
+        pending.clear()
         self._lines = []
 
     def _row(self, number: int) -> str:
@@ -152,14 +152,14 @@ class JsonSource(TextSource):
         return f"{self.name}, line {self._lines[position]}" if position < len(self._lines) else super()._row(number)
 
 
-class _Window:
+class _PendingRows:
     """The last rows read, grouped by the fields that they name, in the order of each group's first row."""
 
     def __init__(self, key: tuple[str, ...], *, one_group: bool) -> None:
         self._key = key
         self._one_group = one_group
         self._last: dict[tuple[Value, ...], frozenset[str]] = {}
-        self.groups: dict[tuple[str, ...], list[_Row]] = {}
+        self.groups: dict[tuple[str, ...], list[_ParsedLine]] = {}
         self._names: dict[frozenset[str], tuple[str, ...]] = {}
         self.rows = 0
 
@@ -182,7 +182,7 @@ class _Window:
     def _key_of(self, row: dict[str, Value]) -> tuple[Value, ...]:
         return tuple(row.get(name) for name in self._key)
 
-    def add(self, row: _Row) -> None:
+    def add(self, row: _ParsedLine) -> None:
         """Add a row."""
         named = frozenset(row.values)
         if self._one_group:

@@ -42,15 +42,15 @@ _ROW_GROUP_ROWS = 256 * 1024
 _ROW_GROUP_BYTES = 64 * 1024 * 1024
 
 
-def format_of(place: str, given: str | None) -> str:
+def format_of(location: str, given: str | None) -> str:
     """Return the file format: from the option, or else from the path's extension."""
-    path = Path(place)
+    path = Path(location)
     compressed = path.suffix.lower() == ".gz"
     found = given or _SUFFIXES.get((path.with_suffix("") if compressed else path).suffix.lower())
     if compressed and found in ("arrow", "parquet"):
-        raise UsageProblem(f"'{place}': gzip compresses csv and json only, not {found}")
+        raise UsageProblem(f"'{location}': gzip compresses csv and json only, not {found}")
     if found is None:
-        name = "standard input or output" if place == "-" else f"'{place}'"
+        name = "standard input or output" if location == "-" else f"'{location}'"
         raise UsageProblem(
             f"{name} names no format: give --format, or a path that ends in {', '.join(_SUFFIXES)}; "
             "csv and json also with .gz"
@@ -59,28 +59,28 @@ def format_of(place: str, given: str | None) -> str:
 
 
 @contextlib.contextmanager
-def open_output(place: str | None) -> Iterator[BinaryIO]:
+def open_output(location: str | None) -> Iterator[BinaryIO]:
     """Open a path to write, or standard output for None and `-`.
 
     A file appears under its name when it is complete, so a failure leaves the previous one.
     """
-    if place is None or place == "-":
+    if location is None or location == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    path = Path(os.path.realpath(place))
+    path = Path(os.path.realpath(location))
     if path.exists() and not path.is_file():  # a device or a pipe is written directly
-        with _named(place), path.open("wb") as stream:
+        with _named(location), path.open("wb") as stream:
             yield stream
         return
-    with _named(place):
+    with _named(location):
         descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
     try:
-        with _named(place):
+        with _named(location):
             umask = os.umask(0)
             os.umask(umask)
             os.chmod(draft, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~umask)
-            with os.fdopen(descriptor, "wb") as stream, _compressed(stream, Path(place)) as written:
+            with os.fdopen(descriptor, "wb") as stream, _compressed(stream, Path(location)) as written:
                 yield written
             os.replace(draft, path)
     except BaseException:
@@ -100,22 +100,22 @@ def _compressed(stream: BinaryIO, path: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _named(place: str) -> Iterator[None]:
+def _named(location: str) -> Iterator[None]:
     # An error in the draft is shown with the name of the user's file.
     try:
         yield
     except OSError as error:
         if error.strerror and type(error).__module__ == "builtins":
-            raise OSError(error.errno, error.strerror, place) from error
+            raise OSError(error.errno, error.strerror, location) from error
         raise
 
 
 def open_writer(
-    format_: str, stream: BinaryIO, place: str | None, fields: Sequence[Field], key: Sequence[str]
+    format_: str, stream: BinaryIO, location: str | None, fields: Sequence[Field], key: Sequence[str]
 ) -> BatchWriter:
     """Return the writer of a format for columns of these fields, with its header written.
 
-    The stream is the result of `open_output(place)`; key fields are never null.
+    The stream is the result of `open_output(location)`; key fields are never null.
     """
     import pyarrow as pa
 
@@ -124,7 +124,9 @@ def open_writer(
     if format_ == "json":
         return _JsonWriter(stream, fields)
     if format_ == "csv":
-        return _CsvWriter(stream, fields, "\t" if place is not None and place.lower().endswith(TAB_SUFFIXES) else ",")
+        return _CsvWriter(
+            stream, fields, "\t" if location is not None and location.lower().endswith(TAB_SUFFIXES) else ","
+        )
     if format_ == "table":
         return TableWriter(stream, fields)
     if stream.isatty():
@@ -134,13 +136,13 @@ def open_writer(
     schema = pa.schema([pa.field(field.name, arrow_type(field), nullable=field.name not in key) for field in fields])
     if format_ == "parquet":
         return _ParquetWriter(stream, schema)
-    streamed = place is None or Path(place).suffix.lower() == ".arrows" or not Path(place).suffix
+    streamed = location is None or Path(location).suffix.lower() == ".arrows" or not Path(location).suffix
     return _ArrowWriter(stream, schema, streamed=streamed)
 
 
 def export_batches(
     batches: Generator[tuple[float | None, pa.RecordBatch], None, None],
-    place: str,
+    location: str,
     form: str,
     spec: TableSpecification,
     columns: Sequence[str],
@@ -148,8 +150,8 @@ def export_batches(
     """Write batches of a table, each after the fraction read before it, to a file; return the number of rows."""
     rows, fields = 0, [spec.field(name) for name in columns]
     with (
-        open_output(place) as stream,
-        open_writer(form, stream, place, fields, spec.primary_key) as writer,
+        open_output(location) as stream,
+        open_writer(form, stream, location, fields, spec.primary_key) as writer,
         progress(f"export {spec.name}") as advance,
         contextlib.closing(batches),
     ):

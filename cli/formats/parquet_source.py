@@ -59,8 +59,8 @@ class ParquetSource(TypedSource):
             file = ParquetFile(self._stream, coerce_int96_timestamp_unit="s")
             instants = self._int96_columns(file)
             done = 0
-            with Path(self._place).open("rb") as again:
-                exact = _Rows(ParquetFile(again), instants) if instants else None
+            with Path(self._location).open("rb") as again:
+                exact = _ParquetRows(ParquetFile(again), instants) if instants else None
                 for batch in file.iter_batches(BATCH_ROWS):
                     done += batch.num_rows
                     self._fraction = done / file.metadata.num_rows
@@ -101,7 +101,7 @@ class ParquetSource(TypedSource):
         return unread_columns(base64.b64decode(schema[1])[8:], IN_MESSAGE) if schema else []
 
 
-class _Rows:
+class _ParquetRows:
     """Reads some columns of a file by numbers of rows."""
 
     def __init__(self, file: ParquetFile, columns: list[str]) -> None:

@@ -21,28 +21,28 @@ from .file_columns import Columns
 from .json_rows import without_mark
 from .text_form import PLAIN, TextForm
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "Source", "TextSource"]
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "FileSource", "TextSource"]
 
 BATCH_ROWS = 16_384
 BATCH_BYTES = 16 * 1024 * 1024
 
 
-class Source(ABC):
+class FileSource(ABC):
     """The rows of one file; a context manager that closes it."""
 
-    def __init__(self, columns: Columns, place: str, stream: BinaryIO) -> None:
+    def __init__(self, columns: Columns, location: str, stream: BinaryIO) -> None:
         self._columns = columns
-        self._place = place
+        self._location = location
         self._stored = self._stream = stream
         self._rows = 0
         self._last: tuple[int, pa.RecordBatch] | None = None
-        self.name = "standard input" if place == "-" else place
+        self.name = "standard input" if location == "-" else location
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        if self._place != "-":
+        if self._location != "-":
             self._stored.close()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -93,17 +93,17 @@ class Source(ABC):
         """
         first, batch = self._last or (0, None)
         for position in range(0 if batch is None else batch.num_rows):
-            place = self._row(first + position)
+            where = self._row(first + position)
             try:
                 [row] = cast(pa.RecordBatch, batch).slice(position, 1).to_pylist()
                 self._columns.check(row)
             except (InvalidFieldError, UnsupportedOperationError) as found:
-                return UsageProblem(f"{place}: {found}")
+                return UsageProblem(f"{where}: {found}")
             except (ValueError, OverflowError):  # a time beyond Python's range; the store's error names it
-                return UsageProblem(f"{place}: {error}")
+                return UsageProblem(f"{where}: {error}")
         return UsageProblem(f"{self.name}: {error}") if isinstance(error, InvalidFieldError) else error
 
-    def places_of(self, names: Sequence[str], key: Sequence[object]) -> list[str]:
+    def rows_of_key(self, names: Sequence[str], key: Sequence[object]) -> list[str]:
         """Return the lines or numbers of the rows of a key; the file must have been opened again."""
         found: list[str] = []
         for batch in self.batches():
@@ -119,18 +119,18 @@ class Source(ABC):
         return f"{self.name}, row {number + 1}"
 
     def _misfit(self, name: str, error: CastError) -> NoReturn:
-        place = self.name if error.position is None else self._row(self._rows + error.position)
-        raise UsageProblem(f"{place}, field '{name}': {error}")
+        where = self.name if error.position is None else self._row(self._rows + error.position)
+        raise UsageProblem(f"{where}, field '{name}': {error}")
 
     def _malformed(self, error: object) -> NoReturn:
         raise UsageProblem(f"{self.name}: {error}")
 
 
-class TextSource(Source):
+class TextSource(FileSource):
     """A file of text, which gzip may have compressed: neither CSV nor JSON begins with gzip's magic number."""
 
-    def __init__(self, columns: Columns, place: str, stream: BinaryIO, form: TextForm = PLAIN) -> None:
-        super().__init__(columns, place, stream)
+    def __init__(self, columns: Columns, location: str, stream: BinaryIO, form: TextForm = PLAIN) -> None:
+        super().__init__(columns, location, stream)
         self._form = form
         ahead = stream if isinstance(stream, BufferedReader) else BufferedReader(cast(RawIOBase, stream))
         self._stream = cast(BinaryIO, ahead)

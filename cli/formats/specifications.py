@@ -20,15 +20,15 @@ __all__ = ["read_specification", "specification_text"]
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
-def read_specification(place: str) -> TableSpecification:
+def read_specification(location: str) -> TableSpecification:
     """Return the specification of a file, or of standard input, which holds JSON if it begins with a brace."""
-    name = "standard input" if place == "-" else place
+    name = "standard input" if location == "-" else location
     try:
-        content = sys.stdin.buffer.read() if place == "-" else Path(place).read_bytes()
+        content = sys.stdin.buffer.read() if location == "-" else Path(location).read_bytes()
     except OSError as error:
         raise UsageProblem(f"{name}: {error.strerror}") from error
     text = decoded(name, content)
-    suffix = Path(place).suffix.lower() if place != "-" else ".json" if text.lstrip().startswith("{") else ".toml"
+    suffix = Path(location).suffix.lower() if location != "-" else ".json" if text.lstrip().startswith("{") else ".toml"
     try:
         if suffix == ".json":
             document = json.loads(text, object_pairs_hook=_without_repetition)

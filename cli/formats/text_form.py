@@ -1,4 +1,4 @@
-"""Texts of values in a file where they differ from `literals`: the options on the command line."""
+"""Options for texts of values in a file that differ from those of `literals`."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class TextGuess:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the column is one of strings, whatever follows."""
+        """Whether the column must be STRING, whatever its further values."""
         return not self._kinds
 
     @property

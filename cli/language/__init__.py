@@ -1,1 +1,1 @@
-"""What all commands have in common for a person: their arguments and options, what they show, and their errors."""
+"""The interface that all commands share: their arguments and options, their output, and their errors."""

@@ -13,7 +13,7 @@ from structable.spi import Storage, StorageUrl, connect
 
 from .errors import UsageProblem
 
-__all__ = ["Access", "URL_VARIABLE", "StoreCommand", "Table", "Url", "open_store"]
+__all__ = ["URL_VARIABLE", "StoreAccess", "StoreCommand", "Table", "Url", "open_store"]
 
 URL_VARIABLE = "STRUCTABLE_URL"
 
@@ -88,7 +88,7 @@ def _url_of_environment(command: str) -> str:
     return url
 
 
-class Access(enum.Enum):
+class StoreAccess(enum.Enum):
     """The effect of a command on a store. Only CREATE creates a missing one: a mistyped URL must not become a store."""
 
     READ = "read"
@@ -99,10 +99,10 @@ class Access(enum.Enum):
     """Creates the store if it is missing."""
 
 
-def open_store(url: str, access: Access = Access.READ) -> Storage:
+def open_store(url: str, access: StoreAccess = StoreAccess.READ) -> Storage:
     """Connect to the store of a URL, whose parameters `create` and `read_only` override the access."""
     try:
-        options: dict[str, object] = {"create": access is Access.CREATE, "read_only": access is Access.READ}
+        options: dict[str, object] = {"create": access is StoreAccess.CREATE, "read_only": access is StoreAccess.READ}
         for name in StorageUrl.parse(url).parameters:
             options.pop(name, None)
         return connect(url, **options)

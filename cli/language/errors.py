@@ -74,7 +74,7 @@ class ExitCode(enum.IntEnum):
 
 
 class CommandError(Exception):
-    """Ends a command with a message, which says what was wrong and what to do, and an exit code."""
+    """Ends a command with an exit code and a message, which names the fault and the remedy."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)

@@ -9,8 +9,8 @@ import typer
 
 from structable.spi import Filter, Range, TableSpecification, Value
 from structable.spi import where as language
+from structable.spi.error_texts import not_a_field
 from structable.spi.literals import LiteralError, parse_value
-from structable.spi.showing import not_a_field
 
 from .errors import UsageProblem
 

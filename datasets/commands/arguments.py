@@ -13,7 +13,7 @@ import typer
 from structable.datasets import SystemData
 from structable.spi import Storage, connect
 
-__all__ = ["Form", "Format", "Place", "Prefix", "Url", "connected", "opened", "placed"]
+__all__ = ["Form", "Format", "Prefix", "StoreUrl", "Url", "connected", "opened", "url_and_arguments"]
 
 _URL_VARIABLE = "STRUCTABLE_URL"
 
@@ -26,7 +26,7 @@ class Format(enum.StrEnum):
 
 
 Url = Annotated[str, typer.Argument(envvar=_URL_VARIABLE, help="The store.", show_default=False)]
-Place = Annotated[
+StoreUrl = Annotated[
     str,
     typer.Argument(
         metavar="[URL]",
@@ -38,7 +38,7 @@ Prefix = Annotated[str, typer.Option(help="What the tables' names begin with.")]
 Form = Annotated[Format, typer.Option("--format", help="The form of the output.")]
 
 
-def placed(*given: str) -> list[str]:
+def url_and_arguments(*given: str) -> list[str]:
     """Return the URL and the arguments behind it, where the first one is the URL, or the last one is empty."""
     values = list(given)
     if "://" not in values[0] and not values[-1]:

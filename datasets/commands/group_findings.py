@@ -9,7 +9,7 @@ from typing import Any
 
 from structable.datasets import Feed, GroupStatus, NotFoundError, SystemData, Topic
 from structable.datasets.messaging.groups import BEATS
-from structable.datasets.system.messages import Source
+from structable.datasets.system.messages import GroupSource
 from structable.datasets.tables.messaging import GROUP_BEATS, SUBSCRIPTIONS, TABLES
 from structable.spi import Finding, FindingLevel, Storage, StructableError
 
@@ -71,7 +71,7 @@ def _of_prefix(system: SystemData, table: str) -> Iterator[Finding]:
 def _states(system: SystemData, topic: str) -> dict[str, GroupStatus] | str:
     """Return the progress of a topic's groups, or why it is unknown."""
     name = topic.removeprefix("feed/")
-    source: Source[Any] = Topic(name, bytes) if name == topic else Feed(name)
+    source: GroupSource[Any] = Topic(name, bytes) if name == topic else Feed(name)
     try:
         return {one.group: one for one in system.topics.status(source).groups}
     except NotFoundError:

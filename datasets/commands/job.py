@@ -10,7 +10,7 @@ import typer
 
 from structable.datasets import InvalidCursorError, Job, JobState, NotFoundError
 
-from .arguments import Form, Format, Place, Prefix, opened, placed
+from .arguments import Form, Format, Prefix, StoreUrl, opened, url_and_arguments
 from .work import work
 
 __all__ = ["app"]
@@ -27,10 +27,10 @@ def job() -> None:
 
 
 @app.command()
-def counts(url: Place, queue: Queue = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
+def counts(url: StoreUrl, queue: Queue = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Count the jobs of a queue, or of each queue that has any, in each state; all in one snapshot."""
     if queue or "://" not in url:
-        url, queue = placed(url, queue)
+        url, queue = url_and_arguments(url, queue)
     with opened(url, prefix, write=False) as system, system.transaction(read_only=True) as s:
         found = {name: s.jobs.counts(name) for name in ([queue] if queue else s.jobs.queues())}
     if form is Format.JSON:
@@ -44,7 +44,7 @@ def counts(url: Place, queue: Queue = "", prefix: Prefix = "sys_", form: Form = 
 
 @app.command("list")
 def list_jobs(
-    url: Place,
+    url: StoreUrl,
     queue: Queue = "",
     state: Annotated[str, typer.Option(help="READY, RUNNING, DONE, DEAD or CANCELLED.")] = "READY",
     limit: Annotated[int, typer.Option(min=1, max=1000, help="The maximum number of jobs.")] = 100,
@@ -53,7 +53,7 @@ def list_jobs(
     form: Form = Format.TEXT,
 ) -> None:
     """List the jobs of a queue in a state."""
-    url, queue = placed(url, queue)
+    url, queue = url_and_arguments(url, queue)
     if state.upper() not in JobState.__members__:
         raise typer.BadParameter(f"the state {state!r} is none of {', '.join(JobState.__members__)}")
     with opened(url, prefix, write=False) as system, system.transaction(read_only=True) as s:
@@ -74,9 +74,9 @@ def list_jobs(
 
 
 @app.command()
-def show(url: Place, id: Id = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
+def show(url: StoreUrl, id: Id = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Show a job: its state, arguments, attempts, last error and result."""
-    url, id = placed(url, id)
+    url, id = url_and_arguments(url, id)
     with opened(url, prefix, write=False) as system, system.transaction(read_only=True) as s:
         found = s.jobs.get(id)
     if found is None:
@@ -91,18 +91,18 @@ def show(url: Place, id: Id = "", prefix: Prefix = "sys_", form: Form = Format.T
 
 
 @app.command()
-def retry(url: Place, id: Id = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
+def retry(url: StoreUrl, id: Id = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Make a DEAD job READY again, with all its attempts."""
-    url, id = placed(url, id)
+    url, id = url_and_arguments(url, id)
     with opened(url, prefix, write=True) as system:
         system.run(lambda s: s.jobs.retry(id))
     typer.echo(json.dumps({"id": id, "state": "READY"}) if form is Format.JSON else f"{id} is READY")
 
 
 @app.command()
-def cancel(url: Place, id: Id = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
+def cancel(url: StoreUrl, id: Id = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Cancel a job that has not ended. Exit code 1 if it has."""
-    url, id = placed(url, id)
+    url, id = url_and_arguments(url, id)
     with opened(url, prefix, write=True) as system:
         cancelled = system.run(lambda s: s.jobs.cancel(id))
     if form is Format.JSON:

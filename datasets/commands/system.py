@@ -11,7 +11,7 @@ import typer
 from structable.datasets import SchemaMissingError, SystemData
 from structable.datasets.system_data import DEFAULT_PREFIX
 from structable.migrations import Folder, Migrator, Revision
-from structable.migrations.operations import CreateTable, Operation, Operations, Run
+from structable.migrations.operations import CreateTable, Operation, RevisionOperations, RunFunction
 from structable.spi import Storage, mask_url
 
 from .arguments import Form, Format, Prefix, Url, connected, opened
@@ -103,14 +103,14 @@ class _PrefixedFolder(Folder):
     def revisions(self) -> list[Revision]:
         return [replace(one, operations=self._renamed(one.operations)) for one in super().revisions()]
 
-    def _renamed(self, operations: Operations) -> Operations:
+    def _renamed(self, operations: RevisionOperations) -> RevisionOperations:
         up, contract, down = (
             tuple(map(self._of_prefix, part)) for part in (operations.up, operations.contract, operations.down)
         )
-        return Operations(up, contract, down, operations.reversible)
+        return RevisionOperations(up, contract, down, operations.reversible)
 
     def _of_prefix(self, operation: Operation) -> Operation:
-        if isinstance(operation, Run):
+        if isinstance(operation, RunFunction):
             return operation
         name = self._prefix + operation.table.removeprefix(DEFAULT_PREFIX)
         if isinstance(operation, CreateTable):

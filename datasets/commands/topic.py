@@ -15,10 +15,10 @@ import typer
 from structable.datasets import Feed, Topic, TopicStatus
 from structable.datasets.messaging.reading import body_document, document_of
 from structable.datasets.messaging.reading import tail as tail_of
-from structable.datasets.system.messages import TOPIC_TABLES, Source, parse_id
+from structable.datasets.system.messages import TOPIC_TABLES, GroupSource, parse_id
 from structable.spi.plain_values import is_aware
 
-from .arguments import Form, Format, Place, Prefix, Url, opened, placed
+from .arguments import Form, Format, Prefix, StoreUrl, Url, opened, url_and_arguments
 
 __all__ = ["app"]
 
@@ -55,9 +55,9 @@ def list_topics(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> 
 
 
 @app.command()
-def show(url: Place, name: Name = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
+def show(url: StoreUrl, name: Name = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Show how far the groups of a topic are: messages they have not handled, the age of the first, their members."""
-    url, name = placed(url, name)
+    url, name = url_and_arguments(url, name)
     source = _source(name)
     with opened(url, prefix, write=False) as system:
         found = system.topics.status(source)
@@ -83,7 +83,7 @@ def _show(found: TopicStatus) -> None:
 
 @app.command()
 def tail(
-    url: Place,
+    url: StoreUrl,
     name: Name = "",
     since: Annotated[str, typer.Option(metavar="PLACE", help=f"Where to begin: {_PLACES}.")] = "end",
     follow: Annotated[
@@ -94,7 +94,7 @@ def tail(
     form: Form = Format.TEXT,
 ) -> None:
     """Print messages, one a line, as they are committed; no group moves."""
-    url, name = placed(url, name)
+    url, name = url_and_arguments(url, name)
     source, place = _source(name), _place(since)
     # A read-only storage may be a copy, which never gets a new message.
     with opened(url, prefix, write=follow) as system:
@@ -111,9 +111,9 @@ def tail(
 
 
 @app.command()
-def dead(url: Place, name: Name = "", group: Group = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
+def dead(url: StoreUrl, name: Name = "", group: Group = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """List the messages that a group has given up, with their last errors."""
-    url, name, group = placed(url, name, group)
+    url, name, group = url_and_arguments(url, name, group)
     source = _source(name)
     with opened(url, prefix, write=False) as system:
         found = system.topics.dead(source, group)
@@ -127,7 +127,7 @@ def dead(url: Place, name: Name = "", group: Group = "", prefix: Prefix = "sys_"
 
 @app.command()
 def redrive(
-    url: Place,
+    url: StoreUrl,
     name: Name = "",
     group: Group = "",
     ids: Annotated[list[str] | None, typer.Option("--id", help="Only the message of this id. May be repeated.")] = None,
@@ -135,7 +135,7 @@ def redrive(
     form: Form = Format.TEXT,
 ) -> None:
     """Publish again, for this group alone, the messages that it has given up."""
-    url, name, group = placed(url, name, group)
+    url, name, group = url_and_arguments(url, name, group)
     for one in ids or ():
         _checked(parse_id, one)
     source = _source(name)
@@ -146,7 +146,7 @@ def redrive(
 
 @app.command()
 def seek(
-    url: Place,
+    url: StoreUrl,
     name: Name = "",
     group: Group = "",
     place: Annotated[str, typer.Argument(metavar="PLACE", help=f"{_PLACES}.", show_default=False)] = "",
@@ -154,14 +154,14 @@ def seek(
     form: Form = Format.TEXT,
 ) -> None:
     """Move a group: before the first kept message, behind the last one, behind the one with an id, or to a time."""
-    url, name, group, place = placed(url, name, group, place)
+    url, name, group, place = url_and_arguments(url, name, group, place)
     source, to = _source(name), _place(place)
     with opened(url, prefix, write=True) as system:
         system.topics.seek(source, group, to)
     typer.echo(json.dumps({"group": group, "place": place}) if form is Format.JSON else f"{group} continues at {place}")
 
 
-def _source(name: str) -> Source[Any]:
+def _source(name: str) -> GroupSource[Any]:
     """Return a topic of bytes, which fits any body, or a feed."""
     if name.startswith("feed/"):
         return _checked(Feed, name.removeprefix("feed/"))

@@ -15,7 +15,7 @@ from structable.datasets import SystemData, Worker
 from structable.datasets.jobs import Handler
 from structable.spi.imports import named_module
 
-from .arguments import Place, Prefix, connected, placed
+from .arguments import Prefix, StoreUrl, connected, url_and_arguments
 
 __all__ = ["app"]
 
@@ -24,7 +24,7 @@ app = typer.Typer(help="Run the jobs of a queue.")
 
 @app.command()
 def work(
-    url: Place,
+    url: StoreUrl,
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", show_default=False)] = "",
     handlers: Annotated[
         str,
@@ -39,7 +39,7 @@ def work(
 
     The first signal ends the claims, and the command ends when the running jobs have; a second Ctrl-C ends it at once.
     """
-    url, queue, handlers = placed(url, queue, handlers)
+    url, queue, handlers = url_and_arguments(url, queue, handlers)
     found = _handlers(handlers)
     with connected(url, create=False) as storage:
         system = SystemData.open(storage, prefix=prefix)

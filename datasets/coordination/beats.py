@@ -29,7 +29,7 @@ class Beating:
     Parameters
     ----------
     name : str
-        What is kept alive, for the log.
+        The name of the kept row, for the log.
     beat : callable
         Writes a beat; raises `LeaseLostError` if there is another owner.
     every : float

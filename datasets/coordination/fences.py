@@ -25,7 +25,7 @@ FENCES = RecordTable(Fence, "fences", key=("scope", "shard"))
 
 
 def share(transaction: Transaction, table: str, scope: str) -> None:
-    """Conflict with every transaction that excludes the scope; of two that share it, one in 16 pairs conflicts."""
+    """Conflict with every transaction that excludes the scope; two that share it conflict in one of 16 cases."""
     transaction.table(table).upsert({"scope": scope, "shard": random.randrange(SHARDS), "n": 0})
 
 
@@ -41,7 +41,7 @@ class Fences:
         self._table = table
 
     def share(self, tx: Transaction, scope: str) -> None:
-        """Conflict with every transaction that excludes the scope; of two that share it, one in 16 pairs conflicts."""
+        """Conflict with every transaction that excludes the scope; two that share it conflict in one of 16 cases."""
         share(tx, self._table, scope)
 
     def exclude(self, tx: Transaction, scope: str) -> None:

@@ -26,7 +26,7 @@ class Leader:
 
     Parameters
     ----------
-    place : SystemData or Storage
+    store : SystemData or Storage
         The datasets; or a store that has them under the default prefix.
     name : str
         The lease's name.
@@ -41,8 +41,8 @@ class Leader:
         If the ttl is out of its range.
     """
 
-    def __init__(self, place: SystemData | Storage, name: str, *, owner: str | None = None, ttl: int = 15) -> None:
-        self._place = place
+    def __init__(self, store: SystemData | Storage, name: str, *, owner: str | None = None, ttl: int = 15) -> None:
+        self._store = store
         self._name = name
         self._owner = owner or member_name()
         self._ttl = check_ttl(ttl)
@@ -58,11 +58,11 @@ class Leader:
         StorageUnavailableError
             If the storage is closed before the candidate is elected. While the store is unreachable, it waits.
         """
-        if isinstance(self._place, Storage):
+        if isinstance(self._store, Storage):
             # Closing the datasets ends the renewal; the storage stays open.
-            with SystemData(self._place) as system:
+            with SystemData(self._store) as system:
                 return self._lead(system, body)
-        return self._lead(self._place, body)
+        return self._lead(self._store, body)
 
     def _lead(self, system: SystemData, body: Callable[[Lease], Result]) -> Result:
         lease = self._elected(system)

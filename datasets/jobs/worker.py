@@ -82,7 +82,7 @@ class Worker:
         polling, free = Polling(self._system.storage), threading.Semaphore(self._threads)
         with (
             _Waiting(self._system, self._queue.name, stop) as waiting,
-            _Heartbeats(self._system) as heartbeats,
+            _JobExtender(self._system) as heartbeats,
             ThreadPoolExecutor(self._threads, "job") as pool,
         ):
             while not stop.is_set():
@@ -122,7 +122,7 @@ class Worker:
             return math.inf  # the next claim says so
         return math.inf if seconds is None else max(_LEAST_SECONDS, seconds)
 
-    def _work(self, job: Job, heartbeats: _Heartbeats, free: threading.Semaphore) -> None:
+    def _work(self, job: Job, heartbeats: _JobExtender, free: threading.Semaphore) -> None:
         try:
             self._handle(job)
         except Exception:
@@ -192,7 +192,7 @@ class _Waiting:
             self._listener.close()
 
 
-class _Heartbeats:
+class _JobExtender:
     """Extends each job three times in its timeout. A context manager; its thread ends with it."""
 
     def __init__(self, system: SystemData) -> None:

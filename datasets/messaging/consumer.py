@@ -17,7 +17,7 @@ from structable.datasets.errors import LeaseLostError, NotFoundError
 from structable.datasets.identifiers import check_name
 from structable.datasets.session import Session
 from structable.datasets.system.context import Context
-from structable.datasets.system.messages import Message, Source
+from structable.datasets.system.messages import GroupSource, Message
 from structable.datasets.tables.messaging import Subscription
 from structable.spi import (
     CommitOutcomeUnknownError,
@@ -31,7 +31,7 @@ from structable.spi import (
 )
 
 from .fetching import Fetched, Fetcher
-from .groups import Group, MovedError
+from .groups import GroupMember, MovedError
 from .reading import OpenFeed
 
 __all__ = ["Batch", "Consumer", "consumer_of"]
@@ -53,7 +53,7 @@ class Batch(Generic[Body]):
         The messages, in their order.
     """
 
-    def __init__(self, group: Group[Body], fetched: Fetched[Body] | None) -> None:
+    def __init__(self, group: GroupMember[Body], fetched: Fetched[Body] | None) -> None:
         self.messages: Sequence[Message[Body]] = [] if fetched is None else fetched.messages
         self._group = group
         self._fetched = fetched
@@ -111,7 +111,7 @@ class Consumer(Generic[Body]):
     when it has seen no new beat of the active member for the ttl.
     """
 
-    def __init__(self, feed: OpenFeed, group: Group[Body], *, skips_lost: bool) -> None:
+    def __init__(self, feed: OpenFeed, group: GroupMember[Body], *, skips_lost: bool) -> None:
         self._feed = feed
         self._group = group
         self._fetcher = Fetcher(feed, group, skips_lost=skips_lost)
@@ -264,7 +264,7 @@ class Consumer(Generic[Body]):
 def consumer_of(
     storage: Storage,
     contexts: Callable[[Transaction], Context],
-    topic: Source[Body],
+    topic: GroupSource[Body],
     group: str,
     *,
     prefix: str,
@@ -284,7 +284,7 @@ def consumer_of(
         if value not in allowed:
             raise ValueError(f"{name} is {value!r}; it must be {allowed[0]!r} or {allowed[1]!r}")
     feed = OpenFeed.of(storage, topic, prefix)
-    member = Group(storage, contexts, topic, group, max_attempts=max_attempts, ttl=ttl, watch=watch, now=now)
+    member = GroupMember(storage, contexts, topic, group, max_attempts=max_attempts, ttl=ttl, watch=watch, now=now)
     member.ensure(start, feed.changes.earliest if start == "first" else feed.changes.latest)
     return Consumer(feed, member, skips_lost=on_lost == "skip")
 

@@ -14,7 +14,7 @@ from structable.datasets.system.messages import REDRIVEN, Message
 from structable.datasets.tables.messaging import Subscription
 from structable.spi import ChangesLostError
 
-from .groups import Group, MovedError
+from .groups import GroupMember, MovedError
 from .reading import Numbered, OpenFeed, Place, Reading
 
 __all__ = ["Fetched", "Fetcher"]
@@ -55,13 +55,13 @@ class Fetcher(Generic[Body]):
     ----------
     feed : OpenFeed
         The feed.
-    group : Group
+    group : GroupMember
         The group and the member.
     skips_lost : bool
         Whether lost messages are only logged, instead of raised.
     """
 
-    def __init__(self, feed: OpenFeed, group: Group[Body], *, skips_lost: bool) -> None:
+    def __init__(self, feed: OpenFeed, group: GroupMember[Body], *, skips_lost: bool) -> None:
         self.row: Subscription | None = None
         """The row as this member has just committed it. It saves one fetch a read; the messages are then checked."""
         self._feed = feed

@@ -1,4 +1,4 @@
-"""`Group`: the row of a group, as its active member reads and writes it, also after a message fails."""
+"""`GroupMember`: the row of a group, as its active member reads and writes it, also after a message fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from structable.datasets.coordination.beats import Beating, Watch, member_name
 from structable.datasets.errors import LeaseLostError, NotFoundError
 from structable.datasets.system.context import Context
 from structable.datasets.system.job_moves import error_text, run_body
-from structable.datasets.system.messages import Source
+from structable.datasets.system.messages import GroupSource
 from structable.datasets.tables.messaging import (
     DEAD_LETTERS,
     GROUP_BEATS,
@@ -25,7 +25,7 @@ from structable.spi import FeedPosition, FieldSizeLimitError, Storage, Transacti
 
 from .reading import Numbered, Place
 
-__all__ = ["BEATS", "Group", "MovedError", "moved"]
+__all__ = ["BEATS", "GroupMember", "MovedError", "moved"]
 
 Body = TypeVar("Body")
 Result = TypeVar("Result")
@@ -41,7 +41,7 @@ class MovedError(Exception):
     """The group has moved since its row was read: read it again."""
 
 
-class Group(Generic[Body]):
+class GroupMember(Generic[Body]):
     """A group and one member of it; each call without a context is a transaction of its own.
 
     The group's row guards the writes of the active member: each transaction checks that owner and epoch of the row are
@@ -53,7 +53,7 @@ class Group(Generic[Body]):
         The store.
     contexts : callable
         Returns the datasets' context of a transaction.
-    source : Source
+    source : GroupSource
         The topic or feed that the group reads.
     name : str
         The group.
@@ -69,7 +69,7 @@ class Group(Generic[Body]):
         self,
         storage: Storage,
         contexts: Callable[[Transaction], Context],
-        source: Source[Body],
+        source: GroupSource[Body],
         name: str,
         *,
         max_attempts: int,

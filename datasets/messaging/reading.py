@@ -13,7 +13,7 @@ import msgspec
 
 from structable.datasets.coordination.polling import Polling
 from structable.datasets.errors import MessagesLostError, NotFoundError
-from structable.datasets.system.messages import Message, Source, message_id, parse_id
+from structable.datasets.system.messages import GroupSource, Message, message_id, parse_id
 from structable.datasets.tables.messaging import Subscription
 from structable.spi import (
     Change,
@@ -182,7 +182,7 @@ class OpenFeed:
         self.changes.earliest()  # raises if there is no feed
 
     @classmethod
-    def of(cls, storage: Storage, topic: Source[Any], prefix: str) -> Self:
+    def of(cls, storage: Storage, topic: GroupSource[Any], prefix: str) -> Self:
         """Return the feed of a topic.
 
         Raises
@@ -259,7 +259,7 @@ def place_of(feed: OpenFeed, place: str | dt.datetime) -> Place:
 
 
 def tail(
-    storage: Storage, topic: Source[Body], prefix: str, place: str | dt.datetime, *, follow: bool
+    storage: Storage, topic: GroupSource[Body], prefix: str, place: str | dt.datetime, *, follow: bool
 ) -> Iterator[Message[Body]]:
     """Yield the messages behind a place; with `follow`, also later ones, for ever. No group moves.
 

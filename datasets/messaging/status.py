@@ -6,7 +6,7 @@ import datetime as dt
 from itertools import islice
 from typing import Any, NamedTuple
 
-from structable.datasets.system.messages import Source
+from structable.datasets.system.messages import GroupSource
 from structable.datasets.tables.messaging import Subscription
 from structable.spi import Change, ChangesLostError, FeedPosition
 
@@ -64,7 +64,7 @@ class TopicStatus(NamedTuple):
 
 
 def group_status(
-    topic: Source[Any],
+    topic: GroupSource[Any],
     feed: OpenFeed,
     row: Subscription,
     earliest: FeedPosition,
@@ -82,7 +82,9 @@ def group_status(
     return GroupStatus(row.group, lag, seconds, row.owner, row.attempts, error, estimated)
 
 
-def _lag(topic: Source[Any], feed: OpenFeed, at: Place, latest: FeedPosition) -> tuple[int, dt.datetime | None, bool]:
+def _lag(
+    topic: GroupSource[Any], feed: OpenFeed, at: Place, latest: FeedPosition
+) -> tuple[int, dt.datetime | None, bool]:
     """Return the number of changes behind a place, the time of the first, and whether the number is an estimate."""
     first: Change | None = None
     last: Change | None = None

@@ -15,7 +15,7 @@ import msgspec
 from structable.datasets.errors import NotFoundError
 from structable.datasets.identifiers import check_name
 from structable.datasets.system.context import Context
-from structable.datasets.system.messages import REDRIVEN, Source, Topic, insert, message_id, parse_id
+from structable.datasets.system.messages import REDRIVEN, GroupSource, Topic, insert, message_id, parse_id
 from structable.datasets.tables.messaging import (
     DEAD_LETTERS,
     GROUP_BEATS,
@@ -89,7 +89,7 @@ class Topics:
             self._remove_groups(topic, groups)
         self._storage.admin.create_or_update(specification)
 
-    def delete(self, topic: Source[Any]) -> None:
+    def delete(self, topic: GroupSource[Any]) -> None:
         """Delete the topic with its messages, groups and dead letters; an absent one is not an error.
 
         For a `Feed` it deletes only groups and dead letters: the table stays. The next call, or `create`, completes a
@@ -100,7 +100,7 @@ class Topics:
                 self._storage.admin.drop(topic.table(self._prefix))
         self._remove_groups(topic, self._rows(topic))
 
-    def status(self, topic: Source[Any]) -> TopicStatus:
+    def status(self, topic: GroupSource[Any]) -> TopicStatus:
         """Return the kept range of a topic, and the progress of its groups.
 
         Raises
@@ -114,7 +114,7 @@ class Topics:
         now = self._run(lambda context: context.now(), read_only=True)
         return TopicStatus(earliest, latest, [group_status(topic, feed, row, earliest, latest, now) for row in groups])
 
-    def seek(self, topic: Source[Any], group: str, place: str | dt.datetime) -> None:
+    def seek(self, topic: GroupSource[Any], group: str, place: str | dt.datetime) -> None:
         """Move a group; its active member can no longer commit messages that it has taken.
 
         Parameters
@@ -145,7 +145,7 @@ class Topics:
 
         self._run(move)
 
-    def dead(self, topic: Source[Any], group: str) -> list[DeadLetter]:
+    def dead(self, topic: GroupSource[Any], group: str) -> list[DeadLetter]:
         """Return the messages that a group has given up, in their order.
 
         A message that is too large for a dead letter together with its error is read from the topic. Once it expires,
@@ -164,7 +164,7 @@ class Topics:
             for row in self._whole(topic, self._letters(topic, group))
         ]
 
-    def redrive(self, topic: Source[Any], group: str, ids: Iterable[str] | None = None) -> int:
+    def redrive(self, topic: GroupSource[Any], group: str, ids: Iterable[str] | None = None) -> int:
         """Publish dead letters again, for this group alone: all, or those with the given ids. Return their number.
 
         They have the header `structable-redriven`, which makes other groups skip them.
@@ -196,7 +196,7 @@ class Topics:
 
         return self._taken(topic, group, ids, give_back)
 
-    def purge(self, topic: Source[Any], group: str, ids: Iterable[str] | None = None) -> int:
+    def purge(self, topic: GroupSource[Any], group: str, ids: Iterable[str] | None = None) -> int:
         """Delete dead letters, all or those with the given ids, and return their number.
 
         Raises
@@ -211,21 +211,21 @@ class Topics:
     def _run(self, body: Callable[[Context], Result], *, read_only: bool = False) -> Result:
         return self._storage.run(lambda tx: body(self._contexts(tx)), read_only=read_only)
 
-    def _rows(self, topic: Source[Any]) -> list[Subscription]:
+    def _rows(self, topic: GroupSource[Any]) -> list[Subscription]:
         def read(context: Context) -> list[Subscription]:
             with context.records(SUBSCRIPTIONS).scan(Range.prefix((topic.subject,))) as found:
                 return list(found)
 
         return self._run(read, read_only=True)
 
-    def _letters(self, topic: Source[Any], group: str, *, where: Filter | None = None) -> list[DeadLetterRow]:
+    def _letters(self, topic: GroupSource[Any], group: str, *, where: Filter | None = None) -> list[DeadLetterRow]:
         def read(context: Context) -> list[DeadLetterRow]:
             with context.records(DEAD_LETTERS).scan(Range.prefix((topic.subject, group)), where=where) as found:
                 return list(found)
 
         return self._run(read, read_only=True)
 
-    def _whole(self, topic: Source[Any], letters: list[DeadLetterRow]) -> list[DeadLetterRow]:
+    def _whole(self, topic: GroupSource[Any], letters: list[DeadLetterRow]) -> list[DeadLetterRow]:
         """Return dead letters; one without a body is filled from the topic, if it still keeps the message."""
         if all(row.body is not None for row in letters):
             return letters
@@ -237,7 +237,7 @@ class Topics:
 
     def _taken(
         self,
-        topic: Source[Any],
+        topic: GroupSource[Any],
         group: str,
         ids: Iterable[str] | None,
         act: Callable[[Context, list[DeadLetterRow]], None],
@@ -266,14 +266,14 @@ class Topics:
             done += self._run(partial(take, wanted=chunk))
         return done
 
-    def _remove_groups(self, topic: Source[Any], groups: Iterable[Subscription]) -> None:
+    def _remove_groups(self, topic: GroupSource[Any], groups: Iterable[Subscription]) -> None:
         """Remove groups with their dead letters; the group last, so that a call after a killed one finds it."""
         for row in groups:
             self.purge(topic, row.group)
             self._run(partial(_remove_group, row=row))
 
 
-def _completed(topic: Source[Any], feed: OpenFeed, row: DeadLetterRow) -> DeadLetterRow:
+def _completed(topic: GroupSource[Any], feed: OpenFeed, row: DeadLetterRow) -> DeadLetterRow:
     change = feed.change(row.version, row.number)
     if change is None:
         return row

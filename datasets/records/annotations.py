@@ -21,7 +21,7 @@ from structable.spi.plain_values import named_class, own_class
 __all__ = ["Byte", "Coding", "Digits", "Int", "Json", "Local", "Record", "RecordField", "Short", "Single", "fields_of"]
 
 
-class _Mark(enum.Enum):
+class _TypeMark(enum.Enum):
     BYTE = "Byte"
     SHORT = "Short"
     INT = "Int"
@@ -33,17 +33,17 @@ class _Mark(enum.Enum):
         return self.value
 
 
-Byte = _Mark.BYTE
+Byte = _TypeMark.BYTE
 """`Annotated[int, Byte]`: a field of 8 bits; also on an enumeration of integers."""
-Short = _Mark.SHORT
+Short = _TypeMark.SHORT
 """`Annotated[int, Short]`: a field of 16 bits."""
-Int = _Mark.INT
+Int = _TypeMark.INT
 """`Annotated[int, Int]`: a field of 32 bits."""
-Single = _Mark.SINGLE
+Single = _TypeMark.SINGLE
 """`Annotated[float, Single]`: a field of 32 bits."""
-Local = _Mark.LOCAL
+Local = _TypeMark.LOCAL
 """`Annotated[datetime, Local]`: a timestamp without a zone."""
-Json = _Mark.JSON
+Json = _TypeMark.JSON
 """`Annotated[X, Json]`: a JSON document of any type X that msgspec can code."""
 
 
@@ -84,7 +84,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, metaclass=_RecordMeta):
 
 
 class Coding(enum.Enum):
-    """How a field's values are kept."""
+    """The stored form of a field's values."""
 
     PLAIN = enum.auto()
     ENUMERATION = enum.auto()
@@ -101,7 +101,7 @@ class RecordField:
     field : Field
         The table's field.
     coding : Coding
-        How values are kept.
+        The stored form of the values.
     type : object
         The annotation without None, and without marks.
     optional : bool
@@ -129,7 +129,7 @@ _PLAIN: dict[object, FieldType] = {
     own_class(dt.date): FieldType.DATE,
     own_class(dt.datetime): FieldType.TIMESTAMP,
 }
-_MARKED: dict[tuple[object, _Mark], FieldType] = {
+_MARKED: dict[tuple[object, _TypeMark], FieldType] = {
     (int, Byte): FieldType.BYTE,
     (int, Short): FieldType.SHORT,
     (int, Int): FieldType.INT,
@@ -177,8 +177,8 @@ def _without_marks(annotation: Any) -> tuple[Any, frozenset[object]]:  # noqa: A
     if typing.get_origin(annotation) is not Annotated:
         return annotation, frozenset()
     inner, *metadata = typing.get_args(annotation)
-    marks = frozenset(one for one in metadata if isinstance(one, _Mark | Digits))
-    others = [one for one in metadata if not isinstance(one, _Mark | Digits)]
+    marks = frozenset(one for one in metadata if isinstance(one, _TypeMark | Digits))
+    others = [one for one in metadata if not isinstance(one, _TypeMark | Digits)]
     return (Annotated[(inner, *others)] if others else inner), marks
 
 
@@ -207,7 +207,7 @@ def _field(where: str, name: str, annotation: Any, marks: frozenset[object]) -> 
     if marks:
         (mark, *others) = marks
         _no_other_mark(where, frozenset(others))
-        kind = _MARKED.get((bare, typing.cast(_Mark, mark)))
+        kind = _MARKED.get((bare, typing.cast(_TypeMark, mark)))
         if kind is None:
             raise RecordTypeError(f"{where}: {mark!r} does not go with {_shown(bare)}")
         return Field(name, kind), Coding.PLAIN
@@ -242,7 +242,7 @@ def _enumeration(where: str, name: str, members: type[enum.Enum], marks: frozens
     if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         (mark, *others) = marks or {None}
         _no_other_mark(where, frozenset(others))
-        kind = FieldType.LONG if mark is None else _MARKED.get((int, typing.cast(_Mark, mark)))
+        kind = FieldType.LONG if mark is None else _MARKED.get((int, typing.cast(_TypeMark, mark)))
         if kind is not None:
             return Field(name, kind), Coding.ENUMERATION
     raise RecordTypeError(f"{where}: {members.__name__} is not an enumeration of strings, or of integers of its size")

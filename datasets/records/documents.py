@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from structable.datasets.errors import DocumentError
+from structable.spi.error_texts import shown
 from structable.spi.plain_values import named_class, plain_value
-from structable.spi.showing import shown
 from structable.spi.values import in_exact_context
 
 from .document_equality import SEVERAL_TEXTS, equal, is_whole

@@ -83,7 +83,7 @@ class RecordTable(Generic[R]):
         spec = self.specification
         return RecordTable(self.type, name, key=spec.primary_key, indexes=spec.indexes, options=spec.options)
 
-    def __call__(self, place: Transaction | Storage, *, checked: bool = False) -> Records[R]:
+    def __call__(self, source: Transaction | Storage, *, checked: bool = False) -> Records[R]:
         """Return the records in a transaction, or in a storage, where each call is a transaction of its own.
 
         Parameters
@@ -96,7 +96,7 @@ class RecordTable(Generic[R]):
         TableNotFoundError
             If there is no such table.
         """
-        return Records(self, place, checked=checked)
+        return Records(self, source, checked=checked)
 
     def check(self, specification: TableSpecification) -> list[str]:
         """Return the differences between a table and the needs of this class, a sentence each; empty if it fits.

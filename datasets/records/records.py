@@ -54,13 +54,13 @@ class Records(Generic[R]):
 
     __slots__ = ("_codec", "_definition", "_is_plain", "_storage", "_unchecked", "table", "type")
 
-    def __init__(self, definition: RecordTable[R], place: Transaction | Storage, *, checked: bool = False) -> None:
+    def __init__(self, definition: RecordTable[R], source: Transaction | Storage, *, checked: bool = False) -> None:
         self._definition = definition
         self._codec = definition.codec
         self._is_plain = not self._codec.coded_key
-        self._storage = place if isinstance(place, Storage) else None
+        self._storage = source if isinstance(source, Storage) else None
         self._unchecked = not checked
-        self.table: StructuredTable = place.table(definition.name)
+        self.table: StructuredTable = source.table(definition.name)
         self.type = definition.type
         if self._storage is not None:
             self._check()

@@ -52,10 +52,10 @@ def seal(keys: KeyProvider | None, table: str, key: tuple[str | int, ...], value
     if not isinstance(value, bytes):
         raise TypeError(f"a sealed value must be bytes, not {type(value).__name__}")
     key_id, master = _provider(keys).current()
-    place = _place(table, key)
+    associated = _associated_data(table, key)
     data_key, nonce = os.urandom(KEY_BYTES), os.urandom(NONCE_BYTES)
-    data = _cipher(data_key).encrypt(nonce, value, place)
-    return Sealed(key_id, _wrap(key_id, master, data_key, place), nonce, data)
+    data = _cipher(data_key).encrypt(nonce, value, associated)
+    return Sealed(key_id, _wrap(key_id, master, data_key, associated), nonce, data)
 
 
 def open_sealed(keys: KeyProvider | None, table: str, key: tuple[str | int, ...], sealed: Sealed) -> bytes:
@@ -66,9 +66,9 @@ def open_sealed(keys: KeyProvider | None, table: str, key: tuple[str | int, ...]
     SecretError
         If there is no provider, or not this key, or the row was tampered with or belongs elsewhere.
     """
-    place = _place(table, key)
-    data_key = _unwrap(_provider(keys), sealed, place, table, key)
-    return _decrypt(data_key, sealed.nonce, sealed.data, place, table, key)
+    associated = _associated_data(table, key)
+    data_key = _unwrap(_provider(keys), sealed, associated, table, key)
+    return _decrypt(data_key, sealed.nonce, sealed.data, associated, table, key)
 
 
 def rewrapped(keys: KeyProvider | None, table: str, key: tuple[str | int, ...], sealed: Sealed) -> Sealed:
@@ -79,10 +79,10 @@ def rewrapped(keys: KeyProvider | None, table: str, key: tuple[str | int, ...], 
     SecretError
         As `open_sealed`.
     """
-    provider, place = _provider(keys), _place(table, key)
-    data_key = _unwrap(provider, sealed, place, table, key)
+    provider, associated = _provider(keys), _associated_data(table, key)
+    data_key = _unwrap(provider, sealed, associated, table, key)
     key_id, master = provider.current()
-    return sealed._replace(key_id=key_id, wrapped=_wrap(key_id, master, data_key, place))
+    return sealed._replace(key_id=key_id, wrapped=_wrap(key_id, master, data_key, associated))
 
 
 def _provider(keys: KeyProvider | None) -> KeyProvider:
@@ -101,28 +101,30 @@ def _cipher(key: bytes) -> AESGCM:
     return AESGCM(key)
 
 
-def _wrap(key_id: str, master: bytes, data_key: bytes, place: bytes) -> bytes:
+def _wrap(key_id: str, master: bytes, data_key: bytes, associated: bytes) -> bytes:
     nonce = os.urandom(NONCE_BYTES)
-    return nonce + _cipher(master).encrypt(nonce, data_key, place + _part(key_id))
+    return nonce + _cipher(master).encrypt(nonce, data_key, associated + _part(key_id))
 
 
-def _unwrap(keys: KeyProvider, sealed: Sealed, place: bytes, table: str, key: tuple[str | int, ...]) -> bytes:
+def _unwrap(keys: KeyProvider, sealed: Sealed, associated: bytes, table: str, key: tuple[str | int, ...]) -> bytes:
     nonce, wrapped = sealed.wrapped[:NONCE_BYTES], sealed.wrapped[NONCE_BYTES:]
-    return _decrypt(keys.key(sealed.key_id), nonce, wrapped, place + _part(sealed.key_id), table, key)
+    return _decrypt(keys.key(sealed.key_id), nonce, wrapped, associated + _part(sealed.key_id), table, key)
 
 
-def _decrypt(secret: bytes, nonce: bytes, data: bytes, place: bytes, table: str, key: tuple[str | int, ...]) -> bytes:
+def _decrypt(
+    secret: bytes, nonce: bytes, data: bytes, associated: bytes, table: str, key: tuple[str | int, ...]
+) -> bytes:
     cipher = _cipher(secret)
     from cryptography.exceptions import InvalidTag
 
     try:
-        return cipher.decrypt(nonce, data, place)
+        return cipher.decrypt(nonce, data, associated)
     except (InvalidTag, ValueError):
         # From None: the cause's traceback would hold the key among its variables.
         raise SecretError(f"table {table!r}, row {key!r}: it was tampered with, or its key is another one") from None
 
 
-def _place(table: str, key: tuple[str | int, ...]) -> bytes:
+def _associated_data(table: str, key: tuple[str | int, ...]) -> bytes:
     return b"".join(map(_part, (FORMAT, table, *key)))
 
 

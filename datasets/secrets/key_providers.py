@@ -1,4 +1,4 @@
-"""Where master keys come from."""
+"""Providers of master keys."""
 
 from __future__ import annotations
 
@@ -133,13 +133,13 @@ class EnvironmentKeys:
         return f"EnvironmentKeys({self._prefix!r})"
 
 
-def _decoded(text: object, key_id: str, place: str) -> bytes:
+def _decoded(text: object, key_id: str, origin: str) -> bytes:
     if text is None:
-        raise SecretError(f"the master key {key_id!r} is not in {place}")
+        raise SecretError(f"the master key {key_id!r} is not in {origin}")
     try:
         key = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
     except (binascii.Error, ValueError):
         key = b""
     if len(key) != KEY_BYTES:
-        raise SecretError(f"the master key {key_id!r} in {place} is not base64 of {KEY_BYTES} bytes")
+        raise SecretError(f"the master key {key_id!r} in {origin} is not base64 of {KEY_BYTES} bytes")
     return key

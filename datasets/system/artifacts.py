@@ -140,10 +140,10 @@ class Artifacts(Dataset):
         if plugin is not None and type is None:
             fits = fits & (col("plugin") == plugin)
         within = tuple(name for name in (type, plugin if type is not None else None) if name is not None)
-        places = dict.fromkeys([(namespace, parent), (namespace, EVERY_ARTIFACT), ("system", EVERY_ARTIFACT)])
+        artifacts = dict.fromkeys([(namespace, parent), (namespace, EVERY_ARTIFACT), ("system", EVERY_ARTIFACT)])
         found: list[Plugin] = []
-        for place in places:
-            with self._plugins.scan(Range.prefix((*place, *within)), where=fits) as some:
+        for artifact in artifacts:
+            with self._plugins.scan(Range.prefix((*artifact, *within)), where=fits) as some:
                 found += some
         return sorted(found, key=lambda one: (one.type, one.plugin, one.namespace, one.artifact, one.version_order))
 

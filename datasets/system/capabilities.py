@@ -16,12 +16,12 @@ from structable.datasets.tables.platform import (
 
 from .context import Dataset
 
-__all__ = ["Capabilities"]
+__all__ = ["PlatformCapabilities"]
 
 ENABLED = "ENABLED"
 
 
-class Capabilities(Dataset):
+class PlatformCapabilities(Dataset):
     """The datasets `capabilities` and `capability_operations`. The status of an enabled capability is `ENABLED`."""
 
     def begin(self, capability: str, action: str, config: object = None) -> None:

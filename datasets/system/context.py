@@ -175,7 +175,7 @@ class SessionFences(Dataset):
     """The fences of a store, in the transaction of a session: `s.fences`."""
 
     def share(self, scope: str) -> None:
-        """Conflict with every transaction that excludes the scope; of two that share it, one in 16 pairs conflicts."""
+        """Conflict with every transaction that excludes the scope; two that share it conflict in one of 16 cases."""
         self._context.share(scope)
 
     def exclude(self, scope: str) -> None:

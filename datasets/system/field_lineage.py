@@ -1,4 +1,4 @@
-"""Which fields came from which, by the operations of runs."""
+"""The fields from which others were made, by the operations of runs."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class FieldLineages(Dataset):
         """Delete the operations that no endpoint names any more."""
         if not checksums:
             return
-        # Otherwise each of two transactions would still see the endpoint that the other one removes.
+        # Otherwise two transactions would each still see the endpoint that the other removes.
         self._context.exclude("checksum/unused")
         for checksum in checksums:
             with self._endpoints.find("checksum", checksum, limit=1) as left:

@@ -1,4 +1,4 @@
-"""How jobs change their state: the state belongs to the key, so a job moves from one row to another."""
+"""Changes of the state of jobs: the state belongs to the key, so a job moves from one row to another."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Jobs(Dataset):
             If the queue has an open job of this key, READY or RUNNING, that one is returned and none is made. The
             handler that completes this job has then read everything committed together with such a call.
         max_attempts : int
-            How often the job may be claimed before a failure makes it DEAD.
+            The number of claims after which a failure makes the job DEAD.
         timeout : int
             Seconds without a beat of its worker, after which the job may be rescued.
 

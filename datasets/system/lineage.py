@@ -1,4 +1,4 @@
-"""Which runs used which datasets, and which programs use them, in both directions."""
+"""The datasets that runs and programs use, in both directions."""
 
 from __future__ import annotations
 

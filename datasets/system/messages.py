@@ -26,7 +26,7 @@ from structable.spi import (
     TableSpecification,
     Value,
 )
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 from structable.spi.values import MAX_KEY_SIZE
 
 from .context import Context
@@ -35,8 +35,8 @@ __all__ = [
     "REDRIVEN",
     "TOPIC_TABLES",
     "Feed",
+    "GroupSource",
     "Message",
-    "Source",
     "Topic",
     "insert",
     "message_id",
@@ -111,7 +111,7 @@ class Message(Generic[Body]):
     published: dt.datetime
 
 
-class Source(ABC, Generic[Body]):
+class GroupSource(ABC, Generic[Body]):
     """The source that groups read: a topic, or the feed of a table."""
 
     __slots__ = ()
@@ -153,7 +153,7 @@ class Source(ABC, Generic[Body]):
 
 
 @dataclass(frozen=True)
-class Topic(Source[Body]):
+class Topic(GroupSource[Body]):
     """A topic: messages in the order of their commits, kept for a time.
 
     Parameters
@@ -266,7 +266,7 @@ class Topic(Source[Body]):
 
 
 @dataclass(frozen=True)
-class Feed(Source[Change]):
+class Feed(GroupSource[Change]):
     """The change feed of any table, which groups read as a topic; the bodies of its messages are `Change`s.
 
     Parameters

@@ -42,7 +42,7 @@ class Resolved:
     Parameters
     ----------
     properties : dict
-        Of two scopes that name a key, the nearer one counts.
+        If two scopes name a key, the nearer one counts.
     seq : int
         The largest of the scopes; it never goes back.
     """

@@ -1,4 +1,4 @@
-"""Where runs execute: tasks that provision clusters, remote runtimes, and the minutes in which runs were alive."""
+"""The hosts of runs: tasks that provision clusters, remote runtimes, and the minutes in which runs were alive."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ __all__ = ["Queue"]
 Result = TypeVar("Result")
 
 
-class Run(Protocol):
+class TransactionRunner(Protocol):
     """Runs a body in transactions until one commits."""
 
     def __call__(self, body: Callable[[Context], Result]) -> Result: ...
@@ -37,7 +37,7 @@ class Run(Protocol):
 class Queue:
     """A queue: `system.queue(name)`. Safe to share between threads."""
 
-    def __init__(self, run: Run, run_at_once: Run, name: str) -> None:
+    def __init__(self, run: TransactionRunner, run_at_once: TransactionRunner, name: str) -> None:
         check_names(queue=name)
         self.name = name
         self._run = run

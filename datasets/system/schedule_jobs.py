@@ -45,7 +45,7 @@ class ScheduleJob(msgspec.Struct, frozen=True, kw_only=True):
     schedule_generation : int
         The generation of the schedule when the job was made.
     created, at : datetime
-        When the job was made, and last notified or advanced.
+        The times at which the job was made, and last notified or advanced.
     deleted, obsolete : bool
         Its marks: the schedule was deleted; another job took its place.
     """

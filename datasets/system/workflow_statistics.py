@@ -1,4 +1,4 @@
-"""How long the runs of workflows took."""
+"""The durations of the runs of workflows."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ __all__ = [
 
 
 class MetadataScope(enum.StrEnum):
-    """Who wrote metadata."""
+    """The author of metadata."""
 
     USER = "USER"
     SYSTEM = "SYSTEM"

@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Access(enum.StrEnum):
-    """How a run used a dataset."""
+    """The use of a dataset by a run."""
 
     READ = "READ"
     WRITE = "WRITE"

@@ -54,7 +54,7 @@ class OperationStatus(enum.StrEnum):
 
 
 class Side(enum.StrEnum):
-    """Which copy of an entity a state of synchronisation describes."""
+    """The copy of an entity that a state of synchronisation describes."""
 
     STORE = "STORE"
     REPOSITORY = "REPOSITORY"
@@ -133,7 +133,7 @@ class LogFile(Record):
 
 
 class LogCheckpoint(Record):
-    """How far the logs of a partition were processed."""
+    """The position up to which the logs of a partition were processed."""
 
     prefix: str
     partition: Annotated[int, Int]
@@ -142,7 +142,7 @@ class LogCheckpoint(Record):
 
 
 class ExternalPosition(Record):
-    """How far a subscriber has read a topic of another system."""
+    """The position up to which a subscriber has read a topic of another system."""
 
     topic: str
     subscriber: str

@@ -66,9 +66,9 @@ class ClusterStatus(enum.StrEnum):
 class Run(Record):
     """A run of a program.
 
-    `active` is True until the run's end and then None, `cluster_open` likewise for its cluster, and `ended_on` the day
-    of `stopped` in UTC. `source` orders the messages that changed it. A rejected run that was never provisioned has no
-    version and no cluster.
+    `active` is True until the run's end and then None, `cluster_open` is the same for its cluster, and `ended_on` the
+    day of `stopped` in UTC. `source` orders the messages that changed it. A rejected run that was never provisioned has
+    no version and no cluster.
     """
 
     namespace: str

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 
-class _Sealed(Record):
+class _SealedRecord(Record):
     """A record with a sealed value, which its `repr` hides."""
 
     def __repr__(self) -> str:
@@ -40,7 +40,7 @@ class Secret(Record):
     updated: dt.datetime
 
 
-class SecretValue(_Sealed):
+class SecretValue(_SealedRecord):
     """The sealed value of a secret."""
 
     namespace: str
@@ -52,7 +52,7 @@ class SecretValue(_Sealed):
     data: bytes
 
 
-class Owner(_Sealed):
+class Owner(_SealedRecord):
     """The principal that owns an entity, with its sealed keytab; without one the sealed fields are None."""
 
     entity: str
@@ -64,7 +64,7 @@ class Owner(_Sealed):
     created: dt.datetime
 
 
-class CredentialProfile(_Sealed):
+class CredentialProfile(_SealedRecord):
     """A profile by which a provisioner gives credentials; its properties are sealed."""
 
     namespace: str
@@ -77,7 +77,7 @@ class CredentialProfile(_Sealed):
     data: bytes
 
 
-class CredentialIdentity(_Sealed):
+class CredentialIdentity(_SealedRecord):
     """An identity of a credential profile, `namespace/profile`; its properties are sealed."""
 
     namespace: str

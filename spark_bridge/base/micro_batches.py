@@ -44,7 +44,7 @@ class MicroBatch:
         Raises
         ------
         UnsupportedOperationError
-            If the thread is not that of a streaming query.
+            If the thread runs no streaming query.
         """
         found = _found(
             context.getLocalProperty,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from structable.spi import TableSpecification, WriteMode
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 
 from .feed_options import FeedOptions
 from .store_client import (
@@ -94,7 +94,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, overwrite: bool, streaming: bool = False) -> WriteOptions:
-        """Check the options of `df.write`; ValueError for one missing, invalid, of reads or against the mode.
+        """Check the options of `df.write`; ValueError if one is missing, invalid, for reads, or does not fit the mode.
 
         With `streaming`, the options are of `df.writeStream`, where `overwrite` is output mode complete.
         """

@@ -52,7 +52,7 @@ def freeze_imports() -> None:
 
 
 def acknowledge() -> None:
-    """Acknowledge what this process has received over TCP, and send what it has to send at once.
+    """Acknowledge the data that this process has received over TCP, and send waiting data at once.
 
     Spark sends a task's function, and then its input, with Nagle's algorithm on: the input waits until the function is
     acknowledged, which Linux delays by 40 ms in a process that Spark uses again.

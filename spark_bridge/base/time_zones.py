@@ -39,7 +39,7 @@ def time_zone(name: str | None) -> dt.tzinfo:
 def midnights(days: pa.Array[Any], zone: dt.tzinfo) -> pa.Array[Any]:
     """Return the instants at which days begin in a time zone, as Spark casts a date to a timestamp.
 
-    Where clocks skip midnight the day begins with its first moment; where they show it twice, at the first.
+    If clocks skip midnight, the day begins with its first moment; if they show midnight twice, with the first.
 
     Raises
     ------

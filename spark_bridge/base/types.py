@@ -11,16 +11,16 @@ from pyspark.sql import types as spark
 from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification, WriteMode
 from structable.spi.arrow import arrow_type
 from structable.spi.changes import CHANGE_TYPE, FEED_COLUMNS
+from structable.spi.error_texts import not_a_field
 from structable.spi.rules.keyless import check_mode
-from structable.spi.showing import not_a_field
 
 __all__ = [
     "arrow_schema_of",
     "castable",
-    "days_to_cast",
     "check_feed_schema",
     "check_read_schema",
     "check_write_schema",
+    "days_to_cast",
     "feed_schema",
     "field_changed",
     "new_specification",
@@ -179,7 +179,7 @@ _WIDER = (
     (spark.DateType, spark.TimestampType),
     (spark.DateType, spark.TimestampNTZType),
 )
-"""Each type is cast to the later ones of its row."""
+"""Each type can be cast to the later types of its row."""
 _TEXTS = (spark.CharType, spark.VarcharType)
 """Types of texts with a length, which Spark checks; their values are strings."""
 _DIGITS: dict[type[spark.DataType], int] = {

@@ -27,14 +27,14 @@ def properties_of(spec: TableSpecification) -> dict[str, str]:
 def specification_of(
     table: str, schema: StructType, properties: Mapping[str, str], *, declared: bool = False
 ) -> TableSpecification:
-    """Return the specification of a table to be made, with columns that are declared or those of a query.
+    """Return the specification of a new table, with declared columns or the columns of a query.
 
     Raises
     ------
     InvalidSpecificationError
         If the properties do not define the key, or describe something that tables of structable do not have.
     InvalidFieldError
-        With each column whose type no field can have; or for NOT NULL outside the key.
+        If no field can have the type of a column, with each such column; or for NOT NULL outside the key.
     """
     _refuse_foreign(table, properties)
     if PRIMARY_KEY not in properties:
@@ -53,7 +53,7 @@ def specification_of(
 
 
 def check_properties(spec: TableSpecification, properties: Mapping[str, str]) -> None:
-    """Check that properties which a statement gives are those of a table, which stays as it is.
+    """Check that the properties in a statement equal the properties of a table, which is not changed.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How planning processes and executors reach the coordinator in the driver's process."""
+"""The way from planning processes and executors to the coordinator in the driver's process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from structable.spi import (
 
 from .channel import Address, Channel, open_channel, receive, send
 from .feed_streams import Advance, FeedStream, FirstSnapshot
-from .held_plans import PlannedSplits, Reader
+from .held_plans import PlannedSplits, SplitTask
 from .replanning import Rerun
 from .stream_offsets import StreamOffset, StreamStart
 
@@ -155,7 +155,7 @@ class CoordinatorClient:
         self._ask("leave_write", store, job)
 
     @contextmanager
-    def holding(self, plan_id: str, options: ReadOptions, reader: Reader) -> Iterator[None]:
+    def holding(self, plan_id: str, options: ReadOptions, reader: SplitTask) -> Iterator[None]:
         """Keep a plan's snapshot open for a `with` block, however long it takes.
 
         Raises `TransactionClosedError` if the coordinator has closed the plan.

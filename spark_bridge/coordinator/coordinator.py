@@ -39,7 +39,7 @@ from structable.spi import (
 from .channel import Channel, ChannelServer, receive, send
 from .client import AGAIN, FIRST_SNAPSHOT, HELD, CoordinatorClient
 from .feed_streams import Advance, FeedStream, FirstSnapshot, advance, first_snapshot, plan_changes
-from .held_plans import Executions, HeldPlan, PlannedSplits, Reader
+from .held_plans import Executions, HeldPlan, PlannedSplits, SplitTask
 from .query_snapshots import QuerySnapshots
 from .replanning import Replanning, Rerun, unpickled_scan
 from .stores import OpenStores
@@ -180,11 +180,11 @@ class Coordinator:
             if plan_id == AGAIN:
                 self._serve_rerun(channel, text)
                 return
-            reader = Reader.from_text(text)
+            reader = SplitTask.from_text(text)
         except (OSError, EOFError):
             return  # not a reader's message, or the process ended
         except ValueError:
-            plan_id, reader = "", Reader(0, None, 0)
+            plan_id, reader = "", SplitTask(0, None, 0)
         with self._lock:
             held = self.held.get(plan_id)
             if held is not None and held.expired(time.monotonic()):

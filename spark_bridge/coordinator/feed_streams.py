@@ -66,7 +66,7 @@ class FeedStream:
         return self.columns if position is None else (*self.columns, *(k for k in self.key if k not in self.columns))
 
     def check_fields(self, spec: TableSpecification) -> None:
-        """Raise SchemaIncompatibleError if a column has another type now; fields that were added do not matter."""
+        """Raise SchemaIncompatibleError if a column has another type now; added fields are no problem."""
         differences = [
             f"field {was.name!r} is {now.type_text}, and was {was.type_text} when the query started"
             for was, now in ((field, spec.field(field.name)) for field in self.fields)
@@ -123,7 +123,7 @@ def check_streamed(spec: TableSpecification, *, changes: bool) -> None:
 
 @contextlib.contextmanager
 def naming_the_cure() -> Iterator[None]:
-    """Note on a ChangesLostError in the block, or from a decorated function, what to do about the query."""
+    """Add a remedy for the query to a ChangesLostError of the block or of a decorated function."""
     try:
         yield
     except ChangesLostError as lost:

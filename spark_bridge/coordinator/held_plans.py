@@ -1,4 +1,4 @@
-"""A plan that the coordinator holds, the rules for closing it, and what other processes see of it."""
+"""A plan that the coordinator holds, the rules for closing it, and its form in other processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from structable.spark_bridge.base.options import ReadOptions
 from structable.spi import FeedPosition, ScanPlan, ScanSplit
 
-__all__ = ["YOUNG_SECONDS", "Executions", "HeldPlan", "PlannedSplits", "Reader"]
+__all__ = ["YOUNG_SECONDS", "Executions", "HeldPlan", "PlannedSplits", "SplitTask"]
 
 YOUNG_SECONDS = 60.0
 """A plan younger than this may be about to be read for the first time."""
@@ -39,7 +39,7 @@ class Executions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class SplitTask:
     """A task that reads one split of a plan. Tasks of an RDD belong to no execution."""
 
     split: int
@@ -50,7 +50,7 @@ class Reader:
         return f"{self.split} {-1 if self.execution is None else self.execution} {self.stage}"
 
     @classmethod
-    def from_text(cls, text: str) -> Reader:
+    def from_text(cls, text: str) -> SplitTask:
         """Return the reader that `to_text` wrote; ValueError if the text is malformed."""
         split, execution, stage = (int(number) for number in text.split())
         return cls(split, None if execution < 0 else execution, stage)
@@ -84,7 +84,7 @@ class HeldPlan:
         self.visits += 1
         self._over_since = None
 
-    def record(self, reader: Reader, *, late: bool) -> None:
+    def record(self, reader: SplitTask, *, late: bool) -> None:
         """Record the stage and the execution of an admitted reader.
 
         If `late`, its execution is no longer running, so that its end implies nothing about further readers.
@@ -95,7 +95,7 @@ class HeldPlan:
         elif reader.execution is not None:
             self._executions.add(reader.execution)
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: SplitTask) -> None:
         self.readers -= 1
         self.idle_since = time.monotonic()
         self._unread.discard(reader.split)

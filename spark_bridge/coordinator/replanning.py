@@ -61,7 +61,7 @@ class Rerun:
 
 
 @dataclass(slots=True, eq=False)
-class _Planned:
+class _AllowedScan:
     digest: bytes
     execution: int | None
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -82,13 +82,13 @@ class Replanning:
         self._executions = executions
         self._plan = plan
         self._lock = threading.Lock()
-        self._plans: OrderedDict[str, _Planned] = OrderedDict()
+        self._plans: OrderedDict[str, _AllowedScan] = OrderedDict()
         self._again: OrderedDict[int, bool] = OrderedDict()
 
     def remember(self, plan_id: str, execution: int | None, digest: bytes) -> None:
         """Allow tasks to replan the scan with this digest. Only the digest is stored."""
         with self._lock:
-            self._plans[plan_id] = _Planned(digest, execution)
+            self._plans[plan_id] = _AllowedScan(digest, execution)
             if len(self._plans) > MOST_PLANS:
                 self._plans.popitem(last=False)
 

@@ -15,7 +15,7 @@ __all__ = ["OpenStores"]
 
 
 @dataclass(slots=True, eq=False)
-class _Entry:
+class _OpenStore:
     lock: threading.Lock = field(default_factory=threading.Lock)
     storage: Storage | None = None
     users: int = 0
@@ -31,7 +31,7 @@ class OpenStores:
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
-        self.entries: dict[tuple[StoreClient, int], _Entry] = {}
+        self.entries: dict[tuple[StoreClient, int], _OpenStore] = {}
 
     @contextmanager
     def using(self, store: StoreClient, connection: int = 0) -> Iterator[Storage]:
@@ -77,8 +77,8 @@ class OpenStores:
                     entry.storage.close()
                     entry.storage = None
 
-    def _enter(self, store: StoreClient, connection: int) -> _Entry:
+    def _enter(self, store: StoreClient, connection: int) -> _OpenStore:
         with self._lock:
-            entry = self.entries.setdefault((store, connection), _Entry())
+            entry = self.entries.setdefault((store, connection), _OpenStore())
             entry.users += 1
             return entry

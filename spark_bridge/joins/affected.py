@@ -130,7 +130,7 @@ class Changes:
         return cls(since, since, SideChanges(since.left), SideChanges(since.right))
 
     def read(self, stores: JoinStores, kernel: Kernel, now: Positions, most: int, *, keys_only: bool = False) -> bool:
-        """Read both on as `SideChanges.read` does; the right table's are not read if the left one has too many."""
+        """Read on in both feeds, as `SideChanges.read` does; skip the right one if the left has too many changes."""
         self.seen, left, right = now, self.left, self.right
         return left.read(stores.left, kernel, "left", now.left, most, keys_only=keys_only) and right.read(
             stores.right, kernel, "right", now.right, most, keys_only=keys_only

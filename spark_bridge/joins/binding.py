@@ -13,10 +13,10 @@ from structable.spi import (
     UnsupportedOperationError,
     plan_schema_change,
 )
+from structable.spi.error_texts import not_a_field
 from structable.spi.field_rules import Retired, rule_to_document
 from structable.spi.fields import widens
 from structable.spi.row_rules import RowRules
-from structable.spi.showing import not_a_field
 from structable.spi.table_options import ChangelogProducer
 
 from .definition import ForeignKeyJoin, Side, parse_source

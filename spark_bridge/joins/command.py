@@ -24,7 +24,7 @@ from structable.spi import (
 from structable.spi.urls import without_secrets
 
 from .affected import oldest_change
-from .progress import PROGRESS, Record, all_records
+from .progress import PROGRESS, ProgressRecord, all_records
 from .recording import Definition
 from .worker import JoinWorker
 
@@ -62,11 +62,11 @@ def join() -> None:
 @app.command()
 def status(url: Url, name: Name = "", form: Form = Format.TEXT) -> None:
     """Show how a join is defined, where its result stands, and how long the oldest unjoined change has waited."""
-    place, chosen = _place(url, name)
-    record, definition = _recorded(place, chosen)
+    store, chosen = _store_and_name(url, name)
+    record, definition = _recorded(store, chosen)
     sides: dict[str, dict[str, object]] = {}
     for side in ("left", "right"):
-        ref = _ref(definition, side, place)
+        ref = _ref(definition, side, store)
         at = None if record.positions is None else record.positions.left if side == "left" else record.positions.right
         sides[side] = {"table": ref.name, "position": None if at is None else str(at), "waiting": _waiting(ref, at)}
     intent = record.intent
@@ -96,7 +96,7 @@ def status(url: Url, name: Name = "", form: Form = Format.TEXT) -> None:
 @app.command()
 def verify(url: Url, name: Name = "") -> None:
     """Print how many rows of the result differ from the join of both tables now. Exit code 1 if any does."""
-    with _worker(*_place(url, name)) as worker:
+    with _worker(*_store_and_name(url, name)) as worker:
         differing = worker.verify()
     typer.echo(f"{differing}")
     if differing:
@@ -106,7 +106,7 @@ def verify(url: Url, name: Name = "") -> None:
 @app.command()
 def rebuild(url: Url, name: Name = "") -> None:
     """Join everything again, by the recorded definition, and write what differs."""
-    with _worker(*_place(url, name)) as worker:
+    with _worker(*_store_and_name(url, name)) as worker:
         done = worker.rebuild()
     typer.echo(f"{done.inserted:,} rows inserted, {done.updated:,} updated, {done.deleted:,} deleted")
 
@@ -118,11 +118,11 @@ def run(
     poll: Annotated[float, typer.Option(metavar="SECONDS", help="The time between two looks.", min=0.01)] = 0.2,
 ) -> None:
     """Keep the result up to date, by the recorded definition, until Ctrl-C or SIGTERM; any number may run."""
-    with _worker(*_place(url, name), poll=poll) as worker:
+    with _worker(*_store_and_name(url, name), poll=poll) as worker:
         worker.run(threading.Event())
 
 
-def _place(url: str, name: str) -> tuple[str, str]:
+def _store_and_name(url: str, name: str) -> tuple[str, str]:
     if not name and "://" not in url:
         url, name = os.environ.get(_URL_VARIABLE, ""), url
     if "://" not in url or not name:
@@ -132,7 +132,7 @@ def _place(url: str, name: str) -> tuple[str, str]:
     return url, name
 
 
-def _recorded(url: str, name: str) -> tuple[Record, Definition]:
+def _recorded(url: str, name: str) -> tuple[ProgressRecord, Definition]:
     with _connected(url) as storage:
         try:
             records = {record.consumer: record for record in all_records(storage.table(PROGRESS.name))}

@@ -41,7 +41,7 @@ from .joining import Counts, differences
 from .kernel import Kernel
 from .progress import Positions
 from .rebuild import Staged, difference_batches, reading
-from .spark_tasks import ChangedKeys, JoinedRows, ReferringRows, SplitRows, Staging
+from .spark_tasks import ChangedKeys, DifferenceStaging, JoinedRows, ReferringRows, SplitRows
 from .stores import JoinStores
 
 __all__ = ["SparkSteps"]
@@ -54,7 +54,7 @@ _SCANNED_PER_READ = 20
 _FILTERED_PER_READ = 100
 """The same for a scan that needs no join."""
 _MOST_SELECTED = 100_000
-"""The most left rows that the driver keeps, to join them by itself."""
+"""The maximum number of left rows that the driver keeps, to join them without tasks."""
 DIRECT = 30_000
 """The maximum number of affected left rows that the driver reads by key from tables of any size, at some 35 us
 each."""
@@ -63,7 +63,7 @@ FEW = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _StoreStates:
     """The tables of a join at one state of each store."""
 
     left: ScanPlan
@@ -79,7 +79,7 @@ class _State:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _JoinedTable:
     """A table as a DataFrame: its columns under unique names, and one column that is null where there is no row."""
 
     frame: DataFrame
@@ -126,8 +126,8 @@ class SparkSteps:
                 return self._stage_few(stores, kernel, job, state, changes)
             since = changes.since
             feeds = (
-                _Feed(stores.left, stores.join.left.store, kernel.bound.left, since.left, now.left),
-                _Feed(stores.right, stores.join.right.store, kernel.bound.right, since.right, now.right),
+                _FeedInterval(stores.left, stores.join.left.store, kernel.bound.left, since.left, now.left),
+                _FeedInterval(stores.right, stores.join.right.store, kernel.bound.right, since.right, now.right),
             )
             if not all(feed.has_at_most(self._large) for feed in feeds):
                 return None
@@ -168,7 +168,7 @@ class SparkSteps:
             return Staged([stores.result.stage(job, 0, 0, batches)], now, counts)
 
     @contextmanager
-    def _state(self, stores: JoinStores, kernel: Kernel) -> Iterator[_State]:
+    def _state(self, stores: JoinStores, kernel: Kernel) -> Iterator[_StoreStates]:
         join, bound = stores.join, kernel.bound
         splits = self._spark.sparkContext.defaultParallelism
         with ExitStack() as stack:
@@ -182,9 +182,11 @@ class SparkSteps:
             result = planned(stores.result, join.result.name, kernel.columns)  # before the tables
             left = planned(stores.left, join.left.name, bound.left_columns)
             right = planned(stores.right, join.right.name, bound.right_columns)
-            yield _State(left, right, result, snapshots)
+            yield _StoreStates(left, right, result, snapshots)
 
-    def _stage_few(self, stores: JoinStores, kernel: Kernel, job: WriteJob, state: _State, changes: Changes) -> Staged:
+    def _stage_few(
+        self, stores: JoinStores, kernel: Kernel, job: WriteJob, state: _StoreStates, changes: Changes
+    ) -> Staged:
         """Stage the differences of changes that the driver knows: the changed left rows are joined here."""
         join, bound, splits = stores.join, kernel.bound, self._spark.sparkContext.defaultParallelism
         staged = Staged([], state.positions, Counts())
@@ -196,7 +198,7 @@ class SparkSteps:
             with snapshot.plan_scan(join.left.name, where=where, columns=bound.left_columns, splits=splits) as plan:
                 splits = len(plan.splits)
                 referring = ReferringRows(join.left.store, plan.splits, images)
-                staging = Staging(join.result.store, bound, job, referring=referring)
+                staging = DifferenceStaging(join.result.store, bound, job, referring=referring)
                 staged = self._staged(self._of_splits(plan.splits), staging, state.positions)
         if left.rows:
             rights = SnapshotRows(state.snapshots[stores.right], stores.right, bound.right)
@@ -207,19 +209,21 @@ class SparkSteps:
             staged.counts.affected += len(left.rows)
         return staged
 
-    def _table(self, store: StoreClient, plan: ScanPlan, spec: TableSpecification, letter: str) -> _Side:
+    def _table(self, store: StoreClient, plan: ScanPlan, spec: TableSpecification, letter: str) -> _JoinedTable:
         names = {name: f"{letter}{place}" for place, name in enumerate(plan.columns)}
         schema = [spark_types.StructField(names[name], spark_type(spec.field(name))) for name in plan.columns]
         there = f"{letter}_there"
         reader = SplitRows(store, plan.splits, tuple(names.values()))
         frame = self._of_splits(plan.splits).mapInArrow(reader, spark_types.StructType(schema))
-        return _Side(frame.withColumn(there, sf.lit(True)), names, there)
+        return _JoinedTable(frame.withColumn(there, sf.lit(True)), names, there)
 
     def _of_splits(self, splits: tuple[ScanSplit, ...]) -> DataFrame:
         """Return the numbers of splits, a partition for each."""
         return self._spark.range(0, len(splits), 1, len(splits))
 
-    def _affected(self, stores: JoinStores, kernel: Kernel, state: _State, left: _Feed, right: _Feed) -> _Side:
+    def _affected(
+        self, stores: JoinStores, kernel: Kernel, state: _StoreStates, left: _FeedInterval, right: _FeedInterval
+    ) -> _JoinedTable:
         """Return the left rows to join again, and the keys of left rows that are gone."""
         bound = kernel.bound
         rows = self._table(stores.join.left.store, state.left, bound.left, "l")
@@ -228,7 +232,7 @@ class SparkSteps:
         refers = _equal(rows, bound.foreign_key, referred) & _lives(rows, bound.left)
         if left.is_empty():  # such as the changes of a hot key: the keys of the left rows need not be shuffled
             frame = rows.frame.join(right.hinted(moved), refers, "left_semi")
-            return _Side(frame, rows.names, rows.there)
+            return _JoinedTable(frame, rows.names, rows.there)
         changed, key = self._changed(kernel, left, "c")
         changed = changed.groupBy(*key).agg(sf.max_by("c_present", "c_seq").alias("c_present"))
         same_key = _equal(rows, bound.left.primary_key, key)
@@ -239,9 +243,9 @@ class SparkSteps:
             *(sf.col(a).alias(b) for a, b in zip(key, own_key, strict=True))
         )
         frame = frame.select(*rows.names.values(), rows.there).unionByName(gone, allowMissingColumns=True)
-        return _Side(frame, rows.names, rows.there)
+        return _JoinedTable(frame, rows.names, rows.there)
 
-    def _changed(self, kernel: Kernel, feed: _Feed, letter: str) -> tuple[DataFrame, list[str]]:
+    def _changed(self, kernel: Kernel, feed: _FeedInterval, letter: str) -> tuple[DataFrame, list[str]]:
         """Return the keys of changes that may matter, and the columns that have them."""
         bound, spec = kernel.bound, feed.spec
         columns, watched = (
@@ -263,7 +267,9 @@ class SparkSteps:
         )
         return self._of_splits(plan.splits).mapInArrow(reader, spark_types.StructType(schema)), key
 
-    def _stage(self, stores: JoinStores, kernel: Kernel, job: WriteJob, state: _State, left: _Side, how: str) -> Staged:
+    def _stage(
+        self, stores: JoinStores, kernel: Kernel, job: WriteJob, state: _StoreStates, left: _JoinedTable, how: str
+    ) -> Staged:
         """Join these left rows with the right table and the result, and stage the differences."""
         join, bound = stores.join, kernel.bound
         right = self._table(join.right.store, state.right, bound.right, "r")
@@ -294,9 +300,9 @@ class SparkSteps:
             rows = _differences(kernel, rows, left, right, old)
             if how == "full":
                 rows = rows.where(sf.col(CHANGE_TYPE).isNotNull())
-        return self._staged(rows, Staging(join.result.store, bound, job, joined), state.positions)
+        return self._staged(rows, DifferenceStaging(join.result.store, bound, job, joined), state.positions)
 
-    def _staged(self, rows: DataFrame, staging: Staging, positions: Positions) -> Staged:
+    def _staged(self, rows: DataFrame, staging: DifferenceStaging, positions: Positions) -> Staged:
         if str(self._spark.conf.get("spark.sql.adaptive.enabled")).lower() != "true":
             rows = rows.coalesce(2 * self._spark.sparkContext.defaultParallelism)  # each task connects to the store
         reports = collect_reports(rows, staging)
@@ -313,7 +319,7 @@ def _rows(stores: JoinStores) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Feed:
+class _FeedInterval:
     """The changes of a table in (since, until]."""
 
     storage: Storage
@@ -347,17 +353,19 @@ def _small(frame: DataFrame, storage: Storage, table: str) -> DataFrame:
     return sf.broadcast(frame) if small else frame.hint("merge")
 
 
-def _equal(side: _Side, fields: tuple[str, ...], columns: list[str]) -> Column:
+def _equal(side: _JoinedTable, fields: tuple[str, ...], columns: list[str]) -> Column:
     return reduce(and_, (side.of(field) == sf.col(other) for field, other in zip(fields, columns, strict=True)))
 
 
-def _lives(side: _Side, spec: TableSpecification) -> Column:
+def _lives(side: _JoinedTable, spec: TableSpecification) -> Column:
     """Return whether a row is not softly deleted."""
     soft = spec.table_options.soft_delete
     return sf.lit(True) if soft is None else ~sf.coalesce(side.of(soft), sf.lit(False))
 
 
-def _differences(kernel: Kernel, rows: DataFrame, left: _Side, right: _Side, old: _Side) -> DataFrame:
+def _differences(
+    kernel: Kernel, rows: DataFrame, left: _JoinedTable, right: _JoinedTable, old: _JoinedTable
+) -> DataFrame:
     """Return the rows to write, with their kinds of change; the kind is null for unchanged rows.
 
     `<=>` compares as `kernel.is_same` does: Spark also takes NaN for equal to itself, and -0.0 for equal to 0.0.

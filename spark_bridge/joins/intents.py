@@ -24,7 +24,7 @@ from structable.spi import (
     WriteMode,
 )
 
-from .progress import LEASE_SECONDS, PROGRESS, Intent, Record, intent_channel, read_record, write_record
+from .progress import LEASE_SECONDS, PROGRESS, Intent, ProgressRecord, intent_channel, read_record, write_record
 from .recording import Definition, rivals
 
 __all__ = ["Intents"]
@@ -47,7 +47,7 @@ class Intents:
         self._storage = storage
         self._result = result
 
-    def replace(self, expected: Record | None, record: Record) -> bool:
+    def replace(self, expected: ProgressRecord | None, record: ProgressRecord) -> bool:
         """Write a record in place of another one; return false, and write nothing, if that is not the current one.
 
         Raises
@@ -71,7 +71,7 @@ class Intents:
         # Each of two new joins with one result would read that there is no other.
         return self._storage.run(body, isolation=Isolation.SERIALIZABLE if expected is None else Isolation.SNAPSHOT)
 
-    def take_over(self, record: Record) -> None:
+    def take_over(self, record: ProgressRecord) -> None:
         """End the intent of a stopped worker: abort its job unless it is committed, and clear the intent."""
         intent = record.intent
         assert intent is not None
@@ -119,7 +119,7 @@ class Intents:
         self._storage.run(body)
 
     @contextmanager
-    def renewing(self, record: Record) -> Iterator[None]:
+    def renewing(self, record: ProgressRecord) -> Iterator[None]:
         """Renew the lease of the record's intent while the block runs."""
         ended = threading.Event()
 

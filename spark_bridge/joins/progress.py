@@ -16,7 +16,7 @@ __all__ = [
     "Intent",
     "JoinProgress",
     "Positions",
-    "Record",
+    "ProgressRecord",
     "all_records",
     "intent_channel",
     "read_record",
@@ -45,7 +45,7 @@ class JoinProgress:
     inserted, updated, deleted : int
         The rows of the result that were written.
     left_position, right_position : FeedPosition or None
-        The positions of the tables whose join the result is. None before the first step is done.
+        The positions at which the result is the join of the two tables. None before the first step is done.
     rebuilt : bool
         Whether the whole join was compared with the result.
     """
@@ -129,7 +129,7 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ProgressRecord:
     """The row of one join in `structable_progress`.
 
     Attributes
@@ -149,9 +149,9 @@ class Record:
     definition: str
     intent: Intent | None = None
 
-    def at(self, positions: Positions, definition: str | None = None) -> Record:
+    def at(self, positions: Positions, definition: str | None = None) -> ProgressRecord:
         """Return the record after a step, without an intent."""
-        return Record(self.consumer, positions, definition or self.definition)
+        return ProgressRecord(self.consumer, positions, definition or self.definition)
 
 
 def intent_channel(consumer: str) -> str:
@@ -159,7 +159,7 @@ def intent_channel(consumer: str) -> str:
     return f"join/{consumer}"
 
 
-def read_record(table: StructuredTable, consumer: str) -> Record | None:
+def read_record(table: StructuredTable, consumer: str) -> ProgressRecord | None:
     """Return the record of a join.
 
     Raises
@@ -171,13 +171,13 @@ def read_record(table: StructuredTable, consumer: str) -> Record | None:
     return None if row is None else _record(row)
 
 
-def all_records(table: StructuredTable) -> Iterable[Record]:
+def all_records(table: StructuredTable) -> Iterable[ProgressRecord]:
     """Yield the records of all joins whose results are in the store."""
     with table.scan() as rows:
         yield from map(_record, rows)
 
 
-def write_record(table: StructuredTable, record: Record) -> None:
+def write_record(table: StructuredTable, record: ProgressRecord) -> None:
     """Write the record of a join."""
     intent, at = record.intent, record.positions
     document = None
@@ -200,7 +200,7 @@ def write_record(table: StructuredTable, record: Record) -> None:
     )
 
 
-def _record(row: Mapping[str, Value]) -> Record:
+def _record(row: Mapping[str, Value]) -> ProgressRecord:
     consumer = str(row["consumer"])
     try:
         positions = intent = None
@@ -210,7 +210,7 @@ def _record(row: Mapping[str, Value]) -> Record:
             document = json.loads(str(row["intent"]))
             at = _positions(document["left"], document["right"])
             intent = Intent(str(document["job"]), at, float(document["lease"]), document["definition"])
-        return Record(consumer, positions, str(row["definition"]), intent)
+        return ProgressRecord(consumer, positions, str(row["definition"]), intent)
     except (ValueError, TypeError, KeyError) as error:
         raise DataCorruptionError(
             f"table {PROGRESS.name!r}, join {consumer!r}: {error}; delete the row, and the join is rebuilt"

@@ -15,7 +15,7 @@ from structable.spark_bridge.base.errors import quiet_when_abandoned
 from structable.spark_bridge.base.python_workers import freeze_imports
 from structable.spark_bridge.base.store_client import StoreClient
 from structable.spark_bridge.write.grouping import flags
-from structable.spark_bridge.write.staging import Report, report_batch, stage_task, typed_batches
+from structable.spark_bridge.write.staging import StagingReport, report_batch, stage_task, typed_batches
 from structable.spi import (
     FieldSizeLimitError,
     InvalidFieldError,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     Flags: TypeAlias = npt.NDArray[np.bool_]
 
-__all__ = ["ChangedKeys", "JoinedRows", "ReferringRows", "SplitRows", "Staging"]
+__all__ = ["ChangedKeys", "DifferenceStaging", "JoinedRows", "ReferringRows", "SplitRows"]
 
 # Another attempt of the task would fail in the same way.
 _REFUSALS = (FieldSizeLimitError, InvalidFieldError, TableNotFoundError, UnsupportedOperationError)
@@ -214,7 +214,7 @@ class _JoinerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Staging:
+class DifferenceStaging:
     """Stages the differences among the rows of a task, for `mapInArrow`; yields a pickled report.
 
     Without `joined`, the rows are result rows with the kind of difference, null where there is none. With `referring`,
@@ -235,17 +235,17 @@ class Staging:
         except _REFUSALS as error:
             yield report_batch(error)
 
-    def _staged(self, batches: Iterable[pa.RecordBatch]) -> Report[Counts]:
+    def _staged(self, batches: Iterable[pa.RecordBatch]) -> StagingReport[Counts]:
         counts = Counts()
         given = batches if self.referring is None else self.referring(batches)
         filled = (batch for batch in given if batch.num_rows)
         rows = self._different(filled, counts) if self.joined is None else self._joined(self.joined, filled, counts)
         first = next(rows, None)
         if first is None:
-            return Report(None, counts)
+            return StagingReport(None, counts)
         freeze_imports()
         with self.store.connect() as storage:
-            return Report(stage_task(storage, self.job, chain((first,), rows)), counts)
+            return StagingReport(stage_task(storage, self.job, chain((first,), rows)), counts)
 
     def _different(self, batches: Iterable[pa.RecordBatch], counts: Counts) -> Iterator[pa.RecordBatch]:
         for batch in typed_batches(self.bound.result, batches):

@@ -37,7 +37,7 @@ from .intents import Intents
 from .joining import Counts, differences
 from .kernel import Kernel
 from .metrics import JoinInstruments
-from .progress import Intent, JoinProgress, Positions, Record, write_record
+from .progress import Intent, JoinProgress, Positions, ProgressRecord, write_record
 from .rebuild import LargeSteps, Staged
 from .recording import Definition, definition_of
 from .stores import JoinStores, View
@@ -58,7 +58,7 @@ _Next: TypeAlias = Literal["bind", "large", "rebuild", "take over", "wait", "wid
 class _Outcome:
     """The outcome of an attempt of a small step: progress, or the next action for the record read; "wait" has both."""
 
-    record: Record | None
+    record: ProgressRecord | None
     progress: JoinProgress | None = None
     next: _Next | None = None
     written: bool = False
@@ -193,7 +193,7 @@ class Stepper:
                 self._log_lost(lost)
                 return _Outcome(record, next="rebuild")
 
-    def _small_step(self, view: View, record: Record, since: Positions) -> _Outcome:
+    def _small_step(self, view: View, record: ProgressRecord, since: Positions) -> _Outcome:
         stores, kernel, now = self._stores, self.kernel, view.positions
         if not since.same_feeds(now):
             self._log_lost(f"a table was made again since {since.left}, {since.right}")
@@ -231,7 +231,7 @@ class Stepper:
         reach("staged")
         return _Outcome(record, counts.progress(now), written=moves)
 
-    def _large(self, record: Record, changes: Changes) -> JoinProgress | None:
+    def _large(self, record: ProgressRecord, changes: Changes) -> JoinProgress | None:
         """Do a large step, or a rebuild instead; None if it must start over, as after another worker's step."""
         with self._result_may_go():
             job = self._begin()
@@ -250,7 +250,7 @@ class Stepper:
                 return self._rebuild(record, adopts=False)
         return None
 
-    def _rebuild(self, record: Record | None, *, adopts: bool) -> JoinProgress | None:
+    def _rebuild(self, record: ProgressRecord | None, *, adopts: bool) -> JoinProgress | None:
         """Join everything, and adopt this definition if `adopts`; None as `_large` does."""
         self._bind(resolve=adopts)
         with self._result_may_go():
@@ -291,23 +291,23 @@ class Stepper:
                 raise
 
     def _publish(
-        self, job: WriteJob, staged: Staged, record: Record | None, definition: str, *, rebuilt: bool
+        self, job: WriteJob, staged: Staged, record: ProgressRecord | None, definition: str, *, rebuilt: bool
     ) -> JoinProgress | None:
         storage, name = self._stores.result, self._join.name
         progress = staged.counts.progress(staged.positions, rebuilt=rebuilt)
         reach("staged")
         if not staged.counts.written:
             storage.abort_write(job)
-            if not self._intents.replace(record, Record(name, staged.positions, definition)):
+            if not self._intents.replace(record, ProgressRecord(name, staged.positions, definition)):
                 return None
             reach("positions_recorded")
             return progress
         if record is None or Definition.parse(record.definition).feed != Definition.parse(definition).feed:
-            base = Record(name, None, definition)  # the result is a new table
+            base = ProgressRecord(name, None, definition)  # the result is a new table
         else:
             base = record
         intent = Intent(job.job_id, staged.positions, 0.0, definition).renewed()
-        intended = Record(name, base.positions, base.definition, intent)
+        intended = ProgressRecord(name, base.positions, base.definition, intent)
         self._own_job = job.job_id
         if not self._intents.replace(record, intended):
             storage.abort_write(job)
@@ -351,7 +351,7 @@ class Stepper:
         self.kernel = Kernel(self._tables.bind(resolve=resolve))
         self._known = None
 
-    def _recognised(self, record: Record) -> Definition | None:
+    def _recognised(self, record: ProgressRecord) -> Definition | None:
         """Return the recorded definition; None if its selection is to be adopted first."""
         known = self._known
         if known is None or known.text != record.definition:

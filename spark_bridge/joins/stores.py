@@ -22,7 +22,7 @@ from structable.spi import (
 from structable.spi.rules.signals import feed_channel
 
 from .definition import ForeignKeyJoin
-from .progress import PROGRESS, Positions, Record, intent_channel, read_record
+from .progress import PROGRESS, Positions, ProgressRecord, intent_channel, read_record
 
 __all__ = ["JoinStores", "View"]
 
@@ -41,7 +41,7 @@ class View:
         The result's feed; empty if there is no such table.
     progress : StructuredTable, optional
         The table of records, in the same transaction; None if there is no such table.
-    record : Record, optional
+    record : ProgressRecord, optional
         The record of the join.
     """
 
@@ -51,7 +51,7 @@ class View:
     result: StructuredTable | None
     feed: str
     progress: StructuredTable | None
-    record: Record | None
+    record: ProgressRecord | None
 
 
 class JoinStores:

@@ -15,7 +15,7 @@ from structable.spi import (
 
 from .binding import BoundJoin, bind, check_result
 from .definition import parse_source
-from .progress import PROGRESS, Record, read_record
+from .progress import PROGRESS, ProgressRecord, read_record
 from .recording import Definition, definition_of, rivals
 from .stores import JoinStores, View
 
@@ -36,7 +36,7 @@ class JoinTables:
         self._join = stores.join
         self._bound: BoundJoin | None = None
 
-    def record(self) -> Record | None:
+    def record(self) -> ProgressRecord | None:
         """Return the present record of the join."""
         try:
             return read_record(self._stores.result.table(PROGRESS.name), self._join.name)

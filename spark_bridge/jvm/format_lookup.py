@@ -1,4 +1,4 @@
-"""Where Spark looks up the format, and how every thread of the driver finds it.
+"""Registers the format with Spark's look-up, so that every thread of the driver finds it.
 
 Spark looks up a data source in Python in the active session, and `df.write.save()` has none in a thread other than the
 one that built the session. Spark then looks for a class `structable.DefaultSource`, as for every format. The class in

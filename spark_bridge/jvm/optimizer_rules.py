@@ -49,12 +49,12 @@ def ensure_rule(
     last: Iterable[str] = (),
     prepare: Callable[[JavaObject], None] | None = None,
 ) -> str | None:
-    """Add a rule to the optimizer of a session and those derived from it; return the reason if that fails.
+    """Add a rule to the optimizer of a session and of sessions derived from it; return the reason if that fails.
 
-    The class `name` has a nested class `Builder`, a function from a session to the rule. Janino, which Spark brings for
-    its code generation, compiles its source `java`; it knows no generics. The class `pre_cbo` in it is a rule that runs
-    once, when the others are done, before sources take their filters; `last` are rules without builders that run at the
-    end. `prepare` gets the class loader of the rules, even if they were there before.
+    The class `name` has a nested class `Builder`, a function from a session to the rule. Janino, which Spark ships for
+    its code generation, compiles the source `java`; it does not support generics. The class `pre_cbo` in the source is
+    a rule that runs once, after all others, before sources take their filters; `last` are rules without builders that
+    run at the end. `prepare` gets the class loader of the rules, even if they were there before.
     """
     try:
         if not has_rule(spark, name):
@@ -69,7 +69,7 @@ def ensure_rule(
 
 
 def reason_of(error: Exception) -> str:
-    """Return why Spark refuses a class or a rule, in one line."""
+    """Return, in one line, the reason why Spark refuses a class or a rule."""
     cause = error.java_exception.toString() if isinstance(error, Py4JJavaError) else error  # a CompileException's line
     return str(cause).strip().splitlines()[0]
 
@@ -118,7 +118,7 @@ def inject_pre_cbo_rule(spark: SparkSession, name: str, loader: JavaObject) -> N
 
 
 def inject_early_rule(spark: SparkSession, name: str, loader: JavaObject) -> None:
-    """Add a rule to the analyzer of a session and those derived from it, unless it is there.
+    """Add a rule to the analyzer of a session and of sessions derived from it, unless it is present.
 
     It sees statements before their names are resolved. TypeError if the analyzer takes no further rules.
     """

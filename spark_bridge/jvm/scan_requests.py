@@ -1,4 +1,4 @@
-"""What the JVM and a reader in Python tell each other of a scan: metadata of the first column of a schema.
+"""Messages between the JVM and a reader in Python about a scan: metadata of the first column of a schema.
 
 There is no other channel. When the JVM begins to plan, it asks for facts of a table, and for its size; its request for
 a scan comes with the schema of the reader.

@@ -22,7 +22,7 @@ from .arguments import (
     checked_remote,
 )
 from .declarations import Declarations
-from .graph import Changes, ForeignKeyTable, RemoteTable, Source, StoreTable
+from .graph import ForeignKeyTable, LoadedStream, RemoteTable, StoreTable, TableFeed
 from .partitioners import Partitioner
 from .plan import Plan, Settings, plan_nodes
 from .streams import Stream, Table
@@ -125,7 +125,7 @@ class Pipeline:
         """
         check_function("load", load)
         check_count("partitions", partitions)
-        node = Source(
+        node = LoadedStream(
             name=checked_name("name", name),
             load=load,
             key=checked_columns("key", key),
@@ -139,7 +139,7 @@ class Pipeline:
         """Declare the change feed of a table as a stream. Its key is the primary key, its order `_commit_version`."""
         require_ref(ref, "ref")
         check_count("partitions", partitions)
-        node = Changes(name=checked_name("name", name), ref=ref, partitions=partitions)
+        node = TableFeed(name=checked_name("name", name), ref=ref, partitions=partitions)
         return Stream(self._declared, self._declared.add(node))
 
     def table(
@@ -161,7 +161,7 @@ class Pipeline:
         ref : TableRef
             The table.
         access : {"lookup", "broadcast"}
-            How joins read it: by the keys of each batch of rows, or as a whole, once a micro-batch.
+            The way in which joins read it: by the keys of each batch of rows, or as a whole once a micro-batch.
         cache : Cache, optional
             Of `structable.spi.access`: rows that each Python worker keeps between lookups.
         copartition : bool

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .counts import Counts, find_counts
+from .counts import PartitionCounts, find_counts
 from .graph import (
-    Changes,
     ForeignKeyTable,
+    LoadedStream,
     Node,
     Pairs,
     PartitionBy,
@@ -16,8 +16,8 @@ from .graph import (
     Send,
     SideInput,
     Sink,
-    Source,
     StoreTable,
+    TableFeed,
 )
 from .groups import Linked, find_groups, member_reasons, shown_group
 from .keys import KeyFault, find_keys
@@ -39,7 +39,7 @@ class Checked:
         The graph.
     linked : list of Linked
         Its groups; `groups` has them as users see them.
-    counts : Counts
+    counts : PartitionCounts
         The partition counts.
     labels : dict of int to str
         The partitioner of each intermediate.
@@ -60,7 +60,7 @@ class Checked:
     reach: Reach
     linked: list[Linked]
     groups: tuple[Group, ...]
-    counts: Counts
+    counts: PartitionCounts
     labels: dict[int, str]
     orders: dict[int, tuple[str, ...] | None]
     wanted: dict[int, Pairs]
@@ -149,7 +149,9 @@ def _labels(
     faults: dict[Linked, set[str]] = {}
     for group in groups:
         members = [
-            node for number in group.members if isinstance(node := reach.graph.nodes[number], Source | PartitionBy)
+            node
+            for number in group.members
+            if isinstance(node := reach.graph.nodes[number], LoadedStream | PartitionBy)
         ]
         declared = {node.partitioner for node in members if node.partitioner is not None}
         free = [node.number for node in members if isinstance(node, PartitionBy) and node.partitioner is None]
@@ -171,7 +173,7 @@ def _graph_faults(reach: Reach, computable: set[str]) -> Iterator[tuple[int, str
     for number, node in reach.graph.nodes.items():
         name = reach.graph.names[number]
         match node:
-            case Source() | Changes() if not ending[number]:
+            case LoadedStream() | TableFeed() if not ending[number]:
                 yield number, f"source {name} reaches no send, side input or sink: use it, or take it out"
             case PartitionBy() if not ending[number]:
                 yield number, f"intermediate {name} reaches no send, side input or sink: use it, or take it out"
@@ -233,7 +235,7 @@ def _notes(reach: Reach, groups: Iterable[Linked]) -> Iterator[str]:
     for group in groups:
         for number in group.members:
             node = reach.graph.nodes[number]
-            if isinstance(node, Source) and (node.key is None or node.partitioner is None):
+            if isinstance(node, LoadedStream) and (node.key is None or node.partitioner is None):
                 lacking = [
                     argument
                     for argument, value in (("key", node.key), ("partitioner", node.partitioner))
@@ -243,7 +245,7 @@ def _notes(reach: Reach, groups: Iterable[Linked]) -> Iterator[str]:
                     f"input {names[number]}: its {' and '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} not "
                     f"declared, and taken to fit its joins; declare {' and '.join(f'{one}=' for one in lacking)}"
                 )
-            elif isinstance(node, Changes):
+            elif isinstance(node, TableFeed):
                 yield f"input {names[number]}: its key and partitioner are not known, and taken to fit its joins"
         for number in group.rekeyed:
             yield f"map {names[number]}: the key behind it is not known, and taken to fit the joins of the stream"
@@ -259,6 +261,6 @@ def _notes(reach: Reach, groups: Iterable[Linked]) -> Iterator[str]:
             )
 
 
-def partition_counts(counts: Counts, names: Mapping[int, str]) -> dict[str, int | None]:
+def partition_counts(counts: PartitionCounts, names: Mapping[int, str]) -> dict[str, int | None]:
     """Return the counts by the names of streams, in order."""
     return dict(sorted((names[number], count) for number, count in counts.partitions.items()))

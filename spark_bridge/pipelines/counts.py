@@ -6,11 +6,11 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .graph import Changes, Node, PartitionBy, Send, SideInput, Sink, Source
+from .graph import LoadedStream, Node, PartitionBy, Send, SideInput, Sink, TableFeed
 from .groups import Linked
 from .reach import Reach
 
-__all__ = ["CountFault", "Counts", "find_counts"]
+__all__ = ["CountFault", "PartitionCounts", "find_counts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class CountFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class PartitionCounts:
     """The count of each input and intermediate; None where it is unknown, or undecided because of a fault."""
 
     partitions: dict[int, int | None]
     faults: tuple[CountFault, ...]
 
 
-def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap: int | None) -> Counts:
+def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap: int | None) -> PartitionCounts:
     """Return the counts, and a fault for each group or stream that has none.
 
     Parameters
@@ -46,7 +46,9 @@ def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap
     """
     nodes, names = reach.graph.nodes, reach.graph.names
     partitions = {
-        number: node.partitions for number, node in nodes.items() if isinstance(node, Source | Changes | PartitionBy)
+        number: node.partitions
+        for number, node in nodes.items()
+        if isinstance(node, LoadedStream | TableFeed | PartitionBy)
     }
     ends = _ends(reach)
     if default is None:
@@ -80,7 +82,7 @@ def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap
                 )
             )
     faults.sort(key=lambda fault: fault.text)
-    return Counts(partitions, tuple(faults))
+    return PartitionCounts(partitions, tuple(faults))
 
 
 class _End(enum.IntEnum):
@@ -103,7 +105,11 @@ def _ends(reach: Reach) -> dict[int, _End]:
 
 def _outer_counts(reach: Reach, ends: Mapping[int, _End]) -> Iterable[int]:
     for number, node in reach.graph.nodes.items():
-        if isinstance(node, Source | Changes | Sink) and ends[number] is _End.OUTSIDE and node.partitions is not None:
+        if (
+            isinstance(node, LoadedStream | TableFeed | Sink)
+            and ends[number] is _End.OUTSIDE
+            and node.partitions is not None
+        ):
             yield node.partitions
 
 

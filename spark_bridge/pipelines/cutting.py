@@ -9,20 +9,20 @@ from dataclasses import dataclass, field, replace
 from structable.spark_bridge.base.table_ref import TableRef
 
 from .graph import (
-    Changes,
-    Filter,
     ForeignKeyTable,
     Graph,
     Intermediate,
+    LoadedStream,
     Map,
     Merge,
     Node,
     PartitionBy,
+    RowFilter,
     Send,
-    Source,
     StoreTable,
     StreamJoin,
     Table,
+    TableFeed,
     TableJoin,
     free_name,
 )
@@ -30,7 +30,7 @@ from .reach import Reach
 
 __all__ = ["Cut", "cut"]
 
-_STATELESS = Source | Changes | Map | Filter | Merge | PartitionBy
+_STATELESS = LoadedStream | TableFeed | Map | RowFilter | Merge | PartitionBy
 _TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}\Z")
 
 
@@ -44,7 +44,7 @@ class Cut:
         The declared nodes, with an Intermediate and a feed for each stream between two stages.
     levels : dict of int to int
         The nodes that belong to one stage, and the most streams between stages before each. All others are sources, and
-        their maps, filters, merges and partitions: every stage has its own copy of those that it reads.
+        their maps, filters, merges and partitions: every stage has its own copy of the sources that it reads.
     feeds : dict of int to int
         The Intermediate that writes the table of each feed.
     problems : list of (int, str)
@@ -58,7 +58,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _StreamLevel:
     level: int
     partitions: int | None
     """The count of the stream-stream joins upstream in this level."""
@@ -129,7 +129,7 @@ class _Streams:
     taken: set[str]
     fresh: int
     writes: dict[int, Intermediate] = field(default_factory=dict)
-    feeds: dict[int, Changes] = field(default_factory=dict)
+    feeds: dict[int, TableFeed] = field(default_factory=dict)
     problems: list[tuple[int, str]] = field(default_factory=list)
 
     def feed_of(self, stream: int) -> int:
@@ -142,7 +142,9 @@ class _Streams:
             self.writes[stream] = Intermediate(
                 number=self.fresh, name=self._name(f"{name}.intermediate"), inputs=(stream,), ref=ref
             )
-            self.feeds[stream] = Changes(number=self.fresh + 1, name=self._name(f"{name}.feed"), ref=ref, between=True)
+            self.feeds[stream] = TableFeed(
+                number=self.fresh + 1, name=self._name(f"{name}.feed"), ref=ref, between=True
+            )
             for node in (self.writes[stream], self.feeds[stream]):
                 self.names[node.number] = str(node.name)
             self.fresh += 2
@@ -177,10 +179,10 @@ class _Streams:
 
 def _places(
     reach: Reach, partitions: Mapping[int, int | None], apart: Collection[int], alone: Collection[int]
-) -> dict[int, _Place | None]:
+) -> dict[int, _StreamLevel | None]:
     """Return the place of each node that belongs to one stage; None for nodes that every stage copies."""
 
-    def carry(node: Node, inputs: Sequence[tuple[Node, _Place | None]]) -> _Place | None:
+    def carry(node: Node, inputs: Sequence[tuple[Node, _StreamLevel | None]]) -> _StreamLevel | None:
         placed = [(stream, place) for stream, place in inputs if place is not None]
         if isinstance(node, Table):
             return None
@@ -188,7 +190,7 @@ def _places(
             if isinstance(node, _STATELESS):
                 return None
             own = partitions.get(node.number) if isinstance(node, StreamJoin) else None
-            return _Place(0, own, isinstance(node, TableJoin), movable=isinstance(node, StreamJoin))
+            return _StreamLevel(0, own, isinstance(node, TableJoin), movable=isinstance(node, StreamJoin))
         joins = isinstance(node, StreamJoin)
         movable = isinstance(node, _STATELESS | StreamJoin) and all(place.movable for _, place in placed)
         level = max(place.level + (stream.number in apart or (joins and place.after_table)) for stream, place in placed)
@@ -198,11 +200,13 @@ def _places(
             level, counts = level + 1, set()
         known = {count for count in (*counts, own) if count is not None}
         after = any(place.after_table for _, place in placed if place.level == level)
-        return _Place(level, min(known, default=None), isinstance(node, TableJoin) or (after and not joins), movable)
+        return _StreamLevel(
+            level, min(known, default=None), isinstance(node, TableJoin) or (after and not joins), movable
+        )
 
     places = reach.down(carry)
 
-    def late(node: Node, readers: Sequence[tuple[Node, _Place | None]]) -> _Place | None:
+    def late(node: Node, readers: Sequence[tuple[Node, _StreamLevel | None]]) -> _StreamLevel | None:
         """Move a stream to the level of its readers, so that it need not pass between stages."""
         place = places[node.number]
         if place is None or not place.movable or node.number in apart:
@@ -224,7 +228,7 @@ def _nearest_stores(reach: Reach) -> dict[int, TableRef | None]:
     def carry(node: Node, inputs: Sequence[tuple[Node, tuple[int, TableRef] | None]]) -> tuple[int, TableRef] | None:
         if isinstance(node, Send | TableJoin) and isinstance(table := tables[node.table], StoreTable | ForeignKeyTable):
             return 0, table.ref
-        if isinstance(node, Changes):
+        if isinstance(node, TableFeed):
             return 0, node.ref
         near = [(found[0] + 1, found[1]) for _, found in inputs if found is not None]
         return min(near, key=lambda found: found[0], default=None)

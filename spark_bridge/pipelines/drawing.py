@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .graph import (
-    Changes,
     ForeignKeyTable,
+    LoadedStream,
     Node,
     PartitionBy,
     RemoteTable,
     Send,
     SideInput,
     Sink,
-    Source,
     StoreTable,
+    TableFeed,
     TableJoin,
     kind_of,
 )
-from .planned import Planned
+from .planned import PlannedPipeline
 
 __all__ = ["dot", "mermaid", "svg"]
 
@@ -54,7 +54,7 @@ class _Arrow:
     text: str = ""
 
 
-def mermaid(plan: Planned) -> str:
+def mermaid(plan: PlannedPipeline) -> str:
     """Return a flowchart in Mermaid's language."""
     boxes, arrows = _picture(plan)
     lines = ["flowchart LR"]
@@ -70,7 +70,7 @@ def mermaid(plan: Planned) -> str:
     return "\n".join(lines)
 
 
-def dot(plan: Planned) -> str:
+def dot(plan: PlannedPipeline) -> str:
     """Return a digraph in Graphviz' language."""
     boxes, arrows = _picture(plan)
     fonts = (f'    {part} [fontname="sans-serif" fontsize={size}]' for part, size in (("node", 11), ("edge", 9)))
@@ -85,7 +85,7 @@ def dot(plan: Planned) -> str:
     return "\n".join((*lines, "}"))
 
 
-def svg(plan: Planned, path: Path) -> None:
+def svg(plan: PlannedPipeline, path: Path) -> None:
     """Write the picture as SVG; FileNotFoundError without Graphviz."""
     try:
         run = subprocess.run(["dot", "-Tsvg"], input=dot(plan).encode(), capture_output=True, check=True)
@@ -95,7 +95,7 @@ def svg(plan: Planned, path: Path) -> None:
     path.write_bytes(run.stdout)
 
 
-def _picture(plan: Planned) -> tuple[list[_Box], list[_Arrow]]:
+def _picture(plan: PlannedPipeline) -> tuple[list[_Box], list[_Arrow]]:
     nodes, names = plan.graph.nodes, plan.graph.names
     red = {name for problem in plan.problems for name in (*problem.joins, *problem.nodes)}
     red |= {member.name for problem in plan.problems for member in problem.members}
@@ -120,7 +120,7 @@ def _picture(plan: Planned) -> tuple[list[_Box], list[_Arrow]]:
 
 def _kind(node: Node) -> str:
     match node:
-        case Source() | Changes():
+        case LoadedStream() | TableFeed():
             return "input"
         case StoreTable() | RemoteTable() | ForeignKeyTable():
             return "table"
@@ -132,7 +132,7 @@ def _kind(node: Node) -> str:
             return "step"
 
 
-def _lines(plan: Planned, node: Node) -> Iterator[str]:
+def _lines(plan: PlannedPipeline, node: Node) -> Iterator[str]:
     name = plan.graph.names[node.number]
     yield name
     if name in plan.partitions:
@@ -142,7 +142,7 @@ def _lines(plan: Planned, node: Node) -> Iterator[str]:
         yield str(kind_of(node))
 
 
-def _arrows(plan: Planned, node: Node, ids: dict[int, str], grouped: set[str]) -> Iterator[_Arrow]:
+def _arrows(plan: PlannedPipeline, node: Node, ids: dict[int, str], grouped: set[str]) -> Iterator[_Arrow]:
     here = ids[node.number]
     for stream in node.inputs:
         yield _Arrow(ids[stream], here, virtual=False)

@@ -9,10 +9,10 @@ from structable.spi import mask_url
 
 from .graph import (
     ForeignKeyTable,
+    LoadedStream,
     Node,
     PartitionBy,
     RemoteTable,
-    Source,
     StepKind,
     StoreTable,
     StreamJoin,
@@ -21,7 +21,7 @@ from .graph import (
     kind_of,
     paired,
 )
-from .planned import Member, Planned, Stage, Step
+from .planned import Member, PlannedPipeline, Stage, Step
 
 __all__ = ["VERSION", "explained", "to_json"]
 
@@ -29,12 +29,12 @@ VERSION = 1
 """The version of the JSON."""
 
 
-def explained(plan: Planned) -> str:
+def explained(plan: PlannedPipeline) -> str:
     """Return the plan for people."""
     return "\n".join((f"pipeline {plan.name}", *_sections(plan)))
 
 
-def _sections(plan: Planned) -> Iterator[str]:
+def _sections(plan: PlannedPipeline) -> Iterator[str]:
     kinds = {plan.graph.names[number]: node for number, node in plan.graph.nodes.items()}
     yield "streams"
     for name, count in plan.partitions.items():
@@ -95,7 +95,7 @@ def _partitions(count: int | None) -> str:
     return "1 partition" if count == 1 else f"{count} partitions"
 
 
-def to_json(plan: Planned) -> str:
+def to_json(plan: PlannedPipeline) -> str:
     """Return the plan as JSON, sorted by name except for steps."""
     names = plan.graph.names
     streams, tables = {}, {}
@@ -128,13 +128,13 @@ def to_json(plan: Planned) -> str:
     return json.dumps(whole, indent=2, sort_keys=True)
 
 
-def _stream(plan: Planned, node: Node) -> dict[str, object]:
+def _stream(plan: PlannedPipeline, node: Node) -> dict[str, object]:
     names = plan.graph.names
     facts: dict[str, object] = {"kind": str(kind_of(node)), "inputs": [names[stream] for stream in node.inputs]}
     if names[node.number] in plan.partitions:
         facts["partitions"] = plan.partitions[names[node.number]]
     match node:
-        case Source():
+        case LoadedStream():
             facts |= {"key": node.key, "partitioner": node.partitioner, "order": node.order}
         case PartitionBy():
             facts["key"] = node.key
@@ -146,7 +146,7 @@ def _stream(plan: Planned, node: Node) -> dict[str, object]:
     return facts
 
 
-def _table(plan: Planned, node: Table) -> dict[str, object]:
+def _table(plan: PlannedPipeline, node: Table) -> dict[str, object]:
     names = plan.graph.names
     match node:
         case StoreTable():

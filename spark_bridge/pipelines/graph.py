@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from structable.spi.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
 
 __all__ = [
-    "Changes",
-    "Filter",
     "ForeignKeyTable",
     "Graph",
     "Intermediate",
+    "LoadedStream",
     "Map",
     "Merge",
     "Node",
     "Pairs",
     "PartitionBy",
     "RemoteTable",
+    "RowFilter",
     "Send",
     "SideInput",
     "Sink",
-    "Source",
     "StepKind",
     "StoreTable",
     "StreamJoin",
     "Table",
+    "TableFeed",
     "TableJoin",
     "free_name",
     "kind_of",
@@ -75,7 +75,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source(Node):
+class LoadedStream(Node):
     """An outer stream: `load(spark)` returns its DataFrame."""
 
     load: Callable[[SparkSession], DataFrame]
@@ -86,7 +86,7 @@ class Source(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes(Node):
+class TableFeed(Node):
     """An outer stream: the change feed of a table; `between` marks the feed of a stream that joins two stages."""
 
     ref: TableRef
@@ -103,7 +103,7 @@ class Map(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter(Node):
+class RowFilter(Node):
     """The rows for which a condition holds: SQL, or the Column that a function of the DataFrame returns."""
 
     condition: str | Callable[[DataFrame], Column]
@@ -239,11 +239,11 @@ class StepKind(enum.StrEnum):
 
 
 _KINDS: dict[type[Node], StepKind] = {
-    Source: StepKind.SOURCE,
-    Changes: StepKind.CHANGES,
+    LoadedStream: StepKind.SOURCE,
+    TableFeed: StepKind.CHANGES,
     StreamJoin: StepKind.STREAM_JOIN,
     Map: StepKind.MAP,
-    Filter: StepKind.FILTER,
+    RowFilter: StepKind.FILTER,
     Merge: StepKind.MERGE,
     PartitionBy: StepKind.PARTITION_BY,
     TableJoin: StepKind.TABLE_JOIN,

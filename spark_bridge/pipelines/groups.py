@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import networkx
 
-from .graph import Changes, Map, Node, PartitionBy, Send, SideInput, Source, StreamJoin, TableJoin, kind_of
+from .graph import LoadedStream, Map, Node, PartitionBy, Send, SideInput, StreamJoin, TableFeed, TableJoin, kind_of
 from .planned import Group, Member
 from .reach import Reach, bit_places
 
@@ -68,7 +68,7 @@ def _linked(reach: Reach, part: Iterable[int]) -> Linked:
     ordered = sorted(part, key=lambda number: reach.graph.names[number])
     return Linked(
         tuple(number for number in ordered if _grouped(nodes[number], reach)),
-        tuple(number for number in ordered if isinstance(nodes[number], Source | Changes | PartitionBy)),
+        tuple(number for number in ordered if isinstance(nodes[number], LoadedStream | TableFeed | PartitionBy)),
         tuple(number for number in ordered if isinstance(node := nodes[number], Map) and node.rekeys),
         frozenset(ordered),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .graph import Changes, Map, Merge, Node, Pairs, PartitionBy, Source, StreamJoin, TableJoin, paired
+from .graph import LoadedStream, Map, Merge, Node, Pairs, PartitionBy, StreamJoin, TableFeed, TableJoin, paired
 from .reach import Reach, bit_places
 
 __all__ = ["KeyFault", "Keying", "find_keys"]
@@ -13,7 +13,7 @@ __all__ = ["KeyFault", "Keying", "find_keys"]
 
 @dataclass(frozen=True, slots=True)
 class Keying:
-    """How a stream is partitioned.
+    """The partitioning of a stream.
 
     `key` has the columns in their order, each with the columns that an inner join made equal to it; None if it is
     unknown. `origins` are the inputs, intermediates, maps and joins that it comes from, a bit for the number of each.
@@ -43,7 +43,7 @@ class KeyFault:
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _JoinKey:
     """A key at a join: for each of its columns, the pairs of the join that compare it."""
 
     origins: int
@@ -63,10 +63,10 @@ def find_keys(reach: Reach) -> tuple[dict[int, Pairs], list[KeyFault]]:
 
     def carry(node: Node, inputs: Sequence[tuple[Node, tuple[Keying, ...]]]) -> tuple[Keying, ...]:
         match node:
-            case Source() | PartitionBy():
+            case LoadedStream() | PartitionBy():
                 key = None if node.key is None else tuple(frozenset((column,)) for column in node.key)
                 return (Keying(key, 1 << node.number),)
-            case Changes():
+            case TableFeed():
                 return (Keying(None, 1 << node.number),)
             case Map(rekeys=True):
                 return (Keying(None, 1 << node.number),)
@@ -149,19 +149,19 @@ def _compare(reach: Reach, join: int, on: Pairs, keyings: Sequence[Sequence[Keyi
     return wanted, KeyFault(join, text, tuple(origin for side in wrong for origin in bit_places(side.origins)))
 
 
-def _preference(nodes: Mapping[int, Node], side: _Side) -> tuple[bool, int, tuple[str, ...]]:
+def _preference(nodes: Mapping[int, Node], side: _JoinKey) -> tuple[bool, int, tuple[str, ...]]:
     """Return the sort key of keys: inputs are followed last, since an `.auto` behind an input can follow any stream."""
-    inputs = [node for origin in bit_places(side.origins) if isinstance(node := nodes[origin], Source)]
+    inputs = [node for origin in bit_places(side.origins) if isinstance(node := nodes[origin], LoadedStream)]
     if len(inputs) < side.origins.bit_count():
         return False, 0, ()
     return True, -max(node.partitions or 0 for node in inputs), side.columns
 
 
-def _side(keying: Keying, compared: Sequence[str]) -> _Side | None:
+def _side(keying: Keying, compared: Sequence[str]) -> _JoinKey | None:
     if keying.key is None:
         return None
     pairs = tuple(frozenset(place for place, name in enumerate(compared) if name in column) for column in keying.key)
-    return _Side(keying.origins, tuple(_shown(column) for column in keying.key), pairs)
+    return _JoinKey(keying.origins, tuple(_shown(column) for column in keying.key), pairs)
 
 
 def _shown(column: frozenset[str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from structable.spi.changes import FEED_COLUMNS
 
-from .graph import Changes, Merge, Node, PartitionBy, Send, SideInput, Source, StreamJoin
+from .graph import LoadedStream, Merge, Node, PartitionBy, Send, SideInput, StreamJoin, TableFeed
 from .reach import Reach, bit_places
 
 __all__ = ["OrderFault", "find_orders"]
@@ -25,7 +25,7 @@ class OrderFault:
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _StreamOrder:
     columns: tuple[str, ...] | None
     shuffle: int | None
     unordered: int
@@ -35,20 +35,20 @@ class _Order:
 def find_orders(reach: Reach) -> tuple[dict[int, tuple[str, ...] | None], list[OrderFault]]:
     """Return the columns by which each write to a table orders the rows of a key, and the writes without an order."""
 
-    def carry(node: Node, inputs: Sequence[tuple[Node, _Order]]) -> _Order:
+    def carry(node: Node, inputs: Sequence[tuple[Node, _StreamOrder]]) -> _StreamOrder:
         orders = [order for _, order in inputs]
         match node:
-            case Source():
-                return _Order(node.order, None, 1 << node.number if node.order is None else 0)
-            case Changes():
-                return _Order((_COMMIT_VERSION,), None, 0)
+            case LoadedStream():
+                return _StreamOrder(node.order, None, 1 << node.number if node.order is None else 0)
+            case TableFeed():
+                return _StreamOrder((_COMMIT_VERSION,), None, 0)
             case PartitionBy() | Merge() | StreamJoin():
                 unordered = 0
                 for order in orders:
                     unordered |= order.unordered
-                return _Order(_combined(node, orders), node.number, unordered)
+                return _StreamOrder(_combined(node, orders), node.number, unordered)
             case _:
-                return orders[0] if orders else _Order(None, None, 0)
+                return orders[0] if orders else _StreamOrder(None, None, 0)
 
     found = reach.down(carry)
     chosen: dict[int, tuple[str, ...] | None] = {}
@@ -66,7 +66,7 @@ def find_orders(reach: Reach) -> tuple[dict[int, tuple[str, ...] | None], list[O
     return chosen, faults
 
 
-def _combined(node: Node, orders: Sequence[_Order]) -> tuple[str, ...] | None:
+def _combined(node: Node, orders: Sequence[_StreamOrder]) -> tuple[str, ...] | None:
     """Return the columns that order the rows of all inputs, None if there are none."""
     columns = [order.columns for order in orders]
     if isinstance(node, StreamJoin) and None not in columns:

@@ -13,7 +13,7 @@ from .drawing import dot, mermaid, svg
 from .explain import explained, to_json
 from .graph import Graph, Node, SideInput, StoreTable
 from .partitioners import Partitioner
-from .planned import Planned, Problem
+from .planned import PlannedPipeline, Problem
 from .reach import Reach
 from .repairs import repaired
 from .stages import find_stages
@@ -22,7 +22,7 @@ __all__ = ["Plan", "Settings", "plan_nodes"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Planned):
+class Plan(PlannedPipeline):
     """A planned pipeline, which can be shown as text and as pictures."""
 
     def explain(self) -> str:

@@ -12,7 +12,7 @@ from structable.spi.rules.jobs import requested_job
 from .graph import Graph, Node, StepKind
 from .partitioners import Partitioner
 
-__all__ = ["Group", "Member", "Numbered", "Planned", "Problem", "Stage", "Step"]
+__all__ = ["Group", "Member", "MicroBatchIdentity", "PlannedPipeline", "Problem", "Stage", "Step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ _WRITES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class MicroBatchIdentity:
     """The identity of a micro-batch or batch run, by which a repetition makes the same writes.
 
     Parameters
@@ -214,7 +214,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedPipeline:
     """A planned pipeline.
 
     Parameters

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .checks import Checked
-from .graph import Changes, Graph, Node, PartitionBy, Send, SideInput, Source, StreamJoin, free_name
+from .graph import Graph, LoadedStream, Node, PartitionBy, Send, SideInput, StreamJoin, TableFeed, free_name
 from .groups import Linked
 from .partitioners import STRUCTABLE
 
@@ -66,7 +66,7 @@ def _repairs(checked: Checked) -> dict[int, _Repair]:
     misfits = {origin for fault in checked.key_faults for origin in fault.origins}
     repairs: dict[int, _Repair] = {}
     for group in checked.linked:
-        inputs = [node for number in group.members if isinstance(node := nodes[number], Source | Changes)]
+        inputs = [node for number in group.members if isinstance(node := nodes[number], LoadedStream | TableFeed)]
         known = {count for number in group.members if (count := checked.counts.partitions[number]) is not None}
         largest = max(known, default=None)
         wrong = {node.number for node in inputs if node.partitions is None or node.partitions != largest}
@@ -74,11 +74,13 @@ def _repairs(checked: Checked) -> dict[int, _Repair]:
         if wrong or group in checked.label_faults:
             label = _followed_label(checked, group, wrong)
             wrong |= {
-                node.number for node in inputs if isinstance(node, Source) and node.partitioner not in (None, label)
+                node.number
+                for node in inputs
+                if isinstance(node, LoadedStream) and node.partitioner not in (None, label)
             }
         for number in wrong:
             node = nodes[number]
-            key = node.key if isinstance(node, Source) and number not in misfits else None
+            key = node.key if isinstance(node, LoadedStream) and number not in misfits else None
             repairs[number] = _Repair(key or first[number].columns, largest)
     return repairs
 
@@ -86,28 +88,28 @@ def _repairs(checked: Checked) -> dict[int, _Repair]:
 def _followed_label(checked: Checked, group: Linked, wrong: set[int]) -> str:
     """Return the rule that an `.auto` can follow: the one rule of the other members, if it can be computed."""
     members = (checked.reach.graph.nodes[number] for number in group.members if number not in wrong)
-    declared = {node.partitioner for node in members if isinstance(node, Source | PartitionBy)} - {None}
+    declared = {node.partitioner for node in members if isinstance(node, LoadedStream | PartitionBy)} - {None}
     computable = declared & checked.computable
     return str(*computable) if len(declared) == len(computable) == 1 else STRUCTABLE
 
 
 @dataclass(frozen=True, slots=True)
-class _Join:
+class _NearestJoin:
     distance: int
     name: str
     columns: tuple[str, ...]
 
 
-def _first_joins(checked: Checked) -> dict[int, _Join]:
+def _first_joins(checked: Checked) -> dict[int, _NearestJoin]:
     """Return the nearest join that each stream reaches, with the stream's columns that it should be partitioned by."""
     reach, wanted = checked.reach, checked.wanted
     names = reach.graph.names
 
-    def side(join: int, distance: int, *, right: bool) -> _Join:
-        return _Join(distance, names[join], tuple(pair[right] for pair in wanted[join]))
+    def side(join: int, distance: int, *, right: bool) -> _NearestJoin:
+        return _NearestJoin(distance, names[join], tuple(pair[right] for pair in wanted[join]))
 
-    def carry(node: Node, readers: Sequence[tuple[Node, _Join | None]]) -> _Join | None:
-        found: list[_Join] = []
+    def carry(node: Node, readers: Sequence[tuple[Node, _NearestJoin | None]]) -> _NearestJoin | None:
+        found: list[_NearestJoin] = []
         for reader, beyond in readers:
             if isinstance(reader, PartitionBy):
                 continue

@@ -10,21 +10,21 @@ from structable.spi import PlanChangedError
 
 from .explain import VERSION, to_json
 from .graph import StepKind
-from .planned import Planned
+from .planned import PlannedPipeline
 
 __all__ = ["check_restart", "differences"]
 
 Facts = Mapping[str, Any]
 
 
-def check_restart(before: str, plan: Planned) -> None:
+def check_restart(before: str, plan: PlannedPipeline) -> None:
     """Check that a plan can continue from a checkpoint.
 
     Parameters
     ----------
     before : str
         The JSON of the checkpoint's plan.
-    plan : Planned
+    plan : PlannedPipeline
         The present plan.
 
     Raises
@@ -38,7 +38,7 @@ def check_restart(before: str, plan: Planned) -> None:
         raise PlanChangedError(f"pipeline {plan.name!r}", found, cure)
 
 
-def differences(before: str, plan: Planned) -> Iterator[str]:
+def differences(before: str, plan: PlannedPipeline) -> Iterator[str]:
     """Yield every change that a checkpoint does not survive; `before` is the JSON of its plan."""
     try:
         old: Facts = json.loads(before)

@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from .checks import Checked
 from .graph import (
-    Changes,
     ForeignKeyTable,
     Graph,
     Intermediate,
+    LoadedStream,
     Node,
     PartitionBy,
     Send,
     SideInput,
     Sink,
-    Source,
     StreamJoin,
+    TableFeed,
     TableJoin,
     kind_of,
 )
@@ -60,7 +60,7 @@ def build_stage(
             f"{writers} {'depends' if len(one.writers) == 1 else 'depend'} on the join"
         )
     leading = reach.up(_leads_to_state)
-    front = {number for number in streams if leading[number] or isinstance(streams[number], Source | Changes)}
+    front = {number for number in streams if leading[number] or isinstance(streams[number], LoadedStream | TableFeed)}
     front -= {number for number in front if isinstance(streams[number], Send)}
     kept = _kept(reach, order, front)
 
@@ -109,7 +109,7 @@ def _table_name(node: Node, names: Mapping[int, str]) -> str | None:
             return names[node.table]
         case ForeignKeyTable():
             return names[node.number]
-        case Intermediate() | Changes():
+        case Intermediate() | TableFeed():
             return node.ref.name
         case _:
             return None

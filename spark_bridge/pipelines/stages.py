@@ -11,7 +11,6 @@ from .checks import Checked
 from .clusters import cluster
 from .cutting import cut
 from .graph import (
-    Changes,
     ForeignKeyTable,
     Graph,
     Node,
@@ -22,6 +21,7 @@ from .graph import (
     StepKind,
     StreamJoin,
     Table,
+    TableFeed,
     TableJoin,
     free_name,
 )
@@ -29,11 +29,11 @@ from .planned import Problem, Stage, Step
 from .reach import Reach, bit_places
 from .stage_steps import build_stage
 
-__all__ = ["Staged", "find_stages"]
+__all__ = ["StagePlan", "find_stages"]
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagePlan:
     """The stages, each after the stages in its `before`, with the problems and notes found on the way."""
 
     stages: tuple[Stage, ...]
@@ -41,7 +41,7 @@ class Staged:
     notes: tuple[str, ...]
 
 
-def find_stages(checked: Checked, pipeline: str, store: str | None) -> Staged:
+def find_stages(checked: Checked, pipeline: str, store: str | None) -> StagePlan:
     """Divide a checked graph into stages; `store` is the store for streams between stages."""
     reach = checked.reach
     states = _state_partitions(checked)
@@ -64,7 +64,7 @@ def find_stages(checked: Checked, pipeline: str, store: str | None) -> Staged:
             texts.append((number, text))
     problems = tuple(Problem((), (), text, (names[number],)) for number, text in texts)
     if problems or checked.problems:
-        return Staged((), problems, ())
+        return StagePlan((), problems, ())
     contents: list[list[int]] = [[] for _ in range(found.count)]
     for number in parts.graph.nodes:
         for place in found.stages[number]:
@@ -73,7 +73,7 @@ def find_stages(checked: Checked, pipeline: str, store: str | None) -> Staged:
     stages = [build_stage(checked, states, one.graph, _streams(one.graph), notes) for one in cut_sides]
     stages += (build_stage(checked, states, parts.graph, content, notes) for content in contents)
     named = _with_before(_named(stages), reach.graph)
-    return Staged(named, problems, (*notes, *_loose_tables(named)))
+    return StagePlan(named, problems, (*notes, *_loose_tables(named)))
 
 
 def _state_partitions(checked: Checked) -> dict[int, int | None]:
@@ -138,7 +138,7 @@ def _named(stages: Sequence[Stage]) -> list[Stage]:
 
 
 def _between(step: Step) -> bool:
-    return isinstance(step.node, Changes) and step.node.between
+    return isinstance(step.node, TableFeed) and step.node.between
 
 
 def _with_before(stages: Sequence[Stage], graph: Graph) -> tuple[Stage, ...]:
@@ -165,7 +165,7 @@ def _with_before(stages: Sequence[Stage], graph: Graph) -> tuple[Stage, ...]:
                 found |= filling.get(name, set())
         before[stage.name] = found - {stage.name}
         for step in stage.front:
-            if isinstance(step.node, Changes) and not step.node.between:
+            if isinstance(step.node, TableFeed) and not step.node.between:
                 ref = step.node.ref
                 after_writes |= {(name, stage.name) for name in writing.get((ref.url, ref.name), ())}
     for first, then in _without_circles(before, after_writes):

@@ -21,7 +21,7 @@ from .arguments import (
     checked_sink,
 )
 from .declarations import Declarations
-from .graph import Filter, Map, Merge, Node, PartitionBy, RemoteTable, Send, Sink, StreamJoin, TableJoin
+from .graph import Map, Merge, Node, PartitionBy, RemoteTable, RowFilter, Send, Sink, StreamJoin, TableJoin
 from .partitioners import Partitioner
 from .windows import JoinWindow
 
@@ -68,7 +68,7 @@ class Stream:
         """Keep the rows for which a condition holds: SQL, or a function of the DataFrame that returns a Column."""
         if not callable(condition) and (not isinstance(condition, str) or not condition.strip()):
             raise ValueError(f"condition is {condition!r}; it must be SQL text, or a function of a DataFrame")
-        return self._then(Filter(name=name, inputs=(self.number,), condition=condition))
+        return self._then(RowFilter(name=name, inputs=(self.number,), condition=condition))
 
     def merge(self, *others: Stream, name: str | None = None) -> Stream:
         """Add the rows of other streams, of the same columns."""

@@ -22,7 +22,7 @@ _MICROSECONDS = {
 
 @dataclass(frozen=True, slots=True, init=False)
 class JoinWindow:
-    """The rows of two streams that a join may pair, and how late they may come.
+    """The rows of two streams that a join may pair, and the delay with which they may come.
 
     The right time lies within [left time - before, left time + after]. The latenesses are Spark's watermarks.
 

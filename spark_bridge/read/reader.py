@@ -17,7 +17,7 @@ from structable.spark_bridge.base.options import ReadOptions
 from structable.spark_bridge.base.python_workers import acknowledge, freeze_imports
 from structable.spark_bridge.base.types import arrow_schema_of, check_feed_schema, check_read_schema, field_changed
 from structable.spark_bridge.coordinator.client import CoordinatorClient
-from structable.spark_bridge.coordinator.held_plans import PlannedSplits, Reader
+from structable.spark_bridge.coordinator.held_plans import PlannedSplits, SplitTask
 from structable.spark_bridge.coordinator.replanning import Rerun, digest_of, pickled_scan
 from structable.spark_bridge.jvm.scan_requests import ReadRequest
 from structable.spi import (
@@ -160,8 +160,8 @@ def _frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def _reader(split: ScanSplit) -> Reader:
-    return Reader(split.index, _execution("id"), _task().stageId())
+def _reader(split: ScanSplit) -> SplitTask:
+    return SplitTask(split.index, _execution("id"), _task().stageId())
 
 
 def _execution(name: str) -> int | None:

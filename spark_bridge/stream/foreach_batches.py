@@ -55,11 +55,11 @@ def foreach_batch(
         If an argument is invalid.
     """
     require_streaming()
-    return _BatchWriter(TableRef(url, table, **connection_options), write_mode(mode, "mode"), checked_name(name))
+    return _ForeachBatch(TableRef(url, table, **connection_options), write_mode(mode, "mode"), checked_name(name))
 
 
 @dataclass(frozen=True, slots=True)
-class _BatchWriter:
+class _ForeachBatch:
     table: TableRef
     mode: WriteMode
     name: str

@@ -33,7 +33,7 @@ class SnapshotPart(InputPartition):
 def snapshot_parts(snapshot: FirstSnapshot) -> list[SnapshotPart]:
     """Divide a first snapshot: together the parts have its rows, each once."""
     if not snapshot.changes:
-        return [Rows(split) for split in snapshot.splits]
+        return [RowsOfSplit(split) for split in snapshot.splits]
     if not snapshot.keys:
         return [SubtractedRows(snapshot.splits, snapshot.changes)]
     kept = [UnchangedRows(split, snapshot.keys, snapshot.primary_key) for split in snapshot.splits]
@@ -41,7 +41,7 @@ def snapshot_parts(snapshot: FirstSnapshot) -> list[SnapshotPart]:
 
 
 @dataclass(slots=True)
-class Rows(SnapshotPart):
+class RowsOfSplit(SnapshotPart):
     """The rows of a split."""
 
     split: ScanSplit

@@ -45,7 +45,7 @@ class Planner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Where rows go, and under which name; checked when it is made.
+    """The table that rows go to, and the name of the write; checked when it is made.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def columns_of(
     Raises
     ------
     InvalidFieldError
-        If the DataFrame cannot be written; the error lists all problems, those of `further` included.
+        If the DataFrame cannot be written; the error lists all problems, including those in `further`.
     """
     names = schema.fieldNames()
     problems = list(further)

@@ -1,4 +1,4 @@
-"""Where and in which order the rows of a DataFrame reach the tasks that stage them."""
+"""The tasks that stage the rows of a DataFrame, and the order in which rows reach them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RowOrder(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """How the rows of a DataFrame are brought together.
+    """The arrangement of the rows of a DataFrame.
 
     Parameters
     ----------

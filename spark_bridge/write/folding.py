@@ -1,4 +1,4 @@
-"""The rows of each key, folded into what a write job of mode patch does to it. Knows nothing of Spark.
+"""The rows of each key, folded into the patches of a write job. Independent of Spark.
 
 Each `update(row, default)` and `delete(key)` sees the result of the ones before it. Until the first delete it matters
 whether the table has a row: both cases are followed, and become an arm `present` and an arm `absent`. From a delete on
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from structable.spi import InvalidFieldError, PatchArm, TableSpecification
 from structable.spi.arrow import arrow_schema, arrow_type
 from structable.spi.bulk import PATCH_COLUMNS
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 from structable.spi.values import Value
 
 from .grouping import Groups, KeyCounts, flags
@@ -91,7 +91,7 @@ class KeyFold:
 
 @dataclass(frozen=True, slots=True)
 class UpdateFolding:
-    """How batches of updates become batches of patches; picklable.
+    """Turns batches of updates into batches of patches; picklable.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["KeyCounts", "Groups", "counted", "flags", "last_rows"]
+__all__ = ["Groups", "KeyCounts", "counted", "flags", "last_rows"]
 
 _FIRST = 10
 

@@ -27,7 +27,7 @@ from structable.spi import (
 from structable.spi.metering import recording_meter
 
 from .grouping import KeyCounts
-from .staging import Report, collect_reports, report_batch, stage_task, typed_batches
+from .staging import StagingReport, collect_reports, report_batch, stage_task, typed_batches
 
 if TYPE_CHECKING:
     from structable.spark_bridge.coordinator.client import CoordinatorClient
@@ -45,7 +45,7 @@ Reshape = Callable[[Iterable[pa.RecordBatch], KeyCounts], Iterator[pa.RecordBatc
 
 @dataclass(frozen=True, slots=True)
 class WriteSummary:
-    """What a write of a batch DataFrame did; all zero if its job had been committed before.
+    """The results of a write of a batch DataFrame; all zero if its job had been committed before.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class RowCount:
 
 
 @dataclass(frozen=True, slots=True)
-class _Staging:
+class _StagingTask:
     """Stages the rows of a task; picklable."""
 
     store: StoreClient
@@ -90,15 +90,15 @@ class _Staging:
         except _REFUSALS as error:
             yield report_batch(error)
 
-    def _staged(self, batches: Iterable[pa.RecordBatch]) -> Report[KeyCounts]:
+    def _staged(self, batches: Iterable[pa.RecordBatch]) -> StagingReport[KeyCounts]:
         counts = KeyCounts()
         typed = typed_batches(self.spec, batches)
         first = next((batch for batch in typed if batch.num_rows), None)
         if first is None:
-            return Report(None, counts)
+            return StagingReport(None, counts)
         rows = self.reshape(chain((first,), typed), counts)
         with self.store.connect() as storage:
-            return Report(stage_task(storage, self.job, rows), counts)
+            return StagingReport(stage_task(storage, self.job, rows), counts)
 
 
 def run_job(
@@ -139,7 +139,7 @@ def run_job(
         return WriteSummary(0, 0)
     try:
         spec, arranged, reshape = prepare(frame)
-        reports = collect_reports(arranged, _Staging(store, spec, job, reshape))
+        reports = collect_reports(arranged, _StagingTask(store, spec, job, reshape))
         counts = KeyCounts()
         for report in reports:
             counts.add(report.counts)

@@ -14,7 +14,7 @@ __all__ = ["spark_map"]
 
 
 def spark_map(spark: SparkSession, *, url: str | None = None) -> Mapper:
-    """Return the mapper of a `Migrator` whose parts are tasks of a Spark job, each of which connects to the store.
+    """Return the mapper of a `Migrator` that runs each part as a task of a Spark job; each task connects to the store.
 
     Tasks fill fields by transactions, as threads do. Executors must be able to import the functions of revisions.
 

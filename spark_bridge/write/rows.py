@@ -77,7 +77,7 @@ def send_to(
     Returns
     -------
     WriteSummary or StreamingQuery
-        What was written, or the query that was started.
+        The summary of the write, or the query that was started.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def plan_rows(options: SendOptions) -> Planner:
         )
         reshape: Reshape = RowCount()
         if by_key:
-            reshape = _LastRows(spec.primary_key) if job_mode is WriteMode.PATCH else _KeyCount(spec.primary_key)
+            reshape = _LastRowPatches(spec.primary_key) if job_mode is WriteMode.PATCH else _KeyCount(spec.primary_key)
         return Sending(job_mode, Arrangement(fields, beside, by_key, () if options.unordered else inner), reshape)
 
     return plan
@@ -139,7 +139,7 @@ class _KeyCount:
 
 
 @dataclass(frozen=True, slots=True)
-class _LastRows:
+class _LastRowPatches:
     """Makes patches of sorted batches: the last row of each key replaces it or deletes it."""
 
     key: tuple[str, ...]

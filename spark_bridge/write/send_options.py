@@ -1,4 +1,4 @@
-"""The arguments of `send_to` and `send_update_to` that say what becomes of the rows, checked without PySpark."""
+"""The arguments of `send_to` and `send_update_to` that determine the effect of the rows, checked without PySpark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALLOWED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendOptions:
-    """The arguments of `send_to`, or of `send_update_to` if `update`; each means what it does there.
+    """The arguments of `send_to`, or of `send_update_to` if `update`, with the same meanings.
 
     Raises
     ------

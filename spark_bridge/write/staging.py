@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 from structable.spark_bridge.base.time_zones import midnights, time_zone
 from structable.spi import InvalidFieldError, StagedWrite, Storage, TableSpecification, WriteJob
 from structable.spi.arrow import arrow_schema
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 
-__all__ = ["Report", "collect_reports", "report_batch", "stage_task", "typed_batches"]
+__all__ = ["StagingReport", "collect_reports", "report_batch", "stage_task", "typed_batches"]
 
 _ZONE = "spark.sql.session.timeZone"
 
@@ -24,7 +24,7 @@ Counted = TypeVar("Counted")
 
 
 @dataclass(frozen=True, slots=True)
-class Report(Generic[Counted]):
+class StagingReport(Generic[Counted]):
     """The rows that a task staged, None if there were none, and its counts."""
 
     staged: StagedWrite | None
@@ -38,14 +38,14 @@ def stage_task(storage: Storage, job: WriteJob, batches: Iterable[pa.RecordBatch
     return storage.stage(job, task.partitionId(), task.attemptNumber(), batches)
 
 
-def report_batch(report: Report[Any] | Exception) -> pa.RecordBatch:
+def report_batch(report: StagingReport[Any] | Exception) -> pa.RecordBatch:
     """Return a batch for `collect_reports` with the report of a task, or the error that rejects its rows."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
 
 
 def collect_reports(
     frame: DataFrame, staging: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-) -> list[Report[Any]]:
+) -> list[StagingReport[Any]]:
     """Stage rows in Spark's tasks and return the reports; raise the first refusal."""
     reports = [pickle.loads(row["report"]) for row in frame.mapInArrow(staging, "report binary").collect()]
     for report in reports:

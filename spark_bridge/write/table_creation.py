@@ -46,8 +46,8 @@ def create_table(
     options : mapping, optional
         Options of the table, such as `{"merge-engine": "aggregation"}`.
     if_exists : {"error", "ignore", "update"}
-        What happens if there is such a table: an error; nothing, whatever its specification; or it is changed as by
-        `create_or_update`, which keeps what the table has beyond the DataFrame's columns.
+        The effect if the table exists: an error; no change, whatever its specification; or a change as by
+        `create_or_update`, which keeps other columns of the table.
 
     Returns
     -------

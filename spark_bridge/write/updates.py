@@ -68,7 +68,7 @@ def send_update_to(
     Returns
     -------
     WriteSummary or StreamingQuery
-        What was written, or the query that was started.
+        The summary of the write, or the query that was started.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable
 from .callers import Caller
 from .sources import Kind
 
-__all__ = ["Batch", "CompactBatch", "CompleteBatch", "BatchStep"]
+__all__ = ["BatchStep", "CallBatch", "CompactBatch", "CompleteBatch"]
 
 
 class BatchStep:
@@ -24,8 +24,8 @@ class BatchStep:
         """The callers, and the result that each gets if a write succeeds; a read gives each the row."""
 
 
-class Batch(ABC):
-    """Operations that are sent together: for each key the steps, which must be taken one after the other."""
+class CallBatch(ABC):
+    """Operations that are sent together: for each key its steps, which run one after the other."""
 
     def __init__(self) -> None:
         self.steps: dict[Hashable, list[BatchStep]] = {}
@@ -56,7 +56,7 @@ class Batch(ABC):
         return [caller for steps in self.steps.values() for step in steps for caller, _ in step.callers]
 
 
-class CompleteBatch(Batch):
+class CompleteBatch(CallBatch):
     """Keeps every operation; its size is their number. Consecutive gets of a key become one read."""
 
     def add(self, kind: Kind, key: Hashable, payload: object, caller: Caller) -> None:
@@ -67,7 +67,7 @@ class CompleteBatch(Batch):
         self.size += 1
 
 
-class CompactBatch(Batch):
+class CompactBatch(CallBatch):
     """Keeps the last put or delete of a key; its size is the number of keys to read and of keys to write.
 
     A get before a write is read before the write. A get after it returns the written value, once the write has
@@ -76,7 +76,7 @@ class CompactBatch(Batch):
     Parameters
     ----------
     as_read : callable
-        What a get returns after a put of this payload.
+        Makes the result of a get from the payload of an earlier put.
     """
 
     def __init__(self, as_read: Callable[[Hashable, object], object]) -> None:

@@ -9,15 +9,15 @@ from collections.abc import Coroutine, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from structable.spi.error_texts import shown
 from structable.spi.errors import InvalidFieldError, UnsupportedOperationError
-from structable.spi.showing import shown
 
-from .batches import Batch, BatchStep, CompactBatch, CompleteBatch
+from .batches import BatchStep, CallBatch, CompactBatch, CompleteBatch
 from .callers import Caller, fail_all
 from .calls import Calls
 from .copies import own_copy
 from .functions import all_of
-from .ordering import KeyOrder, Turn
+from .ordering import KeyTurns, Turn
 from .sources import Kind
 
 __all__ = ["Batcher", "Batching"]
@@ -25,12 +25,12 @@ __all__ = ["Batcher", "Batching"]
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How a table gathers single calls into batches; immutable, and usable for any number of tables.
+    """The rules by which a table gathers single calls into batches; immutable, and usable for any number of tables.
 
     A batch is sent once it has `max_size` operations, or `max_delay` seconds after its first one; the next one opens at
     once. While `max_in_flight` batches are under way, or one with a key of the open one still waits, the open one grows
     beyond its delay, up to `max_size`, so that batches get larger as calls come faster than they are carried out. No
-    two batches under way have a key in common. A bulk call that fails fails its own operations only; where the store
+    two batches under way have a key in common. If a bulk call fails, only its own operations fail; where the store
     refuses a value, or all of them as too large for one transaction, each operation is made alone. Bulk calls of the
     table bypass batches; they send the open one first if it holds one of their keys.
 
@@ -46,7 +46,7 @@ class Batching:
     Parameters
     ----------
     kind : {"complete", "compact"}
-        What is kept.
+        The operations that a batch keeps.
     max_size : int, optional
         The size at which a batch is sent; None for no limit.
     max_delay : float, optional
@@ -84,11 +84,11 @@ class Batching:
 class Batcher:
     """The open batch of one table, and those that are under way."""
 
-    def __init__(self, batching: Batching, calls: Calls, order: KeyOrder) -> None:
+    def __init__(self, batching: Batching, calls: Calls, order: KeyTurns) -> None:
         self.batching = batching
         self._calls = calls
         self._order = order
-        self._open: Batch | None = None
+        self._open: CallBatch | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_due = False
         """Whether the open batch is open beyond its delay."""
@@ -236,7 +236,7 @@ class _BatchTurn(Turn):
 
     __slots__ = ("_batcher", "batch", "task")
 
-    def __init__(self, batch: Batch, batcher: Batcher) -> None:
+    def __init__(self, batch: CallBatch, batcher: Batcher) -> None:
         super().__init__(batch.steps)
         self.batch = batch
         self.task: asyncio.Task[None] | None = None

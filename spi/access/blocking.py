@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from structable.spi import Filter, Range, Row, TransactionClosedError, UpdateMessage, Value
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 
 from .loop_thread import LoopThread
 from .table import AsyncTable
@@ -31,7 +31,7 @@ def blocking(table: AsyncTable[K, V]) -> BlockingTable[K, V]:
     Parameters
     ----------
     table : AsyncTable
-        What `open_table` returned; it must not have been entered or used, and belongs to the BlockingTable from now on.
+        The result of `open_table`, neither entered nor used yet; the BlockingTable owns it from now on.
 
     Raises
     ------
@@ -98,7 +98,7 @@ class BlockingTable(Generic[K, V]):
         return self._call(lambda: self._table.get(key))
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
-        """Return the values of those keys that have one; as `AsyncTable.get_many`."""
+        """Return the values of the keys that have one; as `AsyncTable.get_many`."""
         drawn = _drawn(keys)
         return self._call(lambda: self._table.get_many(drawn))
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from cachetools import TLRUCache
 
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 
 from .copies import another, private_copy
 from .metrics import Instruments
@@ -72,7 +72,7 @@ class Cache:
             raise TypeError(f"absent is {shown(self.absent)}; it must be a bool")
 
 
-class _Kept(NamedTuple):
+class _CachedRow(NamedTuple):
     """A row, None if it is absent, and the time at which it expires."""
 
     row: Any
@@ -119,7 +119,7 @@ class CachedWrite(Generic[K]):
         self.began = began
 
 
-class _Writing(Generic[K]):
+class _KeyWrites(Generic[K]):
     """The writes of one key that have been called and have not ended."""
 
     __slots__ = ("count", "last")
@@ -139,17 +139,17 @@ class CachedRows(Generic[K, V]):
     cache : Cache
         The policy.
     instruments : Instruments
-        Where hits, misses and rows are reported.
+        The instruments that report hits, misses and rows.
     """
 
     def __init__(self, cache: Cache, instruments: Instruments) -> None:
         self._cache = cache
         self._instruments = instruments
         self._gauge = instruments.cache_gauge()
-        self._kept: TLRUCache[K, _Kept] | None = None
+        self._kept: TLRUCache[K, _CachedRow] | None = None
         self._loads: dict[K, _Load[K, V]] = {}
         self._under_way: set[asyncio.Future[Any]] = set()
-        self._writing: dict[K, _Writing[K]] = {}
+        self._writing: dict[K, _KeyWrites[K]] = {}
 
     def get(self, key: K, load: Callable[[], Awaitable[V | None]]) -> asyncio.Future[V | None]:
         """Return the future row of a key, None if it is absent; `load` is called at once where it is needed."""
@@ -174,7 +174,7 @@ class CachedRows(Generic[K, V]):
     def get_many(
         self, keys: Iterable[K], load_many: Callable[[list[K]], Awaitable[Mapping[K, V | None]]]
     ) -> asyncio.Future[dict[K, V]]:
-        """Return the future rows of those keys that have one, in the order of the keys.
+        """Return the future rows of the keys that have one, in key order.
 
         `load_many` is called at once, and at most once: with the keys that are neither kept nor being loaded.
         """
@@ -230,7 +230,7 @@ class CachedRows(Generic[K, V]):
                 under_way.overlapped.add(key)
             writing = self._writing.get(key)
             if writing is None:
-                self._writing[key] = _Writing(write)
+                self._writing[key] = _KeyWrites(write)
             else:
                 writing.count += 1
                 writing.last = write
@@ -243,7 +243,7 @@ class CachedRows(Generic[K, V]):
         Parameters
         ----------
         write : CachedWrite
-            What `written` returned.
+            The result of `written`.
         values : mapping, optional
             By key, the rows that a successful put left; None for an update, a delete, and a write that failed.
         """
@@ -255,12 +255,12 @@ class CachedRows(Generic[K, V]):
                 continue
             del self._writing[key]
             if values is not None and writing.last is write and key in values:
-                # The put stands, so its caller gets no error of a value that cannot be copied: the next load does.
+                # The put stands, so a value that cannot be copied is an error of the next load, not of the put.
                 with contextlib.suppress(TypeError):
                     self._keep(key, values[key], write.began)
         self._count()
 
-    def _rows(self, loop: asyncio.AbstractEventLoop) -> TLRUCache[K, _Kept]:
+    def _rows(self, loop: asyncio.AbstractEventLoop) -> TLRUCache[K, _CachedRow]:
         if self._kept is None:
             self._kept = TLRUCache(self._cache.max_rows, lambda key, kept, now: kept.expires, loop.time)
         return self._kept
@@ -268,7 +268,7 @@ class CachedRows(Generic[K, V]):
     def _keep(self, key: K, row: V | None, began: float) -> None:
         loop, expires = asyncio.get_running_loop(), began + self._cache.ttl
         if (row is not None or self._cache.absent) and loop.time() < expires:
-            self._rows(loop)[key] = _Kept(private_copy(row), expires)
+            self._rows(loop)[key] = _CachedRow(private_copy(row), expires)
 
     def _count(self) -> None:
         if self._instruments.enabled and self._kept is not None:

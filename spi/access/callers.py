@@ -53,7 +53,7 @@ class WriteCaller(Caller):
     future : asyncio.Future
         The caller's own.
     failures : Failures
-        Where a failure is kept until it has been seen.
+        Keeps a failure until it has been seen.
     ended : callable, optional
         Called before the caller, with whether the write succeeded.
     """
@@ -89,7 +89,7 @@ class WriteCaller(Caller):
 class Failures:
     """Failed writes whose callers have not looked at the error: `flush` raises it.
 
-    The 100 newest are kept; asyncio's log has the others, as it has those of a table that is never flushed.
+    The 100 newest are kept; older failures, and all failures of a table that is never flushed, are in asyncio's log.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from structable.spi.errors import RecordNotFoundError
 
 from .functions import all_of
 from .limiting import Limiter
-from .metrics import Instruments, Outcome
+from .metrics import CallOutcome, Instruments
 from .retrying import Retrier, caused_by
 from .sources import Kind, Source, Update
 
@@ -31,7 +31,7 @@ class Calls:
     source : Source
         The source that is called.
     instruments : Instruments
-        Where every attempt is measured.
+        The instruments that measure every attempt.
     limiter : Limiter, optional
         The rate limits; each attempt takes its credits from them.
     reading, writing : Retrier, optional
@@ -79,7 +79,7 @@ class Calls:
         return self._call(kind, pairs, lambda: source.write(kind, pairs))
 
     def alone(self, key: Hashable, attempt: Callable[[], Awaitable[Result]]) -> Awaitable[Result]:
-        """Make a write that is not of the kinds that functions have; it counts as an update."""
+        """Make a write of a kind that functions lack; it counts as an update."""
         return self._call("update", ((key, None),), attempt)
 
     async def update(self, pairs: Sequence[tuple[Hashable, Update]]) -> dict[Hashable, Exception]:
@@ -146,7 +146,7 @@ class Calls:
         try:
             await self._call("put", ((key, update.default),), lambda: source.put_default(key, update.default))
         except Exception:
-            # The second update tells whether it matters: another process may have put a value.
+            # The second update shows whether it matters: another process may have put a value.
             self.instruments.default("lost")
             _log.warning("table %r: the default of key %r could not be put", name, key, exc_info=True)
         else:
@@ -177,7 +177,7 @@ class Calls:
     async def _measured(self, kind: Kind, attempt: Callable[[], Awaitable[Result]]) -> Result:
         clock = asyncio.get_running_loop().time
         started = clock()
-        outcome: Outcome = "error"
+        outcome: CallOutcome = "error"
         try:
             result = await attempt()
             outcome = "ok"

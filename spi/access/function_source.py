@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from structable.spi.error_texts import shown
 from structable.spi.errors import UnsupportedOperationError
-from structable.spi.showing import shown
 
 from .copies import own_copy
 from .functions import FunctionTable, TableReadFunction, TableWriteFunction

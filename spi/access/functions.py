@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from structable.spi.error_texts import shown
 from structable.spi.errors import RecordNotFoundError, UnsupportedOperationError
-from structable.spi.showing import shown
 from structable.spi.values import Value
 
 from .retrying import caused_by
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class _RemoteFunction:
-    """What reads and writes of a remote system have in common."""
+    """Settings shared by the reads and the writes of a remote system."""
 
     def is_retriable(self, error: BaseException) -> bool:
         """Return whether a call that failed with this error may succeed when it is made again; by default not."""
@@ -38,7 +38,7 @@ class _RemoteFunction:
 
 
 class TableReadFunction(_RemoteFunction, ABC, Generic[K, V]):
-    """How the rows of a remote system are read.
+    """Reads the rows of a remote system.
 
     Keys are hashable and not None; a value is any object but None, which means that there is none. The methods run in
     the event loop of the table, several at once, but never two calls with a key in common. A CancelledError that comes
@@ -56,7 +56,7 @@ class TableReadFunction(_RemoteFunction, ABC, Generic[K, V]):
 
 
 class TableWriteFunction(_RemoteFunction, ABC, Generic[K, V]):
-    """How the rows of a remote system are written.
+    """Writes the rows of a remote system.
 
     The methods run in the event loop of the table, several at once, but never two calls with a key in common. A bulk
     function has each key at most once. One that raises must have applied nothing, as far as a repetition would do harm.

@@ -16,10 +16,10 @@ from .calls import Calls
 from .copies import another, own_copy
 from .limiting import Limiter, RateLimit
 from .metrics import Instruments
-from .ordering import KeyOrder
+from .ordering import KeyTurns
 from .retrying import Retrier, Retry, caused_by
 from .sources import CheckedWrite, Kind, Source, Update
-from .turns import Joinable, Reading, RowReading, Rows, Work
+from .turns import AwaitedTurn, Joinable, ReadTurn, RowReading, Rows
 
 __all__ = ["Layers"]
 
@@ -54,7 +54,7 @@ class Layers:
             retrier(write_retry, "put"),
         )
         self._read = self._calls.reader()
-        self._order = KeyOrder()
+        self._order = KeyTurns()
         self._failures = Failures()
         self._batcher = None if batching is None else Batcher(batching, self._calls, self._order)
         self._cache: CachedRows[Hashable, Any] | None = None if cache is None else CachedRows(cache, instruments)
@@ -143,7 +143,7 @@ class Layers:
         if not self._source.has_bulk("get"):
             new = {RowReading(key, self._order, self._read): [key] for key in alone}
         elif alone:
-            new = {Reading(alone, self._order, self._calls.get_many): alone}
+            new = {ReadTurn(alone, self._order, self._calls.get_many): alone}
         found: dict[Hashable, object] = {}
         left = len(shares) + len(new)
 
@@ -220,7 +220,7 @@ class Layers:
         return caller.future
 
     def update_many(self, pairs: Pairs) -> asyncio.Future[Any]:
-        """Update by a bulk call, or as many as a key comes; the result is the list of missing keys."""
+        """Update by one bulk call, or by several if keys are repeated; the result is the list of missing keys."""
         caller = self._write_caller("update", pairs)
         if not pairs:
             caller.succeed([])
@@ -262,7 +262,7 @@ class Layers:
 
         if self._batcher is not None:
             self._batcher.send_holding(keys)
-        self._order.enter(Work(keys, self._order, start, end))
+        self._order.enter(AwaitedTurn(keys, self._order, start, end))
 
     def _write_caller(self, kind: Kind, pairs: Pairs, deleted: Iterable[Hashable] = ()) -> WriteCaller:
         future = asyncio.get_running_loop().create_future()

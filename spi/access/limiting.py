@@ -1,4 +1,4 @@
-"""`RateLimit`: how many keys a second a table reads, writes and updates."""
+"""`RateLimit`: the keys per second that a table reads, writes and updates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from aiolimiter import AsyncLimiter
 
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 
 from .metrics import Instruments
 
@@ -91,7 +91,7 @@ class Limiter:
     limit : RateLimit
         The rates.
     instruments : Instruments
-        Where waits are reported.
+        The instruments that report waits.
     """
 
     def __init__(self, limit: RateLimit, instruments: Instruments) -> None:

@@ -19,7 +19,7 @@ __all__ = ["LoopThread"]
 Result = TypeVar("Result")
 
 
-class _Caller(Generic[Result]):
+class _WaitingThread(Generic[Result]):
     """A thread that waits for one call."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class LoopThread:
         TransactionClosedError
             If the thread has ended.
         """
-        caller: _Caller[Result] = _Caller()
+        caller: _WaitingThread[Result] = _WaitingThread()
         context = contextvars.copy_context()
         if not self._submit(lambda: context.run(self._begin, function, caller)):
             raise self._closed()
@@ -186,7 +186,7 @@ class LoopThread:
         await self._resource.__aenter__()
         return True
 
-    def _begin(self, function: Callable[[], Awaitable[Result]], caller: _Caller[Result]) -> None:
+    def _begin(self, function: Callable[[], Awaitable[Result]], caller: _WaitingThread[Result]) -> None:
         future: asyncio.Future[Result]
         try:
             if self._entered.done() and self._entered.result():
@@ -204,7 +204,7 @@ class LoopThread:
             raise self._closed()
         return await function()
 
-    def _end(self, done: asyncio.Future[Result], caller: _Caller[Result]) -> None:
+    def _end(self, done: asyncio.Future[Result], caller: _WaitingThread[Result]) -> None:
         self._calls.discard(done)
         caller.tell(done)
 

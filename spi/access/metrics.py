@@ -12,9 +12,9 @@ from opentelemetry.metrics import CallbackOptions, Counter, Meter, Observation
 
 from structable.spi.metering import duration_histogram, recording_meter, records
 
-__all__ = ["CacheGauge", "Instruments", "Outcome"]
+__all__ = ["CacheGauge", "CallOutcome", "Instruments"]
 
-Outcome = Literal["ok", "not_found", "error"]
+CallOutcome = Literal["ok", "not_found", "error"]
 
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
@@ -28,9 +28,9 @@ class CacheGauge:
 
 
 class Instruments:
-    """What a table reports: a call that succeeds at the first try adds to `structable.table.duration` alone.
+    """The metrics of a table: a call that succeeds at the first try adds to `structable.table.duration` alone.
 
-    Where nothing records, `enabled` is false and every method returns at once; then the caller need not take the time
+    If nothing records, `enabled` is false and every method returns at once; then the caller need not take the time
     either. The SDK must be set up before the table is opened, unless the caller gives a meter.
 
     Parameters
@@ -73,7 +73,7 @@ class Instruments:
         self._misses = count("cache.misses", "{row}", "Look-ups that the cache had to load or to wait for")
         self._defaults = count("defaults", "{row}", "Defaults of updates: put, or lost because putting them failed")
 
-    def called(self, operation: str, seconds: float, outcome: Outcome) -> None:
+    def called(self, operation: str, seconds: float, outcome: CallOutcome) -> None:
         """Report one call of the source."""
         if self.enabled:
             self._duration.record(seconds, self._with(operation, outcome))

@@ -6,8 +6,8 @@ from typing import Any, TypeVar, overload
 
 from opentelemetry.metrics import Meter
 
+from structable.spi.error_texts import shown
 from structable.spi.rows import Row
-from structable.spi.showing import shown
 from structable.spi.table import StructuredTable
 from structable.spi.values import Key
 
@@ -92,7 +92,7 @@ def open_table(
     threads : int
         The maximum number of calls of a StructuredTable at a time, at least 1; functions need no threads.
     meter : opentelemetry.metrics.Meter, optional
-        Where to report; by default the meter `structable` of the program's SDK, and nowhere without one.
+        The meter to report to; by default the meter `structable` of the program's SDK, and none without an SDK.
 
     Raises
     ------

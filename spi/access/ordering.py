@@ -1,4 +1,4 @@
-"""`KeyOrder`: calls with a key in common run one after the other, in the order in which they were made."""
+"""`KeyTurns`: calls with a key in common run one after the other, in the order in which they were made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable
 
-__all__ = ["KeyOrder", "Turn"]
+__all__ = ["KeyTurns", "Turn"]
 
 
 class Turn(ABC):
@@ -30,7 +30,7 @@ class Turn(ABC):
         """Cancel the callers, as the work will not begin."""
 
 
-class KeyOrder:
+class KeyTurns:
     """The turns that have not ended. A turn begins once every earlier one with a key in common has ended.
 
     As each takes its place for all its keys at once, none waits in a circle.

@@ -19,7 +19,7 @@ from structable.spi import (
     RecordNotFoundError,
     UnsupportedOperationError,
 )
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 
 from .metrics import Instruments
 
@@ -58,7 +58,7 @@ class Retry:
         Asked after each failed call. By default no call is made after the 10th, or after 30 s.
     wait : tenacity's wait strategy, optional
         Seconds from a failed call to the next: by default random, from 10 ms to a bound that doubles from 20 ms to
-        1 s. Times are those of the event loop.
+        1 s. Times are read from the event loop's clock.
 
     Raises
     ------
@@ -107,7 +107,7 @@ class Retrier:
     is_retriable : callable
         Whether the source calls an error retriable.
     instruments : Instruments
-        Where retries are reported.
+        The instruments that report retries.
     """
 
     def __init__(self, policy: Retry, is_retriable: Callable[[BaseException], bool], instruments: Instruments) -> None:

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Ma
 from typing import Any, Literal, TypeVar, cast
 
 from structable.spi.changes import UpdateMessage
+from structable.spi.error_texts import shown
 from structable.spi.errors import RecordNotFoundError
-from structable.spi.showing import shown
 from structable.spi.values import Value
 
 from .retrying import caused_by

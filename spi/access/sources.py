@@ -25,7 +25,7 @@ class CheckedWrite(NamedTuple):
     payload: object
     """A value, an `Update`, or None for a delete."""
     fits: bool
-    """False if the source must judge the write alone, as the schema that is known here would refuse it."""
+    """False if the schema known here rejects the write, so that the source must check it by itself."""
 
 
 class Source(ABC):
@@ -116,4 +116,4 @@ class Source(ABC):
 
     @abstractmethod
     def put_default(self, key: Hashable, default: object) -> Awaitable[object]:
-        """Set a value where there is none; where `puts_defaults` is false."""
+        """Set the value of a key that has none; called only if `puts_defaults` is false."""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from typing import Any, TypeVar, cast
 
 from structable.spi.changes import UpdateMessage
+from structable.spi.error_texts import shown
 from structable.spi.errors import (
     InvalidFieldError,
     StorageUnavailableError,
@@ -20,7 +21,6 @@ from structable.spi.rows import Row, RowShape
 from structable.spi.rules.changes import check_default
 from structable.spi.rules.keyless import keyless_refusal
 from structable.spi.rules.rows import check_key, check_row
-from structable.spi.showing import shown
 from structable.spi.specification import MAX_KEY_FIELDS, TableSpecification
 from structable.spi.table import StructuredTable
 from structable.spi.values import MAX_KEY_SIZE, Value
@@ -119,7 +119,7 @@ class StructuredSource(Source):
         names = (*spec.primary_key, *(field.name for field in spec.value_fields))
         self._shape = RowShape(spec.name, names, spec.primary_key)
         self._plain = [_PLAIN.get(field.type, _is_never_plain) for field in spec.key_fields]
-        # What a FLOAT rounds, a DOUBLE of the same name would not.
+        # A FLOAT rounds values that a DOUBLE of the same name would keep.
         self._rounds = any(field.type is FieldType.FLOAT for field in spec.value_fields)
 
     def has_bulk(self, kind: Kind) -> bool:

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from structable.spi.changes import UpdateMessage
+from structable.spi.error_texts import shown
 from structable.spi.errors import TransactionClosedError, UnsupportedOperationError
-from structable.spi.showing import shown
 from structable.spi.values import Value
 
 from .layers import Layers
@@ -80,7 +80,7 @@ class AsyncTable(TableVerbs[K], Generic[K, V]):
         return self._layers.get(self._source.key_of(key))
 
     def get_many(self, keys: Iterable[K]) -> asyncio.Future[dict[K, V]]:
-        """Return the values of those keys that have one, in the order of the keys, each once."""
+        """Return the values of the keys that have one, in key order, each once."""
         self._use_for_reads()
         checked = [self._source.key_of(key) for key in _listed("keys", keys)]
         return self._layers.get_many(checked)  # type: ignore[return-value]  # keys in their checked form

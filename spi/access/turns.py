@@ -1,4 +1,4 @@
-"""The turns of calls that bypass batches: `Work`, and reads, which later gets of their keys join."""
+"""The turns of calls that bypass batches: `AwaitedTurn`, and reads, which later gets of their keys join."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 from .callers import Caller
 from .copies import another, own_copy
-from .ordering import KeyOrder, Turn
+from .ordering import KeyTurns, Turn
 from .threads import attend
 
-__all__ = ["Joinable", "Reading", "RowReading", "Work"]
+__all__ = ["AwaitedTurn", "Joinable", "ReadTurn", "RowReading"]
 
 Rows: TypeAlias = Mapping[Hashable, object]
 Reader: TypeAlias = Callable[[Rows, BaseException | None, bool], None]
@@ -24,7 +24,7 @@ class _Awaited(Turn):
 
     __slots__ = ("_order", "_working")
 
-    _order: KeyOrder
+    _order: KeyTurns
     _end: Callable[[Any, BaseException | None], None]
     """Gets the result, or None and the error."""
 
@@ -38,15 +38,15 @@ class _Awaited(Turn):
             self._order.leave(self, is_cancelled=isinstance(error, asyncio.CancelledError))
 
 
-class Work(_Awaited):
+class AwaitedTurn(_Awaited):
     """A turn whose work is awaited.
 
     Parameters
     ----------
     keys : collection
         The keys.
-    order : KeyOrder
-        Where the turn has its place.
+    order : KeyTurns
+        The order that the turn takes part in.
     start : callable
         Returns the awaitable work; must not raise.
     end : callable
@@ -58,7 +58,7 @@ class Work(_Awaited):
     def __init__(
         self,
         keys: Collection[Hashable],
-        order: KeyOrder,
+        order: KeyTurns,
         start: Callable[[], Awaitable[Any]],
         end: Callable[[Any, BaseException | None], None],
     ) -> None:
@@ -93,8 +93,8 @@ class RowReading(Joinable):
     ----------
     key : hashable
         The key.
-    order : KeyOrder
-        Where the turn has its place.
+    order : KeyTurns
+        The order that the turn takes part in.
     read : callable
         Returns the awaitable row, or None.
     """
@@ -102,7 +102,7 @@ class RowReading(Joinable):
     # Written with care: without options, this turn is most of what a table adds to a call.
     __slots__ = ("_callers", "_read", "_readers")
 
-    def __init__(self, key: Hashable, order: KeyOrder, read: Callable[[Hashable], Awaitable[Any]]) -> None:
+    def __init__(self, key: Hashable, order: KeyTurns, read: Callable[[Hashable], Awaitable[Any]]) -> None:
         super().__init__((key,))
         self._order = order
         self._read = read
@@ -129,23 +129,23 @@ class RowReading(Joinable):
             is_shared = True
 
 
-class Reading(Joinable):
+class ReadTurn(Joinable):
     """The read of some rows.
 
     Parameters
     ----------
     keys : list
         The keys.
-    order : KeyOrder
-        Where the turn has its place.
+    order : KeyTurns
+        The order that the turn takes part in.
     read : callable
-        Returns the awaitable rows of those keys that have one.
+        Returns the awaitable rows of the keys that have one.
     """
 
     __slots__ = ("_read", "_readers")
 
     def __init__(
-        self, keys: list[Hashable], order: KeyOrder, read: Callable[[list[Hashable]], Awaitable[Rows]]
+        self, keys: list[Hashable], order: KeyTurns, read: Callable[[list[Hashable]], Awaitable[Rows]]
     ) -> None:
         super().__init__(keys)
         self._order = order

@@ -113,7 +113,7 @@ class TableVerbs(ABC, Generic[K]):
         self._use_for_reads()
         source = self._structured("scan")
         await self._earlier_calls()
-        rows = _Rows(await source.call("scan", range, **options))
+        rows = _ThreadScan(await source.call("scan", range, **options))
         try:
             while part := await source.run(rows.fetch):
                 yield part
@@ -131,7 +131,7 @@ class TableVerbs(ABC, Generic[K]):
         return self._source
 
 
-class _Rows:
+class _ThreadScan:
     """A scan that one thread uses at a time, also if the task that waits for it is cancelled."""
 
     def __init__(self, rows: RowIterator) -> None:

@@ -35,7 +35,7 @@ from structable.spi import (
 )
 
 from .case import ConformanceCase
-from .clients import Client
+from .clients import StoreProcess
 from .conditions import OPERATORS
 from .samples import EXTREMES, GRID, ITEMS, TYPES, Record, grid_rows, type_name
 
@@ -372,7 +372,9 @@ class BulkScanRules(ConformanceCase):
             with pytest.raises(InvalidFieldError):
                 storage.plan_scan("grid", **wrong)
 
-    def test_another_process_reads_a_split(self, storage: Storage, planned: StructuredTable, peer: Client) -> None:
+    def test_another_process_reads_a_split(
+        self, storage: Storage, planned: StructuredTable, peer: StoreProcess
+    ) -> None:
         """A split is read in any process, and is of the plan's snapshot there, too; after the plan it is an error."""
         with storage.plan_scan("grid", where=col("color") == "red", splits=3) as plan:
             planned.delete_all(Range.all())
@@ -383,7 +385,7 @@ class BulkScanRules(ConformanceCase):
             peer.ask("read_split", splits[0])
 
     def test_a_split_is_read_by_the_url_alone(
-        self, storage: Storage, storage_url: str, planned: StructuredTable, peer: Client
+        self, storage: Storage, storage_url: str, planned: StructuredTable, peer: StoreProcess
     ) -> None:
         """`read_split` of a URL reads the plan's snapshot in any process; after the plan it is an error."""
         with storage.plan_scan("grid", where=col("color") == "red", columns=["v", "color"], splits=3) as plan:

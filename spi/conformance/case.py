@@ -11,8 +11,8 @@ import pytest
 
 from structable.spi import Capabilities, Isolation, Storage, StructuredTable, TableSpecification, Transaction, connect
 
-from .clients import Client
-from .interleaving import PATIENCE, Session
+from .clients import StoreProcess
+from .interleaving import PATIENCE, ConcurrentTransaction
 
 __all__ = ["AUTO_COMMIT", "ONE_TRANSACTION", "Begin", "ConformanceCase", "OpenSession", "OpenTable"]
 
@@ -29,7 +29,7 @@ _DECLARED: dict[type, Capabilities] = {}
 class OpenSession(Protocol):
     """Begins a transaction in a separate thread."""
 
-    def __call__(self, isolation: Isolation = ...) -> Session: ...
+    def __call__(self, isolation: Isolation = ...) -> ConcurrentTransaction: ...
 
 
 class Begin(Protocol):
@@ -112,10 +112,10 @@ class ConformanceCase:
     @pytest.fixture
     def session(self, storage: Storage) -> Iterator[OpenSession]:
         """Open transactions that run in threads of their own, so that a step may wait for another transaction."""
-        sessions: list[Session] = []
+        sessions: list[ConcurrentTransaction] = []
 
-        def open_session(isolation: Isolation = Isolation.SNAPSHOT) -> Session:
-            sessions.append(Session(storage, isolation, self.patience))
+        def open_session(isolation: Isolation = Isolation.SNAPSHOT) -> ConcurrentTransaction:
+            sessions.append(ConcurrentTransaction(storage, isolation, self.patience))
             return sessions[-1]
 
         yield open_session
@@ -125,10 +125,10 @@ class ConformanceCase:
             session.join()
 
     @pytest.fixture
-    def peer(self, storage_url: str) -> Iterator[Client]:
+    def peer(self, storage_url: str) -> Iterator[StoreProcess]:
         """Start another process on the store that executes requests."""
         self.require("multi_process")
-        client = Client(storage_url, "obey")
+        client = StoreProcess(storage_url, "obey")
         assert client.next() == "ready"
         yield client
         client.close()

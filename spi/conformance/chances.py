@@ -22,13 +22,25 @@ from structable.spi import (
     Value,
 )
 
-from .conditions import OPERATORS, And, Between, Compare, CompareFields, Condition, IsIn, Not, Null, Or, StartsWith
+from .conditions import (
+    OPERATORS,
+    AllOf,
+    AnyOf,
+    BeginsWith,
+    Between,
+    Compare,
+    CompareFields,
+    Condition,
+    Negation,
+    Null,
+    OneOf,
+)
 from .model import ModelTransaction, kept
 from .samples import EXTREMES, Record
 from .type_chances import random_kind, small_pool
 
 __all__ = [
-    "Write",
+    "ModelWrite",
     "older_specification",
     "random_condition",
     "random_key",
@@ -63,7 +75,7 @@ _IN_KEYS = {1: 5, 2: 3, 3: 2}
 
 
 @dataclass(frozen=True)
-class Write:
+class ModelWrite:
     """One write, for the model and for the table; `keys` are the rows that it names, whether or not it writes them."""
 
     text: str  # for people
@@ -150,20 +162,20 @@ def random_condition(chance: random.Random, spec: TableSpecification, depth: int
     if depth and shape < 0.4:
         one = random_condition(chance, spec, depth - 1)
         if shape < 0.15:
-            return Not(one)
-        return (And if shape < 0.28 else Or)(one, random_condition(chance, spec, depth - 1))
+            return Negation(one)
+        return (AllOf if shape < 0.28 else AnyOf)(one, random_condition(chance, spec, depth - 1))
     field = chance.choice(spec.fields)
 
     def value() -> Value:
         return kept(spec, field.name, random_value(chance, spec, field))
 
     if field.type in (FieldType.STRING, FieldType.BYTES) and chance.random() < 0.2:
-        return StartsWith(field.name, value())
+        return BeginsWith(field.name, value())
     match chance.randrange(8):
         case 0:
             return Between(field.name, value(), value())
         case 1:
-            return IsIn(field.name, tuple(value() for _ in range(chance.randint(0, 3))))
+            return OneOf(field.name, tuple(value() for _ in range(chance.randint(0, 3))))
         case 2:
             return Null(field.name, chance.random() < 0.5)
         case 3:
@@ -172,14 +184,14 @@ def random_condition(chance: random.Random, spec: TableSpecification, depth: int
     return Compare(field.name, chance.choice(list(OPERATORS)), value())
 
 
-def random_write(chance: random.Random, model: ModelTransaction, *, typed: bool) -> Write:
+def random_write(chance: random.Random, model: ModelTransaction, *, typed: bool) -> ModelWrite:
     """Return a write of any kind, close to existing rows; `typed` says whether the store knows kinds of rows."""
     return chance.choice(_TYPED_WRITES if typed else _WRITES)(chance, model)
 
 
-def _of_a_row(name: str, chance: random.Random, model: ModelTransaction) -> Write:
+def _of_a_row(name: str, chance: random.Random, model: ModelTransaction) -> ModelWrite:
     row = random_row(chance, model.spec)
-    return Write(
+    return ModelWrite(
         f"{name}({row})",
         lambda one: getattr(one, name)(row),
         lambda table: getattr(table, name)(row),
@@ -187,23 +199,25 @@ def _of_a_row(name: str, chance: random.Random, model: ModelTransaction) -> Writ
     )
 
 
-def _upsert_many(chance: random.Random, model: ModelTransaction) -> Write:
+def _upsert_many(chance: random.Random, model: ModelTransaction) -> ModelWrite:
     rows = [random_row(chance, model.spec) for _ in range(chance.randint(0, 6))]
-    return Write(f"upsert_many({rows})", lambda one: one.upsert_many(rows), lambda table: table.upsert_many(iter(rows)))
+    return ModelWrite(
+        f"upsert_many({rows})", lambda one: one.upsert_many(rows), lambda table: table.upsert_many(iter(rows))
+    )
 
 
-def _insert_many(chance: random.Random, model: ModelTransaction) -> Write:
+def _insert_many(chance: random.Random, model: ModelTransaction) -> ModelWrite:
     rows = [random_row(chance, model.spec) for _ in range(chance.randint(0, 2))]
     keys = [model.key_of(row) for row in rows]
-    return Write(
+    return ModelWrite(
         f"insert_many({rows})", lambda one: one.insert_many(rows), lambda table: table.insert_many(iter(rows)), keys
     )
 
 
-def _apply_changes(chance: random.Random, model: ModelTransaction) -> Write:
+def _apply_changes(chance: random.Random, model: ModelTransaction) -> ModelWrite:
     changes = [(random_kind(chance), random_row(chance, model.spec)) for _ in range(chance.randint(0, 4))]
     keys = [model.key_of(row) for _, row in changes]
-    return Write(
+    return ModelWrite(
         f"apply_changes({changes})",
         lambda one: one.apply_changes(changes),
         lambda table: table.apply_changes(iter(changes)),
@@ -211,10 +225,10 @@ def _apply_changes(chance: random.Random, model: ModelTransaction) -> Write:
     )
 
 
-def _update(chance: random.Random, model: ModelTransaction) -> Write:
+def _update(chance: random.Random, model: ModelTransaction) -> ModelWrite:
     row = random_row(chance, model.spec)
     default = None if chance.random() < 0.5 else random_changes(chance, model.spec)
-    return Write(
+    return ModelWrite(
         f"update({row}, {default})",
         lambda one: one.update(row, default),
         lambda table: table.update(row, default),
@@ -222,9 +236,9 @@ def _update(chance: random.Random, model: ModelTransaction) -> Write:
     )
 
 
-def _delete(chance: random.Random, model: ModelTransaction) -> Write:
+def _delete(chance: random.Random, model: ModelTransaction) -> ModelWrite:
     key = random_key(chance, model.spec)
-    return Write(
+    return ModelWrite(
         f"delete({key})",
         lambda one: one.delete(one.kept_key(key)),
         lambda table: table.delete(key),
@@ -232,13 +246,13 @@ def _delete(chance: random.Random, model: ModelTransaction) -> Write:
     )
 
 
-def _compare_and_swap(chance: random.Random, model: ModelTransaction) -> Write:
+def _compare_and_swap(chance: random.Random, model: ModelTransaction) -> ModelWrite:
     spec = model.spec
     key, field = random_key(chance, spec), chance.choice(spec.value_fields)
     current = model.rows.get(model.kept_key(key), {}).get(field.name)
     expected = chance.choice([current, current, None, random_value(chance, spec, field)])
     value = chance.choice([None, random_value(chance, spec, field)])
-    return Write(
+    return ModelWrite(
         f"compare_and_swap({key}, {field.name!r}, {expected!r}, {value!r})",
         lambda one: one.compare_and_swap(one.kept_key(key), field.name, expected, value),
         lambda table: table.compare_and_swap(key, field.name, expected, value),
@@ -255,12 +269,12 @@ def _increment_of(chance: random.Random, model: ModelTransaction) -> tuple[tuple
     return key, "n", amount
 
 
-def _increment(chance: random.Random, model: ModelTransaction) -> Write:
+def _increment(chance: random.Random, model: ModelTransaction) -> ModelWrite:
     found = _increment_of(chance, model)
     if found is None:
         return _delete(chance, model)
     key, _, amount = found
-    return Write(
+    return ModelWrite(
         f"increment({key}, 'n', {amount})",
         lambda one: one.increment(one.kept_key(key), "n", amount),
         lambda table: table.increment(key, "n", amount),
@@ -268,7 +282,7 @@ def _increment(chance: random.Random, model: ModelTransaction) -> Write:
     )
 
 
-def _delete_many(chance: random.Random, model: ModelTransaction) -> Write:
+def _delete_many(chance: random.Random, model: ModelTransaction) -> ModelWrite:
     keys = [random_key(chance, model.spec) for _ in range(chance.randint(0, 4))]
 
     def on_model(one: ModelTransaction) -> None:
@@ -276,10 +290,10 @@ def _delete_many(chance: random.Random, model: ModelTransaction) -> Write:
             one.delete(one.kept_key(key))
 
     kept_keys = [model.kept_key(key) for key in keys]
-    return Write(f"delete_many({keys})", on_model, lambda table: table.delete_many(iter(keys)), kept_keys)
+    return ModelWrite(f"delete_many({keys})", on_model, lambda table: table.delete_many(iter(keys)), kept_keys)
 
 
-def _increment_many(chance: random.Random, model: ModelTransaction) -> Write:
+def _increment_many(chance: random.Random, model: ModelTransaction) -> ModelWrite:
     singles = [_increment_of(chance, model) for _ in range(chance.randint(0, 4))]
     given = [one for one in singles if one is not None]
 
@@ -287,7 +301,7 @@ def _increment_many(chance: random.Random, model: ModelTransaction) -> Write:
         for key, name, amount in given:
             one.increment(one.kept_key(key), name, amount)
 
-    return Write(
+    return ModelWrite(
         f"increment_many({given})",
         on_model,
         lambda table: table.increment_many(iter(given)),
@@ -295,30 +309,30 @@ def _increment_many(chance: random.Random, model: ModelTransaction) -> Write:
     )
 
 
-def _delete_all(chance: random.Random, model: ModelTransaction) -> Write:
+def _delete_all(chance: random.Random, model: ModelTransaction) -> ModelWrite:
     range_ = random_range(chance, model.spec)
     where = random_condition(chance, model.spec) if chance.random() < 0.8 else None
     given = where.filter() if where else None
-    return Write(
+    return ModelWrite(
         f"delete_all({range_}, {given})",
         lambda one: one.delete_all(range_, where),
         lambda table: table.delete_all(range_, given),
     )
 
 
-def _update_all(chance: random.Random, model: ModelTransaction) -> Write:
+def _update_all(chance: random.Random, model: ModelTransaction) -> ModelWrite:
     range_ = random_range(chance, model.spec)
     where = random_condition(chance, model.spec) if chance.random() < 0.8 else None
     changes = random_changes(chance, model.spec) or {"n": 7}
     given = where.filter() if where else None
-    return Write(
+    return ModelWrite(
         f"update_all({range_}, {changes}, {given})",
         lambda one: one.update_all(range_, changes, where),
         lambda table: table.update_all(range_, changes, given),
     )
 
 
-_WRITES: list[Callable[[random.Random, ModelTransaction], Write]] = [
+_WRITES: list[Callable[[random.Random, ModelTransaction], ModelWrite]] = [
     partial(_of_a_row, "upsert"),
     partial(_of_a_row, "upsert"),
     partial(_of_a_row, "replace"),

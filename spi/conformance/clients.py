@@ -1,4 +1,4 @@
-"""`Client`: another process on the same store, which the test can command, await and kill."""
+"""`StoreProcess`: another process on the same store, which the test can command, await and kill."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from .worker import decoded, encoded
 
-__all__ = ["Client"]
+__all__ = ["StoreProcess"]
 
 LONGEST = 120.0
 """Seconds that a client has for one answer."""
 
 
-class Client:
+class StoreProcess:
     """A process that runs one command of `worker.COMMANDS` on a store."""
 
     def __init__(self, url: str, command: str, *arguments: object) -> None:

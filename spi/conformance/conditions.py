@@ -14,16 +14,16 @@ from structable.spi import Filter, Value, col
 from .samples import Record
 
 __all__ = [
-    "And",
+    "AllOf",
+    "AnyOf",
+    "BeginsWith",
     "Between",
     "Compare",
     "CompareFields",
     "Condition",
-    "IsIn",
-    "Not",
+    "Negation",
     "Null",
-    "Or",
-    "StartsWith",
+    "OneOf",
     "equals",
     "rank",
 ]
@@ -115,7 +115,7 @@ class Between(Condition):
 
 
 @dataclass(frozen=True)
-class IsIn(Condition):
+class OneOf(Condition):
     """The field is one of the values; an empty list is false of everything."""
 
     field: str
@@ -145,7 +145,7 @@ class Null(Condition):
 
 
 @dataclass(frozen=True)
-class StartsWith(Condition):
+class BeginsWith(Condition):
     """The field starts with the prefix."""
 
     field: str
@@ -159,7 +159,7 @@ class StartsWith(Condition):
 
 
 @dataclass(frozen=True)
-class Not(Condition):
+class Negation(Condition):
     """Unknown stays unknown."""
 
     part: Condition
@@ -173,7 +173,7 @@ class Not(Condition):
 
 
 @dataclass(frozen=True)
-class And(Condition):
+class AllOf(Condition):
     """False if one part is, else unknown if one part is."""
 
     one: Condition
@@ -190,7 +190,7 @@ class And(Condition):
 
 
 @dataclass(frozen=True)
-class Or(Condition):
+class AnyOf(Condition):
     """True if one part is, else unknown if one part is."""
 
     one: Condition

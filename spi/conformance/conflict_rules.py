@@ -9,7 +9,7 @@ import pytest
 from structable.spi import Isolation, Range, Storage, StructuredTable, col
 
 from .case import ConformanceCase, OpenSession
-from .interleaving import Session
+from .interleaving import ConcurrentTransaction
 from .samples import ITEMS, NOTED, item, keys, plain
 from .worker import BLIND_WRITES
 
@@ -66,7 +66,7 @@ class ConflictRules(ConformanceCase):
         storage.table("items").insert({"id": OUTSIDE})
         return storage.table("items")
 
-    def write(self, session: Session, write: Write, key: int) -> None:
+    def write(self, session: ConcurrentTransaction, write: Write, key: int) -> None:
         session.step(lambda transaction: write(transaction.table("items"), key))
 
     def both_write(

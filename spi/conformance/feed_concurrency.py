@@ -20,7 +20,7 @@ from structable.spi import (
     Transaction,
 )
 
-from .clients import Client
+from .clients import StoreProcess
 from .concurrency import at_once, insist
 from .feed_case import (
     FeedCase,
@@ -83,7 +83,7 @@ class FeedConcurrency(FeedCase):
         return found
 
     def load(
-        self, storage: Storage, rounds: int, others: list[Client]
+        self, storage: Storage, rounds: int, others: list[StoreProcess]
     ) -> tuple[tuple[FeedPosition, list[Change]], list[tuple[FeedPosition, State]]]:
         """Let threads write, and a poller and a taker of snapshots read, until the other processes have ended too."""
         done = threading.Event()
@@ -142,16 +142,18 @@ class FeedConcurrency(FeedCase):
         self.check_load(fed, rounds, poller, snapshots)
 
     @pytest.fixture
-    def movers(self, fed: Storage, storage_url: str) -> Iterator[list[Client]]:
+    def movers(self, fed: Storage, storage_url: str) -> Iterator[list[StoreProcess]]:
         """Start four processes that write."""
         self.require("multi_process")
         open_cash(fed, with_feed(CASH))
-        clients = [Client(storage_url, "move", number * 1_000, max(1, self.stress_rounds // 4)) for number in range(4)]
+        clients = [
+            StoreProcess(storage_url, "move", number * 1_000, max(1, self.stress_rounds // 4)) for number in range(4)
+        ]
         yield clients
         for client in clients:
             client.close()
 
-    def test_feed_of_many_processes(self, fed: Storage, movers: list[Client]) -> None:
+    def test_feed_of_many_processes(self, fed: Storage, movers: list[StoreProcess]) -> None:
         """The same with four writers in processes of their own."""
         rounds = max(1, self.stress_rounds // 4)
         poller, snapshots = self.load(fed, rounds, movers)

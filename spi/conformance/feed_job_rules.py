@@ -18,7 +18,7 @@ from structable.spi import (
     WriteMode,
 )
 
-from .clients import Client
+from .clients import StoreProcess
 from .feed_case import (
     PRODUCERS,
     FeedCase,
@@ -226,7 +226,7 @@ class FeedJobRules(FeedCase):
         assert row is not None
         assert row["n"] == 70
 
-    def test_feed_of_a_job_of_other_processes(self, fed: Storage, peer: Client) -> None:
+    def test_feed_of_a_job_of_other_processes(self, fed: Storage, peer: StoreProcess) -> None:
         """A job may be staged in one process and committed in another: both processes read the same feed."""
         self.fed_target(fed, "lookup")
         since, before = fed.changes("items").latest(), state_of(fed, "items")

@@ -24,7 +24,7 @@ from structable.spi import (
     connect,
 )
 
-from .clients import Client
+from .clients import StoreProcess
 from .feed_case import PRODUCERS, FeedCase, by_version, images, planned, read_between, settled, with_feed
 from .model import comparable
 from .samples import EXTREMES, GRID, TYPES, Record
@@ -286,7 +286,7 @@ class FeedReadingRules(FeedCase):
             found = [row for split in splits for one in fed.read_split(split) for row in one.to_pylist()]
             assert [comparable(row) for row in found] == as_rows(expected)
 
-    def test_splits_of_changes_in_other_processes(self, fed: Storage, storage_url: str, peer: Client) -> None:
+    def test_splits_of_changes_in_other_processes(self, fed: Storage, storage_url: str, peer: StoreProcess) -> None:
         """Every process reads the splits, connected or by the URL alone, after the planning plan is gone too."""
         self.fed_grid(fed)
         expected = as_rows(read_between(fed, "grid"))
@@ -296,7 +296,7 @@ class FeedReadingRules(FeedCase):
         assert [row for split in splits for row in peer.ask("read_split", split)] == expected
         assert [row for split in splits for row in peer.ask("read_split_by_url", storage_url, split)] == expected
 
-    def test_feeds_in_other_processes(self, fed: Storage, peer: Client) -> None:
+    def test_feeds_in_other_processes(self, fed: Storage, peer: StoreProcess) -> None:
         """Positions are the same in every process, and changes are seen by all; errors come back as they are."""
         positions = self.fed_grid(fed)
         assert peer.ask("feed", "grid", "latest") >= positions[-1]

@@ -10,7 +10,7 @@ import pytest
 from structable.spi import ChangeFeed, ChangesLostError, FeedPosition, Storage, UnsupportedOperationError, connect
 
 from .case import Begin
-from .clients import Client
+from .clients import StoreProcess
 from .feed_case import (
     GONE,
     PRODUCERS,
@@ -187,7 +187,7 @@ class FeedRetentionRules(FeedCase):
             assert other.changes("items").expire(positions[4]) == feed.earliest() == positions[4]
             assert read_between(other, "items") == read_between(fed, "items")
 
-    def test_late_splits_in_other_processes(self, fed: Storage, peer: Client) -> None:
+    def test_late_splits_in_other_processes(self, fed: Storage, peer: StoreProcess) -> None:
         """A process that reads a split too late gets `ChangesLostError`, or all of it."""
         feed, positions = self.commits(fed, "lookup")
         expected = as_rows(read_between(fed, "items"))

@@ -36,12 +36,12 @@ from .feed_case import (
     with_feed,
 )
 from .feed_keyless_rules import BAG, LOG, whole
-from .feed_verbs import SEVERAL, SPACING, VERBED, VERBS, Verb, rows_before
+from .feed_verbs import SEVERAL, SPACING, VERBED, VERBS, FeedVerb, rows_before
 from .keyless_rules import counted
 from .merge_case import WAYS, Step, add, delete, postimage, preimage
 from .samples import plain
 
-__all__ = ["FeedRules", "TYPES_OF_TABLES"]
+__all__ = ["TYPES_OF_TABLES", "FeedRules"]
 
 EACH = pytest.mark.parametrize("producer", PRODUCERS)
 _IMPOSSIBLE = ("first-row", "input")
@@ -103,7 +103,7 @@ MERGED = [(kind, producer) for kind in TYPES_OF_TABLES for producer in PRODUCERS
 class FeedRules(FeedCase):
     """A feed holds every change of the rows of its table, by whatever call it is made."""
 
-    def all_verbs(self, storage: Storage, producer: str, verbs: dict[str, Verb], base: int) -> FeedPosition:
+    def all_verbs(self, storage: Storage, producer: str, verbs: dict[str, FeedVerb], base: int) -> FeedPosition:
         """Make the rows of all verbs, and return the position after them."""
         spec = with_feed(VERBED, producer)
         if not storage.admin.exists("t"):
@@ -114,7 +114,7 @@ class FeedRules(FeedCase):
         storage.table("t").insert_many(rows)
         return settled(feed, before)
 
-    def compare_input(self, found: list[Image], verb: Verb, base: int, name: str) -> None:
+    def compare_input(self, found: list[Image], verb: FeedVerb, base: int, name: str) -> None:
         expected = verb.images(base)
         if verb.ordered:
             assert found == expected, name

@@ -1,4 +1,4 @@
-"""`Session`: a transaction in a separate thread, so that steps interleave on stores with and without waiting.
+"""`ConcurrentTransaction`: a transaction in a thread of its own, to interleave steps, whether or not a store waits.
 
 The contract lets a write wait for another transaction, and lets a conflict show up at the write or at the commit. A
 test states its steps in order; a step that waits is left behind and finishes when the transaction it waits for ends.
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar, cast
 
 from structable.spi import Isolation, Key, Row, Storage, Transaction, TransactionConflictError
 
-__all__ = ["PATIENCE", "Session", "Step"]
+__all__ = ["PATIENCE", "ConcurrentTransaction", "StepOutcome"]
 
 Result = TypeVar("Result")
 
@@ -23,10 +23,10 @@ _LONGEST = 60.0
 """Seconds after which a waiting step fails the test: nothing is left to wait for."""
 
 
-class Step(Generic[Result]):
+class StepOutcome(Generic[Result]):
     """One step of a session: done, waiting, or ended by a conflict."""
 
-    def __init__(self, session: Session, future: Future[Result | None]) -> None:
+    def __init__(self, session: ConcurrentTransaction, future: Future[Result | None]) -> None:
         self._session = session
         self._future = future
 
@@ -45,7 +45,7 @@ class Step(Generic[Result]):
         return cast("Result", value) if self._session.conflict is None else self._session.conflict
 
 
-class Session:
+class ConcurrentTransaction:
     """A transaction in its own thread, begun at once; a step counts as waiting after `patience` seconds."""
 
     def __init__(self, storage: Storage, isolation: Isolation = Isolation.SNAPSHOT, patience: float = PATIENCE) -> None:
@@ -54,7 +54,7 @@ class Session:
         self.conflict: TransactionConflictError | None = None
         self.transaction: Transaction = self._thread.submit(storage.transaction, isolation).result(_LONGEST)
 
-    def step(self, action: Callable[[Transaction], Result]) -> Step[Result]:
+    def step(self, action: Callable[[Transaction], Result]) -> StepOutcome[Result]:
         """Run an action on the transaction, and return when it is done or seems to wait for another transaction.
 
         After a conflict, further actions are skipped. Any other error is raised here, or when the value is read.
@@ -65,7 +65,7 @@ class Session:
         except FutureTimeoutError:
             if future.done():
                 raise  # the action's own
-        return Step(self, future)
+        return StepOutcome(self, future)
 
     def read(self, table: str, key: Key) -> Row | None:
         """Read a row; as the first step this takes the snapshot."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from .case import ConformanceCase
-from .clients import Client
+from .clients import StoreProcess
 from .interruptions import WORK
 
 __all__ = ["InterruptionRules"]
@@ -44,13 +44,15 @@ class InterruptionRules(ConformanceCase):
         """It is raised, all or nothing was done, conflicts are seen, and other threads and storages can commit."""
         rounds = max(1, round(self.interruptions * _SHARES.get(work, 0.2)))
         step = int(os.environ[_STEP]) if _STEP in os.environ else None
-        with closing(Client(interrupted_url, "interrupt_at_points", interrupted_url, work, rounds, step)) as process:
+        with closing(
+            StoreProcess(interrupted_url, "interrupt_at_points", interrupted_url, work, rounds, step)
+        ) as process:
             *where, points = process.rest()
         assert len(where) >= min(points, rounds) / 2
 
     def test_interruption_by_signals(self, interrupted_url: str) -> None:
         """A timer's signals, at random, do no harm either, while another thread commits."""
         seconds = float(os.environ.get(_SECONDS, "2"))
-        with closing(Client(interrupted_url, "interrupt_by_signals", interrupted_url, seconds, 1)) as process:
+        with closing(StoreProcess(interrupted_url, "interrupt_by_signals", interrupted_url, seconds, 1)) as process:
             (interrupted,) = process.rest()
         assert interrupted > 0

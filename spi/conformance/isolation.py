@@ -25,7 +25,7 @@ from structable.spi import (
 )
 
 from .case import ConformanceCase, OpenSession
-from .interleaving import Session
+from .interleaving import ConcurrentTransaction
 
 __all__ = ["IsolationCases"]
 
@@ -75,7 +75,7 @@ class Ledger:
 class Actor:
     """A session that reads and writes rows of a ledger."""
 
-    def __init__(self, session: Session, ledger: Ledger, isolation: Isolation) -> None:
+    def __init__(self, session: ConcurrentTransaction, ledger: Ledger, isolation: Isolation) -> None:
         self._session = session
         self._ledger = ledger
         self._isolation = isolation

@@ -24,7 +24,7 @@ from structable.spi import (
     connect,
 )
 
-from .clients import Client
+from .clients import StoreProcess
 from .samples import ITEMS, TYPES, item, keys, plain
 from .write_jobs import ALL_MODES, BEFORE, JobCase, batch
 
@@ -242,7 +242,7 @@ class JobIdRules(JobCase):
             except CommitOutcomeUnknownError:
                 return None
 
-    def test_ids_across_processes(self, storage: Storage, target: StructuredTable, peer: Client) -> None:
+    def test_ids_across_processes(self, storage: Storage, target: StructuredTable, peer: StoreProcess) -> None:
         """Commits, aborts and drops of one process are known to every other."""
         job = self.job(storage, WriteMode.UPSERT)
         staged = self.stage_one(storage, job, 3)

@@ -20,7 +20,7 @@ from structable.spi import (
 )
 
 from .case import Begin, OpenSession
-from .clients import Client
+from .clients import StoreProcess
 from .samples import TYPES, Record, item, keys, plain
 from .write_jobs import ALL_MODES, BEFORE, JobCase, batch
 
@@ -206,7 +206,9 @@ class JobRules(JobCase):
         assert target.read((1,)) == item(1, n=jobs - 1, tag=f"{jobs - 1}", note="x", rank=counted)
         assert len(keys(target.scan_index("tag", f"{jobs - 1}"))) == 50
 
-    def test_other_processes_stage_and_commit(self, storage: Storage, target: StructuredTable, peer: Client) -> None:
+    def test_other_processes_stage_and_commit(
+        self, storage: Storage, target: StructuredTable, peer: StoreProcess
+    ) -> None:
         """Any process stages, any process commits, and committing again from another process does nothing."""
         job = self.job(storage, WriteMode.UPSERT)
         staged = [
@@ -223,7 +225,9 @@ class JobRules(JobCase):
         peer.ask("commit_write", second, staged)
         assert keys(target.scan()) == [(number,) for number in range(1, 7)]
 
-    def test_staged_rows_outlive_their_process(self, storage: Storage, target: StructuredTable, peer: Client) -> None:
+    def test_staged_rows_outlive_their_process(
+        self, storage: Storage, target: StructuredTable, peer: StoreProcess
+    ) -> None:
         """Rows staged by a process can be committed after that process was killed."""
         self.require("durable_after_kill")
         job = self.job(storage, WriteMode.UPSERT)

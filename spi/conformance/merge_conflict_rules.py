@@ -20,7 +20,7 @@ from structable.spi import (
 )
 
 from .case import OpenSession
-from .clients import Client
+from .clients import StoreProcess
 from .concurrency import at_once
 from .merge_case import MergeCase
 from .samples import Record
@@ -269,7 +269,9 @@ class MergeConflictRules(MergeCase):
         specs = [BLIND, OTHERS["a list"].evolve(name="u")]
         for spec in specs:
             typed.admin.create(spec)
-        clients = [Client(storage_url, "merge", [spec.name for spec in specs], worker, rounds) for worker in range(4)]
+        clients = [
+            StoreProcess(storage_url, "merge", [spec.name for spec in specs], worker, rounds) for worker in range(4)
+        ]
         try:
             for client in clients:
                 assert client.next() == "ready"

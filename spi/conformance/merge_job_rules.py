@@ -22,7 +22,7 @@ from structable.spi import (
     WriteMode,
 )
 
-from .clients import Client
+from .clients import StoreProcess
 from .merge_case import MergeCase, Step, add, change_batch, delete, postimage, preimage, run_job, stage_changes
 from .samples import ITEMS, Record, item, keys, plain
 from .write_jobs import PLAIN_MODES, batch
@@ -338,7 +338,7 @@ class MergeJobRules(MergeCase):
             assert typed.table("t").count() == 1
             typed.admin.drop("t")
 
-    def test_merge_job_of_several_processes(self, typed: Storage, peer: Client) -> None:
+    def test_merge_job_of_several_processes(self, typed: Storage, peer: StoreProcess) -> None:
         """Partitions staged by other processes merge; a commit by another process is the job's only one."""
         typed.admin.create(SUMS)
         typed.table("t").upsert({"id": 1, "n": 1, "list": "a"})

@@ -59,7 +59,7 @@ class Verdict(enum.Enum):
     MUST = "must"
 
 
-class Kind(enum.Enum):
+class WriteKind(enum.Enum):
     """How a transaction wrote a row. The contract leaves open whether VANISHED and NOTHING count as writes."""
 
     WRITE = "write"
@@ -81,7 +81,7 @@ class Model:
 
     spec: TableSpecification
     rows: State = field(default_factory=dict)
-    commits: list[dict[Key, Kind]] = field(default_factory=list)
+    commits: list[dict[Key, WriteKind]] = field(default_factory=list)
 
     def begin(self, isolation: Isolation = Isolation.SNAPSHOT) -> ModelTransaction:
         """Begin a transaction that reads the rows as they are now."""
@@ -97,7 +97,7 @@ class ModelTransaction:
     before: State  # the rows of the snapshot; never changed
     since: int  # the number of commits in the snapshot
     rows: State  # as this transaction sees them
-    kinds: dict[Key, Kind] = field(default_factory=dict)
+    kinds: dict[Key, WriteKind] = field(default_factory=dict)
     increments: dict[Key, dict[str, int]] = field(default_factory=dict)  # sums by field, of rows only incremented
     merges: dict[Key, list[tuple[RowKind, Record]]] = field(default_factory=dict)  # of rows only merged
 
@@ -121,8 +121,8 @@ class ModelTransaction:
             for key in self.kinds.keys() & written.keys():
                 kinds = {self.kinds[key], written[key]}
                 absent = key not in self.before and key not in self.model.rows
-                both_may = kinds in ({Kind.INCREMENT}, {Kind.MERGE})
-                if kinds & {Kind.VANISHED, Kind.NOTHING} or both_may or absent:
+                both_may = kinds in ({WriteKind.INCREMENT}, {WriteKind.MERGE})
+                if kinds & {WriteKind.VANISHED, WriteKind.NOTHING} or both_may or absent:
                     found = Verdict.MAY
                 else:
                     return Verdict.MUST
@@ -132,19 +132,19 @@ class ModelTransaction:
         """Commit the changes; increments and blind merges apply to rows as others have left them."""
         rows = dict(self.model.rows)
         for key, kind in self.kinds.items():
-            if kind is Kind.INCREMENT:
+            if kind is WriteKind.INCREMENT:
                 row = dict(rows.get(key, self.empty(key)))
                 for name, amount in self.increments[key].items():
                     row[name] = (row[name] or 0) + amount
                 rows[key] = row
-            elif kind is Kind.MERGE:
+            elif kind is WriteKind.MERGE:
                 for change, given in self.merges[key]:
                     merged = merging(self.spec).merge(rows.get(key), change, given)
                     assert merged is not None
                     rows[key] = merged
-            elif kind is Kind.WRITE and key in self.rows:
+            elif kind is WriteKind.WRITE and key in self.rows:
                 rows[key] = self.rows[key]
-            elif kind is Kind.WRITE:
+            elif kind is WriteKind.WRITE:
                 rows.pop(key, None)
         self.model.rows = rows
         self.model.commits.append(dict(self.kinds))
@@ -170,20 +170,20 @@ class ModelTransaction:
         self.increments.pop(key, None)
         self.merges.pop(key, None)
         vanished = row is None and key not in self.before
-        self.kinds[key] = Kind.VANISHED if vanished else Kind.WRITE
+        self.kinds[key] = WriteKind.VANISHED if vanished else WriteKind.WRITE
 
     def _change(self, key: Key, base: Record, changes: Mapping[str, Value]) -> None:
         changed = {**base, **{name: kept(self.spec, name, value) for name, value in changes.items()}}
         names_nothing = changes.keys() <= set(self.spec.primary_key)
         if names_nothing and key in self.rows:
-            self.kinds.setdefault(key, Kind.NOTHING)
+            self.kinds.setdefault(key, WriteKind.NOTHING)
         else:
             self._put(key, changed)
 
     def try_in_vain(self, keys: Iterable[Key]) -> None:
         """Record rows of a rejected write: whether the rejection or a conflict of the rows is raised is unspecified."""
         for key in keys:
-            self.kinds.setdefault(key, Kind.NOTHING)
+            self.kinds.setdefault(key, WriteKind.NOTHING)
 
     def upsert(self, row: Mapping[str, Value]) -> None:
         self.apply_changes([(RowKind.INSERT, row)])
@@ -205,13 +205,13 @@ class ModelTransaction:
         before = self.rows.get(key)
         after = engine.merge(before, kind, given)
         if after is before or (after is None and before is None):
-            self.kinds.setdefault(key, Kind.NOTHING)
-        elif engine.blind and after is not None and self.kinds.get(key) in (None, Kind.NOTHING, Kind.MERGE):
+            self.kinds.setdefault(key, WriteKind.NOTHING)
+        elif engine.blind and after is not None and self.kinds.get(key) in (None, WriteKind.NOTHING, WriteKind.MERGE):
             self.rows[key] = after
-            self.kinds[key] = Kind.MERGE
+            self.kinds[key] = WriteKind.MERGE
             self.merges.setdefault(key, []).append((kind, given))
         elif after == before and (engine.engine != "deduplicate" or engine.sequence):
-            self.kinds.setdefault(key, Kind.NOTHING)  # whether equal rows are writes is unspecified
+            self.kinds.setdefault(key, WriteKind.NOTHING)  # whether equal rows are writes is unspecified
         else:
             self._put(key, after)
 
@@ -245,17 +245,17 @@ class ModelTransaction:
         if matches:
             self._put(key, {**self.rows.get(key, self.empty(key)), name: kept(self.spec, name, value)})
         else:
-            self.kinds.setdefault(key, Kind.NOTHING)
+            self.kinds.setdefault(key, WriteKind.NOTHING)
         return matches
 
     def increment(self, key: Key, name: str, amount: int) -> None:
         row = self.rows.get(key, self.empty(key))
         changed = {**row, name: (row[name] or 0) + amount}
-        if self.kinds.get(key) in (Kind.WRITE, Kind.VANISHED, Kind.MERGE):
+        if self.kinds.get(key) in (WriteKind.WRITE, WriteKind.VANISHED, WriteKind.MERGE):
             self._put(key, changed)
             return
         self.rows[key] = changed
-        self.kinds[key] = Kind.INCREMENT
+        self.kinds[key] = WriteKind.INCREMENT
         sums = self.increments.setdefault(key, {})
         sums[name] = sums.get(name, 0) + amount
 

@@ -10,7 +10,7 @@ import pytest
 
 from structable.spi import ChangeFeed, FeedPosition, InvalidFieldError, Storage, UnsupportedOperationError
 
-from .clients import Client
+from .clients import StoreProcess
 from .feed_case import (
     FeedCase,
     State,
@@ -113,7 +113,7 @@ class NetChangeRules(FeedCase):
                     rows += part
                 assert sorted((comparable(row) for row in rows), key=by_key) == expected
 
-    def test_splits_of_net_changes_in_other_processes(self, fed: Storage, peer: Client) -> None:
+    def test_splits_of_net_changes_in_other_processes(self, fed: Storage, peer: StoreProcess) -> None:
         """Splits of net changes are read in other processes as in this one."""
         self.steps(fed, "lookup")
         plan = fed.changes("items").plan(splits=3, net=True)

@@ -21,7 +21,7 @@ from structable.spi import (
 )
 from structable.spi.arrow import arrow_schema
 
-from .clients import Client
+from .clients import StoreProcess
 from .feed_case import images, read_between, with_feed
 from .patch_case import Arm, PatchCase, patch_batch
 from .samples import EXTREMES, GRID, ITEMS, TYPES, item, keys, plain
@@ -206,7 +206,7 @@ class PatchExpectationRules(PatchCase):
         gone = ("-D", BEFORE[1] if producer == "lookup" else item(2))
         assert found == sorted([*before, ("+U", item(1, n=7)), ("+I", item(3, n=9)), gone], key=str)
 
-    def test_refusals_of_another_process(self, storage: Storage, streamed: StructuredTable, peer: Client) -> None:
+    def test_refusals_of_another_process(self, storage: Storage, streamed: StructuredTable, peer: StoreProcess) -> None:
         """The keys of changed rows reach the caller, wherever the commit is done."""
         arms: list[Arm] = [("expect", {"id": key, "n": 1}) for key in (1, 2, 9)]
         job = self.patch_job(storage)

@@ -18,7 +18,7 @@ from structable.spi import (
     connect,
 )
 
-from .clients import Client
+from .clients import StoreProcess
 from .feed_case import images, read_between, with_feed
 from .keyless_rules import BAG, LOG
 from .merge_job_rules import SUMS
@@ -334,7 +334,7 @@ class PatchRules(PatchCase):
         assert storage.commit_write(job, staged)
         assert plain(streamed.scan()) == [item(1, note="put"), BEFORE[1], item(3, tag="other"), item(4, n=4)]
 
-    def test_patch_of_another_process(self, storage: Storage, streamed: StructuredTable, peer: Client) -> None:
+    def test_patch_of_another_process(self, storage: Storage, streamed: StructuredTable, peer: StoreProcess) -> None:
         """The number and the keys that are missing reach the caller, wherever the commit is done."""
         arms: list[Arm] = [("present", {"id": key, "n": 7}) for key in (1, 8, 9)]
         job = self.patch_job(storage, on_missing="skip")

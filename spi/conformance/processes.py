@@ -29,7 +29,7 @@ from structable.spi import (
 
 from .bank import check_books, open_bank
 from .case import ConformanceCase, OpenSession
-from .clients import Client
+from .clients import StoreProcess
 from .concurrency import insist
 from .samples import ITEMS, NOTED, item, keys, plain
 from .worker import BLIND_WRITES
@@ -42,7 +42,7 @@ WIDER = TableSpecification("noted", [*NOTED.fields, Field.int("added")], ["id"],
 class StartClient(Protocol):
     """Starts a process on the store under test."""
 
-    def __call__(self, command: str, *arguments: object) -> Client: ...
+    def __call__(self, command: str, *arguments: object) -> StoreProcess: ...
 
 
 class ProcessCases(ConformanceCase):
@@ -52,10 +52,10 @@ class ProcessCases(ConformanceCase):
     def start(self, storage_url: str) -> Iterator[StartClient]:
         """Start other processes on the store; the remaining ones are killed afterwards."""
         self.require("multi_process")
-        clients: list[Client] = []
+        clients: list[StoreProcess] = []
 
-        def start_client(command: str, *arguments: object) -> Client:
-            clients.append(Client(storage_url, command, *arguments))
+        def start_client(command: str, *arguments: object) -> StoreProcess:
+            clients.append(StoreProcess(storage_url, command, *arguments))
             return clients[-1]
 
         yield start_client

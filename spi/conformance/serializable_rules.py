@@ -10,7 +10,7 @@ import pytest
 from structable.spi import Isolation, Range, Storage, StructuredTable, Transaction, col
 
 from .case import ConformanceCase, OpenSession
-from .interleaving import Session
+from .interleaving import ConcurrentTransaction
 from .samples import ITEMS, Record, item, keys
 
 __all__ = ["SerializableRules"]
@@ -86,7 +86,7 @@ class SerializableRules(ConformanceCase):
         self.on_items(two, lambda table: table.upsert(write))
         return [one.commit(), two.commit()]
 
-    def on_items(self, session: Session, action: Callable[[StructuredTable], object]) -> None:
+    def on_items(self, session: ConcurrentTransaction, action: Callable[[StructuredTable], object]) -> None:
         session.step(lambda transaction: action(transaction.table("items")))
 
     @pytest.mark.parametrize("read", list(READS))

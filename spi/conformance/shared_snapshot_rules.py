@@ -25,7 +25,7 @@ from structable.spi import (
 )
 
 from .bulk_scans import by_value, rows_of
-from .clients import Client
+from .clients import StoreProcess
 from .samples import ITEMS, NOTED, item
 from .shared_case import ROWS, SharedCase, plan_rows
 
@@ -141,7 +141,9 @@ class SharedSnapshotRules(SharedCase):
                 if number != 3:
                     assert len(plan_rows(pair, shared, "other")) == ROWS + number
 
-    def test_another_process_reads_splits_of_shared_plans(self, pair: Storage, storage_url: str, peer: Client) -> None:
+    def test_another_process_reads_splits_of_shared_plans(
+        self, pair: Storage, storage_url: str, peer: StoreProcess
+    ) -> None:
         """Splits of shared plans are read in any process, connected or not, until the snapshot is freed."""
         with pair.share_snapshot() as shared:
             plans = [shared.plan_scan("items", splits=2)]

@@ -23,7 +23,7 @@ from structable.spi import (
 )
 from structable.spi.arrow import rows_to_batches
 
-from .clients import Client
+from .clients import StoreProcess
 from .concurrency import at_once
 from .feed_case import LONGEST, PRODUCERS, FeedCase, with_feed
 from .processes import ForkCases
@@ -208,7 +208,7 @@ class SignalRules(ForkCases, FeedCase):
             at_once(4, commit)
             assert following.result() == count
 
-    def test_other_processes_wake(self, peer: Client, fed: Storage) -> None:
+    def test_other_processes_wake(self, peer: StoreProcess, fed: Storage) -> None:
         """Commits of other processes wake, also of one that used the table before anyone listened to its feed."""
         self.require("wakes")
         assert fed.wakes

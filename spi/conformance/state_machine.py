@@ -33,7 +33,7 @@ from structable.spi import (
 
 from .case import ConformanceCase
 from .chances import (
-    Write,
+    ModelWrite,
     older_specification,
     random_condition,
     random_key,
@@ -150,7 +150,7 @@ class TableMachine(RuleBasedStateMachine):
                 pair = self.pick(chance)
                 self.write_once(pair, random_write(chance, pair.model, typed=self.typed))
 
-    def write_once(self, pair: Pair, write: Write) -> None:
+    def write_once(self, pair: Pair, write: ModelWrite) -> None:
         """Make a write on table and model, and compare results, errors and conflicts."""
         model = pair.model.copy()
         expected = self.outcome(lambda: write.on_model(model))

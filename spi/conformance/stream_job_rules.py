@@ -26,7 +26,7 @@ from structable.spi import (
     connect,
 )
 
-from .clients import Client
+from .clients import StoreProcess
 from .feed_case import read_between, with_feed
 from .merge_case import add, change_batch
 from .merge_job_rules import SUMS
@@ -355,7 +355,7 @@ class StreamJobRules(JobCase):
             if True in results:
                 assert found[0] == 10 * results.index(True)
 
-    def test_batches_across_processes(self, storage: Storage, streamed: StructuredTable, peer: Client) -> None:
+    def test_batches_across_processes(self, storage: Storage, streamed: StructuredTable, peer: StoreProcess) -> None:
         """Every process knows what another process has begun, staged and committed."""
         job = self.begin_batch(storage, 1)
         staged = self.stage_batch(storage, job, 3)

@@ -21,7 +21,7 @@ from structable.spi.arrow import rows_to_batches
 from structable.spi.rules.transaction_size import lowered_limit
 
 from .case import Begin, ConformanceCase
-from .clients import Client
+from .clients import StoreProcess
 from .feed_case import with_feed
 from .samples import Record
 
@@ -186,7 +186,7 @@ class TransactionSizeRules(ConformanceCase):
         """The limit holds in a process that is a client of another, too."""
         self.require("multi_process")
         storage.admin.create(LARGE)
-        client = Client(storage_url, "obey")
+        client = StoreProcess(storage_url, "obey")
         try:
             assert client.next() == "ready"
             assert client.ask("upsert_below_limit", "large", rows(8), LIMIT) is None

@@ -1,4 +1,4 @@
-"""Which aggregates of a table a scan plan may have, and the types of their results."""
+"""The aggregates that a scan plan may have, and the types of their results."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from structable.spi.aggregates import AggregateExpression, Aggregation
+from structable.spi.error_texts import shown
 from structable.spi.errors import InvalidFieldError
 from structable.spi.expressions import Arithmetic, Constant, Expression, FieldValue
 from structable.spi.fields import Field, FieldType
-from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.table_options import AggregateFunction
 
@@ -27,7 +27,7 @@ _ARGUMENT = "aggregate"
 
 
 class DigitCount(NamedTuple):
-    """How many digits the values of an expression can have, `scale` of them after the point."""
+    """The maximum number of digits in the values of an expression, `scale` of them after the point."""
 
     precision: int
     scale: int
@@ -38,7 +38,7 @@ class DigitCount(NamedTuple):
 def check_aggregation(
     spec: TableSpecification, aggregation: object, columns: Iterable[str] | None = None
 ) -> Aggregation | None:
-    """Return an aggregation with each of its columns once; None for None. `columns` are those of the same scan.
+    """Return an aggregation with each of its columns once; None for None. `columns` are the columns of the scan.
 
     Raises
     ------

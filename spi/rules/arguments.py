@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from structable.spi.error_texts import not_a_field, shown
 from structable.spi.errors import InvalidFieldError
 from structable.spi.fields import Field
 from structable.spi.ranges import Range
-from structable.spi.showing import not_a_field, shown
 from structable.spi.specification import TableSpecification
 
 __all__ = ["check_changed_field", "check_columns", "check_field", "check_flag", "check_indexed_field", "check_many"]

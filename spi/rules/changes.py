@@ -1,4 +1,4 @@
-"""Which changes of a row a table accepts."""
+"""The changes of a row that a table accepts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from structable.spi.changes import Change, RowKind, UpdateMessage
+from structable.spi.error_texts import shown
 from structable.spi.errors import InvalidFieldError
 from structable.spi.fields import Field
-from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.value_checks import check_value
 from structable.spi.values import Value

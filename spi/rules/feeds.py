@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 
+from structable.spi.error_texts import shown
 from structable.spi.errors import UnsupportedOperationError
 from structable.spi.plain_values import is_aware, plain_datetime
-from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.table_options import ChangelogProducer
 

@@ -1,4 +1,4 @@
-"""Which filters a table accepts, and their normal form.
+"""The filters that a table accepts, and their normal form.
 
 `bind_filter` rewrites a filter so that negations stand only at the leaves. Such a filter needs two-valued logic only:
 each leaf decides by itself whether it is *true*, and no leaf but `is_null` is true of null.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from structable.spi.error_texts import shown
 from structable.spi.errors import InvalidFieldError
 from structable.spi.fields import FieldType
 from structable.spi.filters import (
@@ -22,7 +23,6 @@ from structable.spi.filters import (
     StartsWith,
     UnboundFilterError,
 )
-from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.value_checks import check_value
 from structable.spi.values import NAN, Value, is_nan

@@ -1,4 +1,4 @@
-"""Which modes, ids, columns and attempts a write job accepts."""
+"""The modes, ids, columns and attempts that a write job accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables without a key: what they accept, and the hidden key under which a store keeps their rows."""
+"""Tables without a key: the calls that they accept, and the hidden key under which a store keeps their rows."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Which ranges of keys a table accepts."""
+"""The ranges of keys that a table accepts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from structable.spi.error_texts import shown
 from structable.spi.errors import InvalidFieldError
 from structable.spi.ranges import Range
-from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.value_checks import check_value
 from structable.spi.values import Value

@@ -1,12 +1,12 @@
-"""Which keys and rows a table accepts, and their sizes."""
+"""The keys and rows that a table accepts, and their sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from structable.spi.error_texts import shown
 from structable.spi.errors import FieldSizeLimitError, InvalidFieldError
 from structable.spi.fields import Field
-from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.value_checks import check_value
 from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Value, value_size

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
+from structable.spi.error_texts import shown
 from structable.spi.errors import InvalidFieldError
 from structable.spi.filters import And, Comparison, Filter, IsNull, Operator
 from structable.spi.operations import Scan
 from structable.spi.ranges import Range
-from structable.spi.showing import shown
 from structable.spi.specification import TableSpecification
 from structable.spi.value_checks import check_value
 from structable.spi.values import Value
@@ -40,7 +40,7 @@ class ScanRequest:
     where : Filter or None
         As `bind_filter` returned it.
     columns : tuple of str or None
-        The columns of the rows, those of the key first; None for all.
+        The columns of the rows, key fields first; None for all.
     order_by : str or None
         The field that precedes the key in the order; None for key order.
     reverse : bool
@@ -127,7 +127,7 @@ class ScanRequest:
 
 
 def row_columns(spec: TableSpecification, columns: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the columns of a read's rows, those of the key first; None for all.
+    """Return the columns of a read's rows, key fields first; None for all.
 
     Raises
     ------

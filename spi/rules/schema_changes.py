@@ -1,4 +1,4 @@
-"""Which schema changes an existing table accepts."""
+"""The schema changes that an existing table accepts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
+from structable.spi.error_texts import not_a_field
 from structable.spi.errors import InvalidFieldError, InvalidSpecificationError, SchemaIncompatibleError
 from structable.spi.field_rules import FieldRule, Retired, named_fields, retired_since
 from structable.spi.fields import Field, widens
-from structable.spi.showing import not_a_field
 from structable.spi.specification import MeaninglessOptions, TableSpecification
 from structable.spi.table_options import FEED_OPTIONS, TableOptions
 
@@ -51,7 +51,8 @@ class SchemaChange:
     changed_options : bool
         Whether the options change.
     taken : mapping of str to int
-        What revisions took away and what the table still lacks, by `taken_field`, `taken_index` and `TAKEN_TABLE`.
+        The items that revisions took away and that the table still lacks, by `taken_field`, `taken_index` and
+        `TAKEN_TABLE`.
     """
 
     before: TableSpecification
@@ -97,7 +98,7 @@ def plan_schema_change(
     before, wanted : TableSpecification
         The table, and what it must have.
     taken : mapping of str to int
-        What revisions took away: it may only be brought back on behalf of a revision.
+        The items that revisions took away; only a revision may bring them back.
     revision : int, optional
         That revision.
 

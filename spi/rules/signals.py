@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from structable.spi.showing import shown
+from structable.spi.error_texts import shown
 from structable.spi.values import is_storable
 
 __all__ = ["check_channel", "check_channels", "check_timeout", "feed_channel", "feeds_of"]

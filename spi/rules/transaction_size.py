@@ -25,7 +25,7 @@ def may_be_too_large(writes: int) -> bool:
 
 
 def check_transaction_size(size: int) -> None:
-    """Check the bytes that a transaction writes: those so far with the next write, or all at its commit.
+    """Check the bytes that a transaction writes: including the next write, or all of them at its commit.
 
     Raises
     ------

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from structable.cli.commands import doctor
-from structable.cli.language.arguments import Access
+from structable.cli.language.arguments import StoreAccess
 from structable.spi import (
     DataCorruptionError,
     Finding,
@@ -93,7 +93,7 @@ def test_a_stores_own_state(structable: Command, url: str, storage: Storage, mon
         def diagnose() -> Iterator[Finding]:
             yield Finding(FindingLevel.NOTE, "transactions", "1 pending")
 
-        def open_store(url: str, access: Access) -> Faulty:
+        def open_store(url: str, access: StoreAccess) -> Faulty:
             return Faulty(connect(url), diagnose=diagnose, repair=repair)
 
         monkeypatch.setattr(doctor, "open_store", open_store)
@@ -128,7 +128,7 @@ def with_table(monkeypatch: pytest.MonkeyPatch, storage: Storage) -> WithTable:
     """Let the doctor see tables with replaced methods, each made from the real table by a function."""
 
     def replace(**methods: Callable[[StructuredTable], Method]) -> None:
-        def open_store(url: str, access: Access) -> Faulty:
+        def open_store(url: str, access: StoreAccess) -> Faulty:
             real = connect(url)
 
             def transaction(*, read_only: bool) -> Faulty:

@@ -12,7 +12,7 @@ import pytest
 from structable.datasets import Feed, Message, Record, Session, SystemData, Topic, TopicStatus
 from structable.datasets.commands import group_findings
 from structable.datasets.messaging import Topics
-from structable.datasets.system.messages import Source
+from structable.datasets.system.messages import GroupSource
 from structable.spi import Field, FindingLevel, TableSpecification, connect
 from tests.cli.conftest import Command
 from tests.cli.support.signals import inherited
@@ -213,7 +213,7 @@ def test_doctor_reads_a_topic_once_for_all_its_groups(url: str, monkeypatch: pyt
         read: list[str] = []
         status = Topics.status
 
-        def counted(self: Topics, topic: Source[object]) -> TopicStatus:
+        def counted(self: Topics, topic: GroupSource[object]) -> TopicStatus:
             read.append(topic.subject)
             return status(self, topic)
 

@@ -8,7 +8,7 @@ import pytest
 from structable.spi import Isolation, Storage
 from structable.spi.conformance import BackendConformance
 from structable.spi.conformance.case import OpenSession
-from structable.spi.conformance.interleaving import Session
+from structable.spi.conformance.interleaving import ConcurrentTransaction
 from structable.spi.conformance.isolation import IsolationCases
 from tests.conformance.support.sizes import examples, share_of
 from tests.hbase.support.internals import hold_finaliser
@@ -65,12 +65,12 @@ class TestHBaseOfTwoProcesses(IsolationCases):
     @pytest.fixture
     def session(self, storage: Storage, storage_url: str, other: OtherProcess) -> Iterator[OpenSession]:
         """Open transactions alternately here and there."""
-        sessions: list[Session] = []
+        sessions: list[ConcurrentTransaction] = []
         other.connect(storage_url)
 
-        def open_session(isolation: Isolation = Isolation.SNAPSHOT) -> Session:
+        def open_session(isolation: Isolation = Isolation.SNAPSHOT) -> ConcurrentTransaction:
             place = storage if not sessions else other
-            sessions.append(Session(place, isolation, self.patience))  # type: ignore[arg-type]
+            sessions.append(ConcurrentTransaction(place, isolation, self.patience))  # type: ignore[arg-type]
             return sessions[-1]
 
         yield open_session

@@ -164,8 +164,10 @@ HELD = "\nimport time; time.sleep(60)"
 def armed(point: str, body: str, nth: int = 1) -> str:
     if point == "made":
         return (
-            "make = Tables.create_space\n"
-            "Tables.create_space = lambda tables, space, **kind: (make(tables, space, **kind), die())\n" + body + HELD
+            "make = PrefixTables.create_space\n"
+            "PrefixTables.create_space = lambda tables, space, **kind: (make(tables, space, **kind), die())\n"
+            + body
+            + HELD
         )
     return f"die_at({point!r}, {nth})\n{body}{HELD}"
 

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from typer.testing import CliRunner
 
-from structable.backends.hbase.tables import Tables
+from structable.backends.hbase.tables import PrefixTables
 from structable.backends.ordered.storage import OrderedStorage
 from structable.cli.app import app
 from structable.spi import Field, Finding, FindingLevel, Storage, TableSpecification, col, connect
@@ -118,8 +118,8 @@ def test_tables_that_come_and_go_meanwhile(url: str, monkeypatch: pytest.MonkeyP
         storage.admin.create(TableSpecification("new", RUNS.fields, ["id"]))
         storage.table("new").upsert({"id": 1})
         reads = [before, before, storage.spaces()]
-        found = Tables.spaces
-        monkeypatch.setattr(Tables, "spaces", lambda tables: [*found(tables), bytes([0, 0, 3, 231])])
+        found = PrefixTables.spaces
+        monkeypatch.setattr(PrefixTables, "spaces", lambda tables: [*found(tables), bytes([0, 0, 3, 231])])
         levels = {finding.level for finding in storage.engine.diagnose(lambda: reads.pop(0))}
         assert not reads
         assert levels == {FindingLevel.OK}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from structable.backends.hbase.txn import finaliser
-from structable.backends.hbase.upkeep.rounds import Report
+from structable.backends.hbase.upkeep.rounds import RoundReport
 from structable.spi import Field, Storage, StorageUnavailableError, TableSpecification, connect
 from tests.waiting import until
 
@@ -35,7 +35,7 @@ def storage(fake: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stor
         yield storage
 
 
-def inspected(storage: Storage) -> Report:
+def inspected(storage: Storage) -> RoundReport:
     return engine_of(storage).janitor.inspect()
 
 

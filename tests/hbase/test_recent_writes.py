@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from structable.backends.hbase.thrift.connection import Connection
-from structable.backends.hbase.thrift.requests import Call
+from structable.backends.hbase.thrift.connection import GatewayConnection
+from structable.backends.hbase.thrift.requests import ThriftCall
 from structable.backends.hbase.txn import prewrite as sending
 from structable.backends.hbase.txn import recent_writes as recent
 from structable.backends.hbase.txn.bulk import BulkCommitter
@@ -68,9 +68,9 @@ def kinds(storage: Storage) -> dict[Any, Any]:
 def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the number of rows of each call that reads rows by their keys."""
     counts: list[int] = []
-    post = Connection.post
+    post = GatewayConnection.post
 
-    def counting(self: Connection, calls: Iterable[Call[object]]) -> None:
+    def counting(self: GatewayConnection, calls: Iterable[ThriftCall[object]]) -> None:
         listed = list(calls)
         for call in listed:
             if call.api.startswith("getRowsWithColumns"):
@@ -79,7 +79,7 @@ def read_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
                 counts.append(len(asked))
         post(self, listed)
 
-    monkeypatch.setattr(Connection, "post", counting)
+    monkeypatch.setattr(GatewayConnection, "post", counting)
     return counts
 
 
@@ -112,9 +112,9 @@ def test_nothing_is_read_back_without_other_writers(storage: Storage, other: Sto
 def test_the_order_of_calls(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """List and record, intents, timestamp, then the others' lists: only this order finds every other writer."""
     sent: list[tuple[str, str]] = []
-    post = Connection.post
+    post = GatewayConnection.post
 
-    def noting(self: Connection, calls: Iterable[Call[object]]) -> None:
+    def noting(self: GatewayConnection, calls: Iterable[ThriftCall[object]]) -> None:
         listed = list(calls)
         for call in listed:
             given = call.arguments
@@ -127,7 +127,7 @@ def test_the_order_of_calls(storage: Storage, monkeypatch: pytest.MonkeyPatch) -
     transaction = storage.transaction()
     upsert(transaction, range(_MANY), 1)
     hold_finaliser(monkeypatch)
-    monkeypatch.setattr(Connection, "post", noting)
+    monkeypatch.setattr(GatewayConnection, "post", noting)
     transaction.commit()
     monkeypatch.undo()
     assert sent == [

@@ -15,7 +15,7 @@ from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import (
     list_tables,
 )
-from structable.backends.hbase.thrift.scanner import Scan
+from structable.backends.hbase.thrift.scanner import CellScan
 from tests.hbase.support.fake_gateway import FakeGateway, FakeTables
 from tests.hbase.support.gateway_calls import COLUMN, connect, fill, keys_of, once
 from tests.hbase.support.internals import round_trips
@@ -112,7 +112,7 @@ def test_first_pages_survive_a_loss(
     if call is not None:
         fake.fault = once(fault, call, 3)
     bounds = [(keys[10], keys[20]), (keys[50], keys[53]), (keys[60], keys[60] + b"\0"), (keys[299] + b"z", b"")]
-    scans = [Scan("t", begin, end, (COLUMN,), 11, reverse, 5, None) for begin, end in bounds]
+    scans = [CellScan("t", begin, end, (COLUMN,), 11, reverse, 5, None) for begin, end in bounds]
     before = round_trips(gateway)
     found = gateway.first_pages(scans, 4)
     if call is None:

@@ -15,8 +15,8 @@ from structable.backends.hbase.thrift.errors import (
 )
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import (
-    Call,
     Family,
+    ThriftCall,
     compare_and_put,
     create_table,
     delete_row,
@@ -206,7 +206,7 @@ def test_flights_of_a_thousand_calls_keep_their_order(fake: FakeGateway, gateway
 def test_a_flight_of_large_requests_and_replies_does_not_jam(fake: FakeGateway, gateway: Gateway) -> None:
     large = bytes(1 << 20)
     fake.tables.put(b"t", ROW, COLUMN, large, 1)
-    calls: list[Call[object]] = []
+    calls: list[ThriftCall[object]] = []
     for number in range(20):
         calls += [put_rows("t", {b"%d" % number: {COLUMN: large}}, 1), get_row("t", ROW, [COLUMN])]
     results = gateway.flight(calls)

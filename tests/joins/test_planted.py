@@ -11,7 +11,7 @@ from structable.spark_bridge.joins import affected, intents, progress, step
 from structable.spark_bridge.joins.affected import SideChanges
 from structable.spark_bridge.joins.intents import Intents
 from structable.spark_bridge.joins.kernel import Kernel, Values
-from structable.spark_bridge.joins.progress import Positions, Record
+from structable.spark_bridge.joins.progress import Positions, ProgressRecord
 from structable.spark_bridge.joins.stores import View
 from structable.spi import FeedPosition, Row, Storage, StructuredTable, Value, connect
 
@@ -44,11 +44,11 @@ def positions_before_the_result(patch: pytest.MonkeyPatch) -> None:
     stores: list[Storage] = []
     small_step = step.Stepper._small_step
 
-    def noting_the_store(stepper: step.Stepper, view: View, record: Record, since: Positions) -> object:
+    def noting_the_store(stepper: step.Stepper, view: View, record: ProgressRecord, since: Positions) -> object:
         stores.append(stepper._stores.result)
         return small_step(stepper, view, record, since)
 
-    def write_record(table: StructuredTable, record: Record) -> None:
+    def write_record(table: StructuredTable, record: ProgressRecord) -> None:
         stores[-1].run(lambda tx: progress.write_record(tx.table(progress.PROGRESS.name), record))
 
     patch.setattr(step.Stepper, "_small_step", noting_the_store)

@@ -9,7 +9,7 @@ import pytest
 
 from structable.backends.leveldb.protocol import channel
 from structable.spi import Field, Isolation, Storage, TableSpecification, UnsupportedOperationError, connect
-from structable.spi.conformance.clients import Client
+from structable.spi.conformance.clients import StoreProcess
 
 TABLE = TableSpecification("t", [Field.string("k"), Field.bytes("b")], ["k"])
 OVER = "100,000 bytes at most, and this one has 1[0-9]{2},[0-9]{3}"
@@ -23,7 +23,7 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 def storage(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
     """Return a client of another process, with messages of at most 100,000 bytes."""
-    owner = Client(url, "obey")
+    owner = StoreProcess(url, "obey")
     try:
         assert owner.next() == "ready"
         with connect(url) as storage:
@@ -69,7 +69,7 @@ def test_answer_that_is_too_large(url: str, monkeypatch: pytest.MonkeyPatch) -> 
         keys = [f"{number:02}" for number in range(12)]
         storage.table("t").upsert_many({"k": k, "b": bytes(10_000)} for k in keys)
         monkeypatch.setattr(channel, "_LARGEST", 100_000)
-        client = Client(url, "obey")
+        client = StoreProcess(url, "obey")
         try:
             assert client.next() == "ready"
             with pytest.raises(UnsupportedOperationError, match=OVER):

@@ -23,7 +23,7 @@ from structable.spi import (
     col,
     connect,
 )
-from structable.spi.conformance.clients import Client
+from structable.spi.conformance.clients import StoreProcess
 from tests.calls_of_types import CALLS_OF_TYPES, create_tables_of_types
 
 DISTRICTS = range(1, 11)
@@ -57,7 +57,7 @@ ITEMS = TableSpecification(
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A store that another process owns."""
     url = f"leveldb://{tmp_path_factory.mktemp('messages')}/store?durability=process"
-    owner = Client(url, "obey")
+    owner = StoreProcess(url, "obey")
     try:
         assert owner.next() == "ready"
         yield url

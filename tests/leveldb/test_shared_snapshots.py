@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from structable.backends.leveldb import splits
-from structable.backends.leveldb.folder import Folder
+from structable.backends.leveldb.folder import DatabaseFolder
 from structable.spi import (
     Range,
     ScanPlan,
@@ -153,7 +153,7 @@ def test_killed_planner_is_swept(url: str, run: Run, folder: Path) -> None:
     assert len(list(folder.glob("checkpoints/*"))) == 1
     planner.signal(signal.SIGKILL)
     planner.process.wait()
-    splits.sweep_plans(Folder(folder))
+    splits.sweep_plans(DatabaseFolder(folder))
     assert list(folder.glob("checkpoints/*")) == []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from structable.spi import Field, Storage, TableSpecification, connect
-from structable.spi.conformance.clients import Client
+from structable.spi.conformance.clients import StoreProcess
 from structable.spi.conformance.feed_case import LONGEST
 
 FED = TableSpecification("t", [Field.int("k")], ["k"], options={"changelog-producer": "input"})
@@ -20,23 +20,23 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def owner(url: str) -> Iterator[Client]:
+def owner(url: str) -> Iterator[StoreProcess]:
     """Another process, which owns the database."""
-    client = Client(url, "obey")
+    client = StoreProcess(url, "obey")
     assert client.next() == "ready"
     yield client
     client.close()
 
 
 @pytest.fixture
-def storage(url: str, owner: Client) -> Iterator[Storage]:
+def storage(url: str, owner: StoreProcess) -> Iterator[Storage]:
     """A client of the owner."""
     with connect(url) as storage:
         storage.admin.create(FED)
         yield storage
 
 
-def test_clients_signal_through_the_owner(url: str, owner: Client, storage: Storage) -> None:
+def test_clients_signal_through_the_owner(url: str, owner: StoreProcess, storage: Storage) -> None:
     with storage.listen(["a"]) as listener:
         with storage.transaction() as transaction:
             transaction.signal("a")
@@ -48,7 +48,7 @@ def test_clients_signal_through_the_owner(url: str, owner: Client, storage: Stor
         assert listener.wait(LONGEST)
 
 
-def test_the_next_owner_of_a_killed_one_wakes_everybody(owner: Client, storage: Storage) -> None:
+def test_the_next_owner_of_a_killed_one_wakes_everybody(owner: StoreProcess, storage: Storage) -> None:
     with storage.listen(["a"]) as listener, storage.listen(["feed/t"]) as other:
         owner.kill()
         assert not listener.wait(0)

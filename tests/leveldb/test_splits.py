@@ -13,7 +13,7 @@ import pytest
 
 from structable.backends.leveldb import splits
 from structable.backends.leveldb.engine import LevelDBEngine
-from structable.backends.leveldb.folder import Folder
+from structable.backends.leveldb.folder import DatabaseFolder
 from structable.backends.leveldb.native.checkpoint import link_copy
 from structable.backends.leveldb.splits import _READERS
 from structable.backends.ordered.engine import WriteSet
@@ -206,7 +206,7 @@ def test_split_of_a_plan_that_is_released_meanwhile(folder: Path, monkeypatch: p
 
 
 def test_idle_readers_are_closed(engine: LevelDBEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("structable.backends.base.lingering.IDLE_SECONDS", 0.1)
+    monkeypatch.setattr("structable.backends.base.shared_resources.IDLE_SECONDS", 0.1)
     fill(engine, 1_000)
     plan = engine.plan_splits(SPACE, END, 1)
     scan = engine.read_split(plan.states[0])
@@ -233,7 +233,7 @@ def test_split_is_read_by_url_without_the_owner(folder: Path, run: Callable[[str
             assert sum(batch.num_rows for batch in batches) == 100
             if fate == signal.SIGKILL:
                 owner.process.wait()
-                assert not Folder(folder).is_owned()
+                assert not DatabaseFolder(folder).is_owned()
             owner.signal(signal.SIGCONT)
 
 

@@ -12,7 +12,7 @@ from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.native.database import Database, WriteFailedError
 from structable.backends.leveldb.observer import ObservingEngine
 from structable.backends.leveldb.route import VERSION_KEY, pack_stamp
-from structable.backends.leveldb.routed_engine import RoutedEngine, Settings
+from structable.backends.leveldb.routed_engine import DatabaseSettings, RoutedEngine
 from structable.backends.ordered.engine import Increment, WriteSet
 from structable.spi.errors import CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError
 
@@ -41,7 +41,7 @@ def append(engine: RoutedEngine, *payloads: bytes, feed: bytes = FEED) -> None:
 
 
 def observe(folder: Path) -> ObservingEngine:
-    return start(ObservingEngine(folder, Settings()), recover=lambda _: b"[]")
+    return start(ObservingEngine(folder, DatabaseSettings()), recover=lambda _: b"[]")
 
 
 def version_of(engine: RoutedEngine) -> int:

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from structable.spi import Field, Storage, TableSpecification, connect
-from structable.spi.conformance.clients import Client
+from structable.spi.conformance.clients import StoreProcess
 
 from .sdk import Metrics, measured
 
@@ -33,7 +33,7 @@ def storage_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]
         yield f"leveldb://{tmp_path}/store"
     elif name == "leveldb of another process":
         url = f"leveldb://{tmp_path}/store"
-        owner = Client(url, "obey")
+        owner = StoreProcess(url, "obey")
         assert owner.next() == "ready"
         yield url
         owner.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from structable.spi import Storage, connect
-from structable.spi.conformance.clients import Client
+from structable.spi.conformance.clients import StoreProcess
 
 from .conftest import ITEMS
 from .sdk import Metrics
@@ -21,11 +21,11 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def owner(url: str) -> Iterator[Client]:
+def owner(url: str) -> Iterator[StoreProcess]:
     """Start a process that owns the store."""
     with connect(url) as storage:
         storage.admin.create(ITEMS)
-    owner = Client(url, "obey")
+    owner = StoreProcess(url, "obey")
     assert owner.next() == "ready"
     yield owner
     owner.close()
@@ -41,7 +41,7 @@ def round_trips(*storages: Storage) -> int:
     return total
 
 
-def test_storages_that_share_connections(url: str, owner: Client) -> None:
+def test_storages_that_share_connections(url: str, owner: StoreProcess) -> None:
     """Their sum is right: while several are open, as the first one is closed, and as another one follows it."""
     with ExitStack() as stack:
         first, second, third = (stack.enter_context(connect(url)) for _ in range(3))
@@ -66,7 +66,7 @@ def test_storages_that_share_connections(url: str, owner: Client) -> None:
             assert [round_trips(one) for one in three[: len(ended)]] == ended
 
 
-def test_owner_has_no_traffic(url: str, owner: Client) -> None:
+def test_owner_has_no_traffic(url: str, owner: StoreProcess) -> None:
     """A client that becomes the owner keeps its numbers, which no longer grow."""
     with connect(url) as storage:
         table = storage.table("items")
@@ -80,7 +80,7 @@ def test_owner_has_no_traffic(url: str, owner: Client) -> None:
         assert round_trips(storage) == before > 0
 
 
-def test_threads_that_come_and_go(url: str, owner: Client) -> None:
+def test_threads_that_come_and_go(url: str, owner: StoreProcess) -> None:
     """The connections of many threads, most of which are closed again, stay counted."""
     with connect(url) as storage:
         table = storage.table("items")
@@ -91,7 +91,7 @@ def test_threads_that_come_and_go(url: str, owner: Client) -> None:
         assert round_trips(storage) - before >= 3 * 16 * 50
 
 
-def test_read_only_storages_have_connections_of_their_own(url: str, owner: Client) -> None:
+def test_read_only_storages_have_connections_of_their_own(url: str, owner: StoreProcess) -> None:
     with connect(url, read_only=True) as one, connect(url, read_only=True) as other:
         one.table("items")
         before = round_trips(other)
@@ -99,7 +99,7 @@ def test_read_only_storages_have_connections_of_their_own(url: str, owner: Clien
         assert round_trips(other) == before
 
 
-def test_metrics_are_the_sum_of_all_storages(metrics: Metrics, url: str, owner: Client) -> None:
+def test_metrics_are_the_sum_of_all_storages(metrics: Metrics, url: str, owner: StoreProcess) -> None:
     """Those that are open, those that were closed, and those that were dropped."""
 
     def reported() -> int:

@@ -16,7 +16,7 @@ from structable.migrations import (
     RevisionError,
     VerificationError,
 )
-from structable.migrations.operations import Operations
+from structable.migrations.operations import RevisionOperations
 from structable.spi import Storage
 from tests.migrations.support.folders import Scripts, put_runs
 
@@ -105,7 +105,7 @@ op.run("m:g")
 def test_operations_are_what_was_stored(scripts: Scripts) -> None:
     scripts.add("all", up=EVERY_OPERATION, contract="op.drop_rule('t', 'n')", down="op.run('m:h')")
     [revision] = Folder(scripts.path).revisions()
-    again = Operations.from_text(revision.operations.to_text())
+    again = RevisionOperations.from_text(revision.operations.to_text())
     assert again == revision.operations
     assert again.digest == revision.operations.digest
 

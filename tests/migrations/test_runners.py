@@ -479,7 +479,7 @@ def test_two_runners_of_one_part_collide(store: Storage, migrator: Migrator, mon
     history, transform = History(store), batches.transform
     collided = False
 
-    def beside(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[batches.Batch, str | None]:
+    def beside(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[batches.BatchResult, str | None]:
         nonlocal collided
         if not collided:
             collided = True

@@ -15,7 +15,7 @@ from structable.backends.ordered import OrderedStorage
 from structable.backends.ordered import table as tables
 from structable.backends.ordered.codec import change_records
 from structable.backends.ordered.codec.change_records import (
-    Record,
+    EncodedChange,
     count_records,
     first_number,
     pack_numbered,
@@ -40,7 +40,7 @@ def made(engine: MemoryEngine | None = None) -> Storage:
     return storage
 
 
-def records(count: int, size: int = 0) -> list[Record]:
+def records(count: int, size: int = 0) -> list[EncodedChange]:
     return [(RowKind.INSERT, b"keys" + bytes([number % 251]), bytes(size)) for number in range(count)]
 
 

@@ -12,7 +12,7 @@ from structable.backends.ordered.engine import Operand
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, FieldType, InvalidFieldError, RowKind, TableSpecification
-from structable.spi.merging import Ignored, Merger, Values
+from structable.spi.merging import IgnoredType, Merger, Values
 from structable.spi.table_options import AggregateFunction
 from structable.spi.values import Value
 from tests.ordered.strategies import SPACE, same, values
@@ -54,7 +54,7 @@ def merged(merger: Merger, old: Values | None, kind: RowKind, row: dict[str, Val
         result = merger.apply(old, kind, row)
     except InvalidFieldError as error:
         return error.field
-    assert not isinstance(result, Ignored)
+    assert not isinstance(result, IgnoredType)
     return result
 
 

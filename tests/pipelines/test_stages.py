@@ -9,7 +9,7 @@ import pytest
 
 from structable.spark_bridge import TableRef
 from structable.spark_bridge.pipelines import Pipeline, Plan, PlanError, Stage, StepKind
-from structable.spark_bridge.pipelines.graph import Changes, Intermediate, StreamJoin, TableJoin
+from structable.spark_bridge.pipelines.graph import Intermediate, StreamJoin, TableFeed, TableJoin
 from tests.pipelines.support.declared import STORE, WINDOW, declare, lines, load, write
 from tests.pipelines.support.random_cases import agreeing_case, random_case
 
@@ -75,7 +75,7 @@ def test_a_stream_join_behind_a_table_is_a_stage_of_its_own() -> None:
     assert second.name == "L.feed.1"
     assert second.sources == ("B", "L.feed.1")
     feed = next(step.node for step in second.front if step.name == "L.feed.1")
-    assert isinstance(feed, Changes)
+    assert isinstance(feed, TableFeed)
     assert feed.between
     assert feed.ref == written.ref
     assert second.before == ("A",)

@@ -25,7 +25,7 @@ from .support.shared import Schema
 
 FIELDS = [Field.int("k"), Field.long("v"), Field.string("s")]
 LOOKUP = {"changelog-producer": "lookup"}
-LARGE = 10_000  # entries, several portions
+LARGE = 10_000  # entries, several chunks
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def in_pairs(found: list[Seen]) -> None:
             assert found[place - 1][:3] == ("update_preimage", version, key)
 
 
-def test_commits_of_more_entries_than_a_portion(
+def test_commits_of_more_entries_than_a_chunk(
     storage: Storage, server: psycopg.Connection, postgresql_url: str
 ) -> None:
     server.execute("insert into t (k, v) select k, k from generate_series(1, 3) k")
@@ -101,7 +101,7 @@ def test_commits_of_more_entries_than_a_portion(
 
 
 def test_many_commits(storage: Storage, server: psycopg.Connection, postgresql_url: str) -> None:
-    """Portions end with commits, and splits with them."""
+    """Chunks end with commits, and splits with them."""
     server.execute("do $$ begin for i in 1..6000 loop insert into t (k, v) values (i, i); commit; end loop; end $$")
     found = read(storage)
     assert [key for _, _, key, _ in found] == list(range(1, 6001))
@@ -187,7 +187,7 @@ def test_small_commits_of_several_statements_are_net(postgresql_url: str) -> Non
             table.delete_many(keys)
 
 
-def test_long_values_come_in_small_portions(storage: Storage, server: psycopg.Connection, postgresql_url: str) -> None:
+def test_long_values_come_in_small_chunks(storage: Storage, server: psycopg.Connection, postgresql_url: str) -> None:
     """Random text is stored outside the rows."""
     text = "select string_agg(md5(random()::text || g), '') from generate_series(1, 20000)"
     server.execute(f"insert into t (k, v, s) select k, k, ({text} g) from generate_series(1, 60) k")
@@ -208,7 +208,7 @@ def test_long_values_come_in_small_portions(storage: Storage, server: psycopg.Co
     assert [(row["k"], row["v"], row["s"]) for row in batches] == [tuple(change.row.values()) for change in found]
 
 
-def test_compressed_values_come_in_small_portions(
+def test_compressed_values_come_in_small_chunks(
     storage: Storage, server: psycopg.Connection, postgresql_url: str
 ) -> None:
     """Repeated text is compressed to about a hundredth, and stays in the rows."""

@@ -1,4 +1,4 @@
-"""`upsert_many` of many new rows, which are copied in portions, and of rows that cannot be copied."""
+"""`upsert_many` of many new rows, which are copied in chunks, and of rows that cannot be copied."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -94,7 +94,7 @@ def test_rows_of_some_fields_among_whole_ones(storage: Storage) -> None:
     assert found(storage.table("t")) == [{"s": None} | row for row in rows]
 
 
-def test_rows_larger_than_one_portion(storage: Storage) -> None:
+def test_rows_larger_than_one_chunk(storage: Storage) -> None:
     rows = make(120)
     rows[3]["s"] = rows[110]["s"] = "y" * (3 << 20)
     storage.table("t").upsert_many(rows)

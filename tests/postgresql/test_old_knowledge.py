@@ -105,7 +105,7 @@ def test_replace_clears_fields_that_were_added_meanwhile(storage: Storage, old: 
 
 @pytest.mark.parametrize("limit", [None, 300, 900])
 def test_scan_that_may_be_larger_than_it_was(storage: Storage, old: Storage, limit: int | None) -> None:
-    """Rows of a text that was added meanwhile are read in smaller portions: none of them is left out."""
+    """Rows of a text that was added meanwhile are read in smaller chunks: none of them is left out."""
     old.table("t").upsert_many([{"k": key} for key in range(500)])
     storage.admin.create_or_update(table(FieldType.BYTE, Field.string("new")))
     with old.transaction() as tx:

@@ -281,7 +281,7 @@ def received(storage: Storage) -> int:
     return traffic.received
 
 
-def test_scan_of_wide_rows_takes_small_portions(storage: Storage) -> None:
+def test_scan_of_wide_rows_takes_small_chunks(storage: Storage) -> None:
     """However many numbers a row has, a scan of which one row is taken receives some hundred kilobytes at most."""
     fields = [Field.int("k"), *(Field.double(f"v{place}") for place in range(100))]
     storage.admin.create(TableSpecification("wide", fields, ["k"]))

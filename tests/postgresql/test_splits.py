@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from structable.backends.base import lingering
+from structable.backends.base import shared_resources
 from structable.backends.postgresql.bulk import split_reading
 from structable.backends.postgresql.bulk.split_state import SplitState
 from structable.spi import (
@@ -512,7 +512,7 @@ def test_connection_of_a_split_read_by_the_url_is_kept_for_a_while(
         def rows() -> int:
             return sum(one.num_rows for one in read_split(postgresql_schema.url, plan.splits[0], application_name=name))
 
-        monkeypatch.setattr(lingering, "IDLE_SECONDS", 60.0)
+        monkeypatch.setattr(shared_resources, "IDLE_SECONDS", 60.0)
         assert rows() == 10
         [first] = processes()
         assert first[1] is None
@@ -528,6 +528,6 @@ def test_connection_of_a_split_read_by_the_url_is_kept_for_a_while(
         assert os.waitpid(child, 0)[1] == 0
         assert rows() == 10
         assert first in processes()
-        monkeypatch.setattr(lingering, "IDLE_SECONDS", 0.1)
+        monkeypatch.setattr(shared_resources, "IDLE_SECONDS", 0.1)
         split_reading._READERS._close_idle()
         until(lambda: not processes())

@@ -24,7 +24,7 @@ from structable.spark_bridge.coordinator import channel as channel_module
 from structable.spark_bridge.coordinator import coordinator as coordinator_module
 from structable.spark_bridge.coordinator.client import CoordinatorClient
 from structable.spark_bridge.coordinator.coordinator import Coordinator
-from structable.spark_bridge.coordinator.held_plans import PlannedSplits, Reader
+from structable.spark_bridge.coordinator.held_plans import PlannedSplits, SplitTask
 from structable.spi import (
     Storage,
     StorageUnavailableError,
@@ -94,8 +94,8 @@ def options(store: StoreClient, *, splits: int | None = None, lease: float = 60.
     return ReadOptions(store, "runs", None, splits, lease, grace)
 
 
-def reader(split: int = 0, execution: int | None = 1, stage: int = 1) -> Reader:
-    return Reader(split, execution, stage)
+def reader(split: int = 0, execution: int | None = 1, stage: int = 1) -> SplitTask:
+    return SplitTask(split, execution, stage)
 
 
 def test_it_describes_tables(coordinator: Coordinator, store: StoreClient) -> None:
@@ -205,7 +205,7 @@ def test_a_reader_that_dies_holds_nothing(coordinator: Coordinator, store: Store
     until(lambda: coordinator.plans() == 0)
 
 
-def read(coordinator: Coordinator, plan_id: str, asked: ReadOptions, *readers: Reader) -> None:
+def read(coordinator: Coordinator, plan_id: str, asked: ReadOptions, *readers: SplitTask) -> None:
     for each in readers:
         with coordinator.client.holding(plan_id, asked, each):
             pass

@@ -1,4 +1,4 @@
-"""`Connection`: requests to one gateway, answered in order; used by one thread at a time."""
+"""`GatewayConnection`: requests to one gateway, answered in order; used by one thread at a time."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .errors import (
     silent_reason,
 )
 from .messages import Replies, encode
-from .requests import Call
+from .requests import ThriftCall
 from .transport import Wire
 
-__all__ = ["Connection", "Wiring"]
+__all__ = ["GatewayConnection", "Wiring"]
 
 _OUTSTANDING = 100
 _SENT_TOGETHER = 1 << 16  # bytes
@@ -36,7 +36,7 @@ _numbers = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """How to speak to gateways."""
+    """The settings for connections to gateways."""
 
     transport: str  # "buffered" or "framed"
     protocol: str  # "binary" or "compact"
@@ -44,7 +44,7 @@ class Wiring:
     frame_limit: int  # bytes of a framed request
 
 
-class Connection(PooledConnection):
+class GatewayConnection(PooledConnection):
     """A connection to a gateway, open from the start.
 
     Every method that sends or receives raises `ConnectionLostError` if there is no valid answer, or
@@ -56,7 +56,7 @@ class Connection(PooledConnection):
         self.address = address
         self.tally = Tally()
         self._wiring = wiring
-        self._outstanding: deque[tuple[Call[object], int]] = deque()
+        self._outstanding: deque[tuple[ThriftCall[object], int]] = deque()
         self.answered = False  # whether the gateway ever gave a valid reply
         self._broken = False
         self._sent = False
@@ -92,7 +92,7 @@ class Connection(PooledConnection):
         """Whether the gateway may no longer answer: the connection was idle for too long, or has ended."""
         return time.monotonic() - self._used > IDLE_LIMIT or self._wire.readable
 
-    def post(self, calls: Iterable[Call[object]]) -> None:
+    def post(self, calls: Iterable[ThriftCall[object]]) -> None:
         """Send requests without waiting for replies."""
         try:
             self._post(calls)
@@ -105,7 +105,7 @@ class Connection(PooledConnection):
             self._broken = True
             raise
 
-    def _post(self, calls: Iterable[Call[object]]) -> None:
+    def _post(self, calls: Iterable[ThriftCall[object]]) -> None:
         gathered: list[bytes] = []
         size = 0
         for call in calls:
@@ -155,7 +155,7 @@ class Connection(PooledConnection):
         while self._outstanding:
             yield self.take()
 
-    def exchange(self, calls: Sequence[Call[object]]) -> list[object]:
+    def exchange(self, calls: Sequence[ThriftCall[object]]) -> list[object]:
         """Send requests, never more than about a hundred ahead of their replies.
 
         Returns a result for each; a `ServerError` for a failed one.

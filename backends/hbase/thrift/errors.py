@@ -9,8 +9,8 @@
     ConnectionLostError         no valid reply: the request may have been executed, or still be
     RequestTooLargeError        a request exceeds the frame limit and was not sent
 
-All are `StorageUnavailableError`; `unavailable` gives the message that callers of structable see. Where settings do not
-fit a gateway, `closed_reason`, `garbage_reason` and `silent_reason` advise which to try, by the bytes that it answers.
+All are `StorageUnavailableError`; `unavailable` gives the message that callers of structable see. If settings do not
+fit a gateway, `closed_reason`, `garbage_reason` and `silent_reason` infer from its answer which ones to try.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ from typing import TypeVar, cast
 
 from structable.spi import Traffic
 
-from .connection import Connection, Wiring
+from .connection import GatewayConnection, Wiring
 from .errors import ConnectionLostError, ServerError
 from .pool import GatewayPool
-from .requests import Call, FoundRow
+from .requests import FoundRow, ThriftCall
 from .retry import RetryPolicy
-from .scanner import FIRST_ROWS, FirstPage, Scan, first_pages, pages
+from .scanner import FIRST_ROWS, CellScan, FirstPage, first_pages, pages
 
 __all__ = ["Gateway"]
 
@@ -46,7 +46,7 @@ class Gateway:
         wiring = Wiring(transport, protocol, timeout, frame_limit)
         self.pool = GatewayPool(
             addresses,
-            lambda address, seconds: Connection(address, wiring, seconds),
+            lambda address, seconds: GatewayConnection(address, wiring, seconds),
             size=pool_size,
             pool_timeout=pool_timeout,
             timeout=timeout,
@@ -63,7 +63,7 @@ class Gateway:
         """Close all connections; calls in other threads fail. Idempotent."""
         self.pool.close()
 
-    def call(self, call: Call[Result], *, retry: bool = True) -> Result:
+    def call(self, call: ThriftCall[Result], *, retry: bool = True) -> Result:
         """Make one call.
 
         With `retry`, a repeatable call is repeated, within the time-out, if its answer is lost or the error is
@@ -82,7 +82,7 @@ class Gateway:
         """
         return cast("Result", self._attempts([call], retry=retry and call.repeatable)[0])
 
-    def flight(self, calls: Sequence[Call[object]], *, retry: bool = False) -> list[object]:
+    def flight(self, calls: Sequence[ThriftCall[object]], *, retry: bool = False) -> list[object]:
         """Pipeline calls over one connection; the gateway executes them in order.
 
         Returns their results in the same order. All are executed, even after one failed; the error of the first that
@@ -117,10 +117,10 @@ class Gateway:
 
         Close the iterator to end it early. Raises the errors of `call`.
         """
-        scan = Scan(table, begin, end, tuple(columns), before, reverse, page_rows, server_filter, first_rows)
+        scan = CellScan(table, begin, end, tuple(columns), before, reverse, page_rows, server_filter, first_rows)
         return pages(self.pool, scan)
 
-    def first_pages(self, scans: Sequence[Scan], rows: int) -> list[FirstPage]:
+    def first_pages(self, scans: Sequence[CellScan], rows: int) -> list[FirstPage]:
         """Return the first `rows` rows of each scan, in two round trips for each hundred scans.
 
         Raises
@@ -130,7 +130,7 @@ class Gateway:
         """
         return first_pages(self.pool, scans, rows)
 
-    def _attempts(self, calls: Sequence[Call[object]], *, retry: bool) -> list[object]:
+    def _attempts(self, calls: Sequence[ThriftCall[object]], *, retry: bool) -> list[object]:
         policy = RetryPolicy(self.pool)
         while True:
             try:

@@ -22,8 +22,8 @@ from thriftpy2.transport.memory import TCyMemoryBuffer
 from .errors import MixedUpError, server_error
 
 __all__ = [
+    "ByteSource",
     "Replies",
-    "Stream",
     "cells",
     "deleting",
     "descriptor",
@@ -45,7 +45,7 @@ PROTOCOLS: Mapping[str, Callable[[object], Any]] = {
 }
 
 
-class Stream(Protocol):
+class ByteSource(Protocol):
     """A source of bytes."""
 
     def read(self, size: int) -> bytes:
@@ -86,16 +86,16 @@ class _Deletes:
     }
 
 
-class _Cell:
+class _CellStruct:
     __slots__ = ("timestamp", "value")
     thrift_spec: ClassVar = {1: (TType.BINARY, "value", False), 2: (TType.I64, "timestamp", False)}
 
 
-class _Row:
+class _RowStruct:
     __slots__ = ("columns", "row")
     thrift_spec: ClassVar = {
         1: (TType.BINARY, "row", False),
-        2: (TType.MAP, "columns", (TType.BINARY, (TType.STRUCT, _Cell)), False),
+        2: (TType.MAP, "columns", (TType.BINARY, (TType.STRUCT, _CellStruct)), False),
     }
 
 
@@ -192,7 +192,7 @@ def encode(protocol: str, api: str, arguments: Mapping[str, object], number: int
 class Replies:
     """The replies in a stream."""
 
-    def __init__(self, protocol: str, stream: Stream) -> None:
+    def __init__(self, protocol: str, stream: ByteSource) -> None:
         self._reader = PROTOCOLS[protocol](TCyBufferedTransport(stream, _READ_AHEAD))
 
     def receive(self, api: str, number: int) -> object:
@@ -252,7 +252,7 @@ def _arguments_class(api: str) -> type:
 def _result_class(api: str) -> type:
     """Return the class of a reply: the IDL's fields, the result first, with our classes for rows and errors."""
     spec = dict(getattr(Hbase, f"{api}_result").thrift_spec)
-    ours = {TRowResult: _Row, GatewayIOError: _Failure, IllegalArgument: _Failure, AlreadyExists: _Failure}
+    ours = {TRowResult: _RowStruct, GatewayIOError: _Failure, IllegalArgument: _Failure, AlreadyExists: _Failure}
     fields: dict[int, Any] = {}
     for number, (kind, name, *rest) in sorted(spec.items()):
         if kind == TType.LIST and isinstance(rest[0], tuple):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from structable.backends.base.pool import ConnectionPool
 
-from .connection import Connection
+from .connection import GatewayConnection
 from .errors import ConnectionLostError, format_address
 
 __all__ = ["GatewayPool"]
@@ -24,7 +24,7 @@ Address = tuple[str, int]
 _log = logging.getLogger("structable.hbase")
 
 
-class GatewayPool(ConnectionPool[Connection]):
+class GatewayPool(ConnectionPool[GatewayConnection]):
     """A limited number of connections to the first of the gateways that works.
 
     `connect` opens a connection within the given seconds, or raises `ConnectionLostError`.
@@ -35,7 +35,7 @@ class GatewayPool(ConnectionPool[Connection]):
     def __init__(
         self,
         addresses: Sequence[Address],
-        connect: Callable[[Address, float], Connection],
+        connect: Callable[[Address, float], GatewayConnection],
         *,
         size: int,
         pool_timeout: float,
@@ -49,7 +49,7 @@ class GatewayPool(ConnectionPool[Connection]):
         self._avoided: dict[Address, tuple[float, float]] = {}  # until when, and for how long
 
     @contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self) -> Iterator[GatewayConnection]:
         """Lend a connection for the `with` block; if it is lost there, its gateway is avoided for a while."""
         connection = self.acquire()
         try:
@@ -64,7 +64,7 @@ class GatewayPool(ConnectionPool[Connection]):
             self.reached |= connection.answered
             self.release(connection)
 
-    def _serves(self, connection: Connection) -> bool:
+    def _serves(self, connection: GatewayConnection) -> bool:
         return connection.address == self._best()[0] and not connection.stale
 
     def _best(self) -> list[Address]:
@@ -75,7 +75,7 @@ class GatewayPool(ConnectionPool[Connection]):
         until = {address: self._avoided.get(address, (0.0, 0.0))[0] for address in self._addresses}
         return sorted(self._addresses, key=lambda address: max(until[address], now))
 
-    def _open(self) -> Connection:
+    def _open(self) -> GatewayConnection:
         lost: list[ConnectionLostError] = []
         several = len(self._addresses) > 1
         for address in self._best():

@@ -10,12 +10,12 @@ from .messages import cells, deleting, descriptor, found_rows, one_put, putting,
 
 __all__ = [
     "ROWS_AT_ONCE",
-    "Call",
     "Cell",
     "Cells",
     "Family",
     "FoundRow",
     "Region",
+    "ThriftCall",
     "compare_and_put",
     "create_table",
     "delete_columns",
@@ -53,7 +53,7 @@ Written = TypeVar("Written")
 
 
 @dataclass(slots=True)  # not frozen: every call of a gateway makes one, and that would take three times as long
-class Call(Generic[Result_co]):
+class ThriftCall(Generic[Result_co]):
     """One request; the API and the arguments have their names of the IDL."""
 
     api: str
@@ -85,37 +85,37 @@ def _nothing(_reply: object) -> None:
     return None
 
 
-def get_row(table: str, row: bytes, columns: Sequence[bytes]) -> Call[Cells]:
+def get_row(table: str, row: bytes, columns: Sequence[bytes]) -> ThriftCall[Cells]:
     """Get the newest cells of one row; empty if the row is absent.
 
     A column is b"family:qualifier", or b"family" for all of a family, here and below.
     """
     arguments = {"tableName": table, "row": row, "columns": columns}
-    return Call("getRowWithColumns", arguments, cells)
+    return ThriftCall("getRowWithColumns", arguments, cells)
 
 
 def get_rows(
     table: str, rows: Sequence[bytes], columns: Sequence[bytes], before: int | None = None
-) -> Call[list[FoundRow]]:
+) -> ThriftCall[list[FoundRow]]:
     """Get the newest cells of many rows; rows without any are left out, and the others keep their order.
 
     Only cells with a timestamp smaller than `before` count.
     """
     arguments = {"tableName": table, "rows": rows, "columns": columns}
     if before is None:
-        return Call("getRowsWithColumns", arguments, found_rows)
-    return Call("getRowsWithColumnsTs", {**arguments, "timestamp": before}, found_rows)
+        return ThriftCall("getRowsWithColumns", arguments, found_rows)
+    return ThriftCall("getRowsWithColumnsTs", {**arguments, "timestamp": before}, found_rows)
 
 
-def put_rows(table: str, rows: Mapping[bytes, Mapping[bytes, bytes]], timestamp: int | None = None) -> Call[None]:
+def put_rows(table: str, rows: Mapping[bytes, Mapping[bytes, bytes]], timestamp: int | None = None) -> ThriftCall[None]:
     """Put cells, all at one timestamp, or at HBase's own time for None; not atomic across rows."""
     batches = [putting(row, cells) for row, cells in rows.items()]
     if timestamp is None:
-        return Call("mutateRows", {"tableName": table, "rowBatches": batches}, _nothing)
-    return Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
+        return ThriftCall("mutateRows", {"tableName": table, "rowBatches": batches}, _nothing)
+    return ThriftCall("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
 
 
-def put_column(table: str, column: bytes, rows: Mapping[bytes, bytes], timestamp: int) -> Iterator[Call[None]]:
+def put_column(table: str, column: bytes, rows: Mapping[bytes, bytes], timestamp: int) -> Iterator[ThriftCall[None]]:
     """Put one cell of each row, all in one column and with one timestamp, in calls cut by `split_rows`."""
     each = len(column) + 64
     size = sum(map(len, rows)) + sum(map(len, rows.values())) + each * len(rows)
@@ -124,7 +124,7 @@ def put_column(table: str, column: bytes, rows: Mapping[bytes, bytes], timestamp
         parts = _cut(rows, lambda value: len(value) + each, ROWS_AT_ONCE, _CALL_BYTES)
     for part in parts:
         batches = putting_column(column, part)
-        yield Call("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
+        yield ThriftCall("mutateRowsTs", {"tableName": table, "rowBatches": batches, "timestamp": timestamp}, _nothing)
 
 
 def put_then_delete(
@@ -132,7 +132,7 @@ def put_then_delete(
     puts: Mapping[bytes, Mapping[bytes, bytes]],
     deletes: Mapping[bytes, Sequence[bytes]],
     timestamp: int,
-) -> Call[None]:
+) -> ThriftCall[None]:
     """Put cells at a timestamp, and then delete all versions of columns up to it.
 
     HBase executes all puts before the first delete; neither is atomic across rows. A row that fitted the frame of its
@@ -141,12 +141,12 @@ def put_then_delete(
     batches = [putting(row, cells) for row, cells in puts.items()]
     batches += [deleting(row, columns) for row, columns in deletes.items()]
     arguments = {"tableName": table, "rowBatches": batches, "timestamp": timestamp}
-    return Call("mutateRowsTs", arguments, _nothing, reserve=_KEYS_BYTES)
+    return ThriftCall("mutateRowsTs", arguments, _nothing, reserve=_KEYS_BYTES)
 
 
 def delete_columns(
     table: str, rows: Iterable[bytes], columns: Sequence[bytes], timestamp: int, limit_rows: int = ROWS_AT_ONCE
-) -> list[Call[None]]:
+) -> list[ThriftCall[None]]:
     """Delete all versions of the same columns of each row up to a timestamp, in calls of at most `limit_rows` rows."""
     names = list(rows)
     return [
@@ -155,7 +155,7 @@ def delete_columns(
     ]
 
 
-def compare_and_put(table: str, row: bytes, column: bytes, expected: bytes | None, new: bytes) -> Call[bool]:
+def compare_and_put(table: str, row: bytes, column: bytes, expected: bytes | None, new: bytes) -> ThriftCall[bool]:
     """Put a cell if it has the expected value, or, for None, is absent; to HBase an empty value counts as absent.
 
     The call is never sent twice: after a lost answer, only reading the cell can reveal the outcome.
@@ -163,25 +163,25 @@ def compare_and_put(table: str, row: bytes, column: bytes, expected: bytes | Non
     arguments = {"tableName": table, "row": row, "column": column, "mput": one_put(column, new)}
     if expected is not None:
         arguments["value"] = expected
-    return Call("checkAndPut", arguments, bool, repeatable=False)
+    return ThriftCall("checkAndPut", arguments, bool, repeatable=False)
 
 
-def increment(table: str, row: bytes, column: bytes, amount: int) -> Call[int]:
+def increment(table: str, row: bytes, column: bytes, amount: int) -> ThriftCall[int]:
     """Add to a counter and get its new value; repeated after a lost answer, it may add twice."""
-    return Call("atomicIncrement", {"tableName": table, "row": row, "column": column, "value": amount}, int)
+    return ThriftCall("atomicIncrement", {"tableName": table, "row": row, "column": column, "value": amount}, int)
 
 
-def delete_row(table: str, row: bytes) -> Call[None]:
+def delete_row(table: str, row: bytes) -> ThriftCall[None]:
     """Delete a row."""
-    return Call("deleteAllRow", {"tableName": table, "row": row}, _nothing)
+    return ThriftCall("deleteAllRow", {"tableName": table, "row": row}, _nothing)
 
 
-def list_tables() -> Call[list[str]]:
+def list_tables() -> ThriftCall[list[str]]:
     """Get the names of all tables that the gateway's user may see."""
-    return Call("getTableNames", {}, lambda names: [name.decode() for name in names])
+    return ThriftCall("getTableNames", {}, lambda names: [name.decode() for name in names])
 
 
-def create_table(table: str, families: Sequence[Family]) -> Call[None]:
+def create_table(table: str, families: Sequence[Family]) -> ThriftCall[None]:
     """Create a table; `TableExistsError` may be due to an earlier attempt whose answer was lost."""
     columns = [
         descriptor(
@@ -194,27 +194,27 @@ def create_table(table: str, families: Sequence[Family]) -> Call[None]:
         )
         for family in families
     ]
-    return Call("createTable", {"tableName": table, "columnFamilies": columns}, _nothing)
+    return ThriftCall("createTable", {"tableName": table, "columnFamilies": columns}, _nothing)
 
 
-def is_enabled(table: str) -> Call[bool]:
+def is_enabled(table: str) -> ThriftCall[bool]:
     """Get whether a table is enabled."""
-    return Call("isTableEnabled", {"tableName": table}, bool)
+    return ThriftCall("isTableEnabled", {"tableName": table}, bool)
 
 
-def disable_table(table: str) -> Call[None]:
+def disable_table(table: str) -> ThriftCall[None]:
     """Disable a table; only a disabled table can be deleted."""
-    return Call("disableTable", {"tableName": table}, _nothing)
+    return ThriftCall("disableTable", {"tableName": table}, _nothing)
 
 
-def delete_table(table: str) -> Call[None]:
+def delete_table(table: str) -> ThriftCall[None]:
     """Delete a disabled table."""
-    return Call("deleteTable", {"tableName": table}, _nothing)
+    return ThriftCall("deleteTable", {"tableName": table}, _nothing)
 
 
-def regions(table: str) -> Call[list[Region]]:
+def regions(table: str) -> ThriftCall[list[Region]]:
     """Get the regions of a table, in key order."""
-    return Call("getTableRegions", {"tableName": table}, _regions)
+    return ThriftCall("getTableRegions", {"tableName": table}, _regions)
 
 
 def _regions(found: Sequence[Any]) -> list[Region]:
@@ -224,19 +224,19 @@ def _regions(found: Sequence[Any]) -> list[Region]:
     )
 
 
-def open_scanner(table: str, **settings: object) -> Call[int]:
+def open_scanner(table: str, **settings: object) -> ThriftCall[int]:
     """Open a scanner with the settings of the IDL's `TScan`; None leaves one out."""
-    return Call("scannerOpenWithScan", {"tableName": table, "scan": scan_of(**settings)}, int, repeatable=False)
+    return ThriftCall("scannerOpenWithScan", {"tableName": table, "scan": scan_of(**settings)}, int, repeatable=False)
 
 
-def next_rows(scanner: int, count: int) -> Call[list[FoundRow]]:
+def next_rows(scanner: int, count: int) -> ThriftCall[list[FoundRow]]:
     """Get a scanner's next rows; fewer than `count` are the last."""
-    return Call("scannerGetList", {"id": scanner, "nbRows": count}, found_rows, repeatable=False)
+    return ThriftCall("scannerGetList", {"id": scanner, "nbRows": count}, found_rows, repeatable=False)
 
 
-def close_scanner(scanner: int) -> Call[None]:
+def close_scanner(scanner: int) -> ThriftCall[None]:
     """Close a scanner."""
-    return Call("scannerClose", {"id": scanner}, _nothing, repeatable=False)
+    return ThriftCall("scannerClose", {"id": scanner}, _nothing, repeatable=False)
 
 
 def split_rows(

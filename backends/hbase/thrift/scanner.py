@@ -11,13 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
-from .connection import Connection
+from .connection import GatewayConnection
 from .errors import ConnectionLostError, ServerError
 from .pool import GatewayPool
-from .requests import Call, FoundRow, close_scanner, next_rows, open_scanner
+from .requests import FoundRow, ThriftCall, close_scanner, next_rows, open_scanner
 from .retry import RetryPolicy
 
-__all__ = ["FIRST_ROWS", "FirstPage", "Scan", "first_pages", "pages"]
+__all__ = ["FIRST_ROWS", "CellScan", "FirstPage", "first_pages", "pages"]
 
 FIRST_ROWS = 100
 _GROWTH = 4
@@ -26,7 +26,7 @@ _BELOW = b"\xff" * 8
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class CellScan:
     """The arguments of a scan: see `Gateway.pages`."""
 
     table: str
@@ -39,7 +39,7 @@ class Scan:
     server_filter: str | None
     first_rows: int = FIRST_ROWS
 
-    def opening(self, last: bytes | None) -> Call[int]:
+    def opening(self, last: bytes | None) -> ThriftCall[int]:
         """Return the call that opens a scanner, behind the last returned row, if there was one."""
         if self.reverse:
             # HBase includes the first row of a range and excludes the last, in either direction: `trimmed` removes the
@@ -83,7 +83,7 @@ class FirstPage:
     ended: bool
 
 
-def first_pages(pool: GatewayPool, scans: Sequence[Scan], rows: int) -> list[FirstPage]:
+def first_pages(pool: GatewayPool, scans: Sequence[CellScan], rows: int) -> list[FirstPage]:
     """Return the first rows of scans; see `Gateway.first_pages`."""
     policy = RetryPolicy(pool)
     while True:
@@ -94,12 +94,12 @@ def first_pages(pool: GatewayPool, scans: Sequence[Scan], rows: int) -> list[Fir
             policy.wait_or_raise(error, retry=True)
 
 
-def _first_pages(connection: Connection, scans: Sequence[Scan], rows: int) -> list[FirstPage]:
+def _first_pages(connection: GatewayConnection, scans: Sequence[CellScan], rows: int) -> list[FirstPage]:
     opened = connection.exchange([scan.opening(None) for scan in scans])
     scanners = [number for number in opened if isinstance(number, int)]
     asked = [rows + scan.reverse for scan in scans]  # a reverse scan begins with one row too many
     complete = len(scanners) == len(scans)
-    calls: list[Call[object]] = list(map(next_rows, scanners, asked)) if complete else []
+    calls: list[ThriftCall[object]] = list(map(next_rows, scanners, asked)) if complete else []
     found = connection.exchange([*calls, *map(close_scanner, scanners)])[: len(calls)]
     for result in (*opened, *found):
         if isinstance(result, ServerError):
@@ -131,7 +131,7 @@ class _PageSize:
         self.rows = min(self.rows * _GROWTH, self._most, fitting)
 
 
-def pages(pool: GatewayPool, scan: Scan) -> Iterator[list[FoundRow]]:
+def pages(pool: GatewayPool, scan: CellScan) -> Iterator[list[FoundRow]]:
     """Yield the rows of a scan; see `Gateway.pages`."""
     if scan.end and scan.begin >= scan.end:
         return
@@ -160,8 +160,8 @@ class _Scanner:
 
     def __init__(
         self,
-        connection: Connection,
-        scan: Scan,
+        connection: GatewayConnection,
+        scan: CellScan,
         last: bytes | None,
         size: _PageSize,
     ) -> None:

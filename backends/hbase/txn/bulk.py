@@ -22,7 +22,7 @@ from structable.backends.hbase.failpoints import reach
 from structable.backends.hbase.layout import FAMILY, GATE_ROWS, MARKER, VALUE, Layout, intent_column
 from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, Cells, get_rows, put_column
+from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Cells, ThriftCall, get_rows, put_column
 from structable.backends.ordered.codec.keys import ROW_MARK
 from structable.backends.ordered.engine import SPACE_BYTES, BulkCommit, EngineSnapshot, Pair, stamped
 from structable.backends.ordered.schema.catalog import CATALOG_SPACE
@@ -34,16 +34,16 @@ from structable.spi.errors import (
 )
 
 from .conflicts import Conflicts
-from .context import Context
+from .context import PrefixContext
 from .decision import Decision
 from .feed_reader import FeedReader
 from .gate import Gate
 from .intent_resolution import IntentResolution
 from .intents import LOCK, RowId, write_intent
 from .prewrite import PendingCommit, draw_timestamp
-from .reader import Reader, table_dropped
+from .reader import CommittedReader, table_dropped
 from .recent_writes import Digest
-from .session import Session, read_clock
+from .session import ProcessSession, read_clock
 from .snapshot import HBaseSnapshot
 from .status import ABORTED, PENDING, Status
 from .visibility import Visibility
@@ -59,20 +59,20 @@ _LOCK = bytes([LOCK])
 class BulkCommitter:
     """Commits write jobs."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: PrefixContext) -> None:
         self.context = context
         self._gateway = context.gateway
         self._layout = context.layout
         self._status_table = context.status_table
         self._visibility = Visibility(context)
-        self.reader = Reader(context, self._visibility)
+        self.reader = CommittedReader(context, self._visibility)
         self.feeds = FeedReader(context, self.reader)
         self._conflicts = Conflicts(context)
         self._decision = Decision(context, self._conflicts)
         self._resolution = IntentResolution(context)
         self._gate = Gate(context)
 
-    def commit(self, session: Session, bulk: BulkCommit) -> None:
+    def commit(self, session: ProcessSession, bulk: BulkCommit) -> None:
         session.require_alive()
         txid = session.next_transaction()
         try:
@@ -83,7 +83,7 @@ class BulkCommitter:
         finally:
             session.release(txid)
 
-    def _commit(self, session: Session, bulk: BulkCommit, txid: bytes, start: int) -> None:
+    def _commit(self, session: ProcessSession, bulk: BulkCommit, txid: bytes, start: int) -> None:
         spaces: dict[bytes, dict[bytes, int]] = {bulk.space: {}, CATALOG_SPACE: {}}
         gates = {} if bulk.feed is None else {bulk.feed: GATE_ROWS}
         status = Status(PENDING, start, bulk=True, unlisted=True, writes=encode_rows(spaces, gates))
@@ -106,7 +106,7 @@ class BulkCommitter:
         except CommitOutcomeUnknownError:
             raise
         except BaseException as error:
-            # Without its locks a job may have missed what another one has committed since it read.
+            # Without its locks a job may have missed commits of another job since it read.
             lost = isinstance(error, StructableError) and self._is_aborted(txid)
             committed = self._decision.abort_or_get_commit(pending)
             if not committed or not isinstance(error, Exception):
@@ -169,8 +169,8 @@ class BulkCommitter:
         rows: dict[bytes, dict[bytes, bytes]] = {}
         for key, value in changes.items():
             rows.setdefault(key[:SPACE_BYTES], {})[self._layout.row(key)] = write_intent(value)
-        puts: list[Call[None]] = []
-        reads: list[Call[object]] = []
+        puts: list[ThriftCall[None]] = []
+        reads: list[ThriftCall[object]] = []
         spaces: list[bytes] = []
         for space, intents in rows.items():
             table = self._layout.table(space)
@@ -194,8 +194,8 @@ class BulkCommitter:
         table = self._layout.table(space)
         rows = {self._layout.row(key): key for key in keys}
         names = list(rows)
-        puts: list[Call[None]] = list(put_column(table, column, dict.fromkeys(rows, _LOCK), pending.start))
-        reads: list[Call[object]] = [
+        puts: list[ThriftCall[None]] = list(put_column(table, column, dict.fromkeys(rows, _LOCK), pending.start))
+        reads: list[ThriftCall[object]] = [
             get_rows(table, names[begin : begin + ROWS_AT_ONCE], [FAMILY])
             for begin in range(0, len(names), ROWS_AT_ONCE)
         ]
@@ -222,7 +222,7 @@ class _Locked(EngineSnapshot):
 
     epoch = 0
 
-    def __init__(self, committer: BulkCommitter, pending: PendingCommit, session: Session) -> None:
+    def __init__(self, committer: BulkCommitter, pending: PendingCommit, session: ProcessSession) -> None:
         self._committer = committer
         self._pending = pending
         self._session = session
@@ -285,7 +285,7 @@ class _Locked(EngineSnapshot):
 def bulk_intents(
     gateway: Gateway, layout: Layout, txid: bytes, status: Status
 ) -> Iterator[tuple[bytes, dict[bytes, bytes]]]:
-    """Yield space, and row to intent, page by page, for the remaining intents of a large transaction.
+    """Yield the remaining intents of a large transaction, page by page: the space, and the intents by their rows.
 
     The region servers search whole tables for the column.
     """

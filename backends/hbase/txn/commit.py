@@ -11,14 +11,14 @@ from structable.backends.ordered.engine import ReadSet, WriteSet
 from structable.spi.errors import CommitOutcomeUnknownError
 
 from .conflicts import Conflicts
-from .context import Context
+from .context import PrefixContext
 from .decision import Decision
 from .finaliser import EndedTransaction, Finaliser
 from .gate import gate_kinds
 from .intent_set import IntentSet
 from .prewrite import PendingCommit, Prewrite, RecordUnknownError
 from .reader import table_dropped
-from .session import Session
+from .session import ProcessSession
 from .status import PENDING, Status
 from .written_rows import encode_rows
 
@@ -33,7 +33,7 @@ _LISTED_BYTES = 512 << 10
 class Committer:
     """Commits write sets."""
 
-    def __init__(self, context: Context, finaliser: Finaliser) -> None:
+    def __init__(self, context: PrefixContext, finaliser: Finaliser) -> None:
         self._layout = context.layout
         self._timeout = context.settings.timeout
         self._prewrite = Prewrite(context)
@@ -41,7 +41,7 @@ class Committer:
         self.decision = Decision(context, self._conflicts)
         self._finaliser = finaliser
 
-    def commit(self, session: Session, start: int, writes: WriteSet) -> None:
+    def commit(self, session: ProcessSession, start: int, writes: WriteSet) -> None:
         """Commit a write set that is based on the snapshot at `start`, which the caller holds; see `Engine.commit`."""
         session.require_alive()
         self._finaliser.keep_up()
@@ -55,7 +55,7 @@ class Committer:
                     raise error.reason from None
                 pause()
 
-    def _commit(self, session: Session, start: int, intents: IntentSet, reads: ReadSet | None) -> None:
+    def _commit(self, session: ProcessSession, start: int, intents: IntentSet, reads: ReadSet | None) -> None:
         txid, status, encoded = _began(session, start, intents)
         pending = PendingCommit(txid, start, intents, status)
         handed_over = False
@@ -98,7 +98,7 @@ class Committer:
             session.publish_recent_writes()  # until then, every writer of the table reads its rows back
 
 
-def _began(session: Session, start: int, intents: IntentSet) -> tuple[bytes, Status, bytes]:
+def _began(session: ProcessSession, start: int, intents: IntentSet) -> tuple[bytes, Status, bytes]:
     """Return the id of a new transaction, its status, and the list of its writes that is not in the status."""
     kinds = intents.kinds
     encoded = encode_rows(kinds)

@@ -10,10 +10,10 @@ from typing import NoReturn
 
 from structable.backends.hbase.layout import FAMILY, MARKER, VALUE
 from structable.backends.hbase.thrift.requests import Cells
-from structable.backends.ordered.engine import SPACE_BYTES, ReadSet, Step
+from structable.backends.ordered.engine import SPACE_BYTES, BlindStep, ReadSet
 from structable.spi.errors import TransactionConflictError
 
-from .context import Context
+from .context import PrefixContext
 from .intent_set import IntentSet
 from .intents import (
     LOCK,
@@ -43,7 +43,7 @@ _log = logging.getLogger("structable.hbase")
 class Conflicts:
     """Checks transactions against one another."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: PrefixContext) -> None:
         self._gateway = context.gateway
         self._layout = context.layout
         self._status_table = context.status_table
@@ -167,7 +167,7 @@ class Conflicts:
             return  # nearly always they fit, even if all the others commit
         statuses = self._status_table.statuses({other for other, _ in others})
         before: list[tuple[int, bytes]] = []
-        beside: list[Step] = []
+        beside: list[BlindStep] = []
         for other, raw in others:
             status = statuses.get(other)
             if status is not None and status.state == COMMITTED and status.commit < timestamp:

@@ -1,4 +1,4 @@
-"""`Context`: the state shared by all steps of all transactions of a storage, with the `Settings` of the protocol."""
+"""`PrefixContext`: the state that all transactions of a storage share, with the `ProtocolSettings`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from structable.backends.hbase.layout import Layout
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.ordered.engine import Fits, Merge
+from structable.backends.ordered.engine import Fits, MergeFunction
 
 from .status_table import StatusTable
 
-__all__ = ["Context", "Settings"]
+__all__ = ["PrefixContext", "ProtocolSettings"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ProtocolSettings:
     """The options of the protocol; times are in seconds."""
 
     lease: float  # without a heartbeat, until other processes may abort a pending transaction
@@ -30,12 +30,12 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class PrefixContext:
     """A prefix of HBase tables: its gateway and settings, and the known state of its transactions."""
 
     gateway: Gateway
     layout: Layout
-    settings: Settings
-    merge: Merge
+    settings: ProtocolSettings
+    merge: MergeFunction
     fits: Fits
     status_table: StatusTable

@@ -14,9 +14,9 @@ from structable.backends.ordered.engine import ReadSet
 from structable.spi.errors import CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError
 
 from .conflicts import Conflicts
-from .context import Context
+from .context import PrefixContext
 from .prewrite import PendingCommit, draw_timestamp
-from .session import Session
+from .session import ProcessSession
 from .status import ABORTED, COMMITTED
 
 __all__ = ["Decision"]
@@ -25,14 +25,14 @@ __all__ = ["Decision"]
 class Decision:
     """The last step of a commit whose outcome other processes can see."""
 
-    def __init__(self, context: Context, conflicts: Conflicts) -> None:
+    def __init__(self, context: PrefixContext, conflicts: Conflicts) -> None:
         self._gateway = context.gateway
         self._layout = context.layout
         self._status_table = context.status_table
         self._conflicts = conflicts
         self._timeout = context.settings.timeout
 
-    def commit(self, session: Session, pending: PendingCommit, reads: ReadSet | None) -> None:
+    def commit(self, session: ProcessSession, pending: PendingCommit, reads: ReadSet | None) -> None:
         """Commit at the timestamp drawn, or at a later one if readers have pushed the transaction.
 
         Raises `TransactionConflictError` if another process has aborted it, and `CommitOutcomeUnknownError` if the
@@ -76,7 +76,7 @@ class Decision:
             pending.status = found
 
     @staticmethod
-    def _refuse_unrecorded(session: Session) -> NoReturn:
+    def _refuse_unrecorded(session: ProcessSession) -> NoReturn:
         """Raise for a missing record: it was aborted and removed, or committed if the session was lost before.
 
         While the session is alive, nothing that it committed can have been removed: a conflict. Otherwise the outcome

@@ -20,7 +20,7 @@ from structable.backends.hbase.layout import (
 )
 from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, FoundRow, delete_columns
-from structable.backends.hbase.thrift.scanner import Scan
+from structable.backends.hbase.thrift.scanner import CellScan
 from structable.backends.ordered.engine import (
     FeedEntry,
     Pair,
@@ -30,9 +30,9 @@ from structable.backends.ordered.engine import (
     successor,
 )
 
-from .context import Context
+from .context import PrefixContext
 from .gate import Gate
-from .reader import Reader, space_missing
+from .reader import CommittedReader, space_missing
 from .session import read_clock
 from .status import COMMITTED, PENDING, Status
 from .visibility import Pushes
@@ -56,7 +56,7 @@ class Gated(NamedTuple):
 class FeedReader:
     """Reads feeds, never waiting for a transaction to end."""
 
-    def __init__(self, context: Context, reader: Reader) -> None:
+    def __init__(self, context: PrefixContext, reader: CommittedReader) -> None:
         self._context = context
         self._gateway = context.gateway
         self._layout = context.layout
@@ -109,8 +109,8 @@ class FeedReader:
     def _entered(self, table: str) -> dict[bytes, bytes | None]:
         """Return the transactions in a gate, and their entry if it is in the cell of a lane."""
         scans = [
-            Scan(table, GATE_LANES, GATE_ROWS, (GATE_FAMILY,), None, False, _LANE_ROWS, None),
-            Scan(table, GATE_ROWS, successor(GATE_ROWS), (GATE_FAMILY,), None, False, _KEYS, "KeyOnlyFilter()"),
+            CellScan(table, GATE_LANES, GATE_ROWS, (GATE_FAMILY,), None, False, _LANE_ROWS, None),
+            CellScan(table, GATE_ROWS, successor(GATE_ROWS), (GATE_FAMILY,), None, False, _KEYS, "KeyOnlyFilter()"),
         ]
         firsts = self._gateway.first_pages(scans, _LANE_ROWS)
         lanes, rows = (
@@ -127,7 +127,7 @@ class FeedReader:
             found[row[len(GATE_ROWS) : len(GATE_ROWS) + TXID_BYTES]] = None
         return found
 
-    def _rest(self, scan: Scan, last: bytes) -> Iterator[FoundRow]:
+    def _rest(self, scan: CellScan, last: bytes) -> Iterator[FoundRow]:
         pages = self._gateway.pages(
             scan.table,
             last + b"\0",

@@ -16,11 +16,11 @@ from structable.backends.hbase.failpoints import failpoints, reach, stepwise
 from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
-from .context import Context
+from .context import PrefixContext
 from .gate import Gate
 from .intent_resolution import EndedIntents, IntentResolution
 from .intent_set import IntentSet
-from .session import Session
+from .session import ProcessSession
 from .status import COMMITTED, Status
 
 __all__ = ["EndedTransaction", "Finaliser"]
@@ -42,7 +42,7 @@ _log = logging.getLogger("structable.hbase")
 class EndedTransaction:
     """A committed or aborted transaction whose intents await resolution; its session holds it until then."""
 
-    session: Session
+    session: ProcessSession
     txid: bytes
     status: Status
     intents: IntentSet
@@ -63,13 +63,13 @@ class Finaliser:
     some tenths of a second, and until then their session holds them.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: PrefixContext) -> None:
         self._gateway = context.gateway
         self._status_table = context.status_table
         self._resolution = IntentResolution(context)
         self._gate = Gate(context)
         self.waiting: deque[EndedTransaction] = deque()
-        self.unmarked: dict[bytes, tuple[Session, Status]] = {}
+        self.unmarked: dict[bytes, tuple[ProcessSession, Status]] = {}
         self._mark_at = 0.0
         self._hurrying_until = 0.0
         # No condition: the main thread calls `add`, where an interruption might leave the lock taken.

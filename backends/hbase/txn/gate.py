@@ -32,10 +32,10 @@ from structable.backends.hbase.layout import (
     gate_row,
 )
 from structable.backends.hbase.thrift.errors import TableMissingError
-from structable.backends.hbase.thrift.requests import Call, delete_columns, get_row, put_rows, split_rows
+from structable.backends.hbase.thrift.requests import ThriftCall, delete_columns, get_row, put_rows, split_rows
 from structable.backends.ordered.engine import SPACE_BYTES, entry_key, successor
 
-from .context import Context
+from .context import PrefixContext
 from .intents import write_intent
 from .status import COMMITTED, Status
 from .written_rows import GateKinds
@@ -61,13 +61,13 @@ class Gate:
     Any process may do every step but the first, any number of times, once the transaction has ended.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: PrefixContext) -> None:
         self._gateway = context.gateway
         self._layout = context.layout
 
-    def entering(self, txid: bytes, start: int, appends: Appends) -> list[Call[object]]:
+    def entering(self, txid: bytes, start: int, appends: Appends) -> list[ThriftCall[object]]:
         """Return the calls that put the entries of a transaction into the gates, below all later timestamps."""
-        calls: list[Call[object]] = []
+        calls: list[ThriftCall[object]] = []
         for feed, kind in gate_kinds(txid, appends).items():
             if kind == GATE_LANES:
                 (value,) = appends[feed].values()
@@ -79,17 +79,17 @@ class Gate:
 
     def entering_rows(
         self, txid: bytes, start: int, feed: bytes, values: Mapping[int, bytes]
-    ) -> Iterator[Call[object]]:
+    ) -> Iterator[ThriftCall[object]]:
         """Yield the calls that put entries into the transaction's own rows of a gate."""
         rows = {gate_row(txid, number): {GATE_ENTRY: value} for number, value in values.items()}
         for part in split_rows(rows):
             yield put_rows(self._layout.table(feed), part, start)
 
-    def publishing(self, status: Status, appends: Appends) -> list[Call[object]]:
+    def publishing(self, status: Status, appends: Appends) -> list[ThriftCall[object]]:
         """Return the calls that put the entries of a committed transaction in the rows of the feeds."""
         if status.state != COMMITTED:
             return []
-        calls: list[Call[object]] = []
+        calls: list[ThriftCall[object]] = []
         for feed, values in appends.items():
             rows = {
                 entry_key(feed, status.commit, number)[SPACE_BYTES:]: {VALUE: write_intent(value)}
@@ -98,10 +98,10 @@ class Gate:
             calls += [put_rows(self._layout.table(feed), part, status.commit) for part in split_rows(rows)]
         return calls
 
-    def emptying(self, txid: bytes, status: Status, appends: Appends) -> list[Call[object]]:
+    def emptying(self, txid: bytes, status: Status, appends: Appends) -> list[ThriftCall[object]]:
         """Return the calls that empty the gates, to be made once the calls of `publishing` have succeeded."""
         at = status.commit if status.state == COMMITTED else status.start + 1
-        calls: list[Call[object]] = []
+        calls: list[ThriftCall[object]] = []
         for feed, kind in gate_kinds(txid, appends).items():
             table = self._layout.table(feed)
             if kind == GATE_LANES:
@@ -140,7 +140,7 @@ class Gate:
             reach("entries_put")
         self._flight(self.emptying(txid, status, appends))
 
-    def _flight(self, calls: Sequence[Call[object]]) -> None:
+    def _flight(self, calls: Sequence[ThriftCall[object]]) -> None:
         if failpoints:
             stepwise(self._gateway.flight, calls, dict.fromkeys(range(len(calls)), "mid_feed_finalise"))
         else:

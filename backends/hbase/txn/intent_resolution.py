@@ -8,40 +8,46 @@ from contextlib import suppress
 from structable.backends.hbase.failpoints import failpoints
 from structable.backends.hbase.layout import VALUE, intent_column
 from structable.backends.hbase.thrift.errors import TableMissingError
-from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, delete_columns, put_then_delete, split_rows
+from structable.backends.hbase.thrift.requests import (
+    ROWS_AT_ONCE,
+    ThriftCall,
+    delete_columns,
+    put_then_delete,
+    split_rows,
+)
 
-from .context import Context
+from .context import PrefixContext
 from .intents import LOCK, STEPS, RowState
 from .status import COMMITTED, Status
 from .visibility import Visibility
 
-__all__ = ["EndedIntents", "IntentResolution", "Intents"]
+__all__ = ["EndedIntents", "IntentCells", "IntentResolution"]
 
-Intents = Mapping[bytes, Mapping[bytes, bytes]]
+IntentCells = Mapping[bytes, Mapping[bytes, bytes]]
 """Space to row to intent."""
 
 _PUT_BYTES = 512 << 10
 """The maximum number of bytes of the versions that one call puts; the deletes of the intents in it repeat all keys."""
 
-EndedIntents = tuple[bytes, Status, Intents]
+EndedIntents = tuple[bytes, Status, IntentCells]
 """A transaction that has ended, its status, and all or some of its intents."""
 
 
 class IntentResolution:
     """Resolves intents. Any process may do so for any transaction that has ended, any number of times."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: PrefixContext) -> None:
         self._gateway = context.gateway
         self._layout = context.layout
         self._visibility = Visibility(context)
 
-    def resolve(self, txid: bytes, status: Status, intents: Intents) -> None:
+    def resolve(self, txid: bytes, status: Status, intents: IntentCells) -> None:
         """Resolve intents of one transaction, leaving out tables that were dropped."""
         for space, rows in intents.items():
             with suppress(TableMissingError):
                 self._gateway.flight(self.calls([(txid, status, {space: rows})]), retry=True)
 
-    def calls(self, transactions: Sequence[EndedIntents]) -> list[Call[None]]:
+    def calls(self, transactions: Sequence[EndedIntents]) -> list[ThriftCall[None]]:
         """Return the calls that put every row's version and then delete its intent."""
         merged = self._merged(transactions)
         return [call for one in transactions for call in self._calls(*one, merged)]
@@ -69,12 +75,12 @@ class IntentResolution:
         self,
         txid: bytes,
         status: Status,
-        intents: Intents,
+        intents: IntentCells,
         merged: Mapping[bytes, Mapping[tuple[bytes, int], RowState]],
-    ) -> list[Call[None]]:
+    ) -> list[ThriftCall[None]]:
         column = intent_column(txid)
         count = 1 if failpoints else ROWS_AT_ONCE
-        found: list[Call[None]] = []
+        found: list[ThriftCall[None]] = []
         for space, rows in intents.items():
             table = self._layout.table(space)
             if status.state != COMMITTED:

@@ -20,8 +20,8 @@ from structable.backends.hbase.layout import (
     intent_column,
 )
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, Cells, get_rows
-from structable.backends.ordered.engine import Increment, Merge, Operand, Step
+from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Cells, ThriftCall, get_rows
+from structable.backends.ordered.engine import BlindStep, Increment, MergeFunction, Operand
 from structable.spi.errors import DataCorruptionError
 
 __all__ = [
@@ -35,9 +35,9 @@ __all__ = [
     "changed_since",
     "fold",
     "fold_stepwise",
+    "intent_cells",
     "intent_of",
     "intents_of",
-    "intent_cells",
     "read_rows",
     "row_calls",
     "steps_intent",
@@ -94,7 +94,7 @@ def write_intent(value: bytes | None) -> bytes:
     return b"D" if value is None else b"P" + value
 
 
-def steps_intent(steps: Sequence[Step]) -> bytes:
+def steps_intent(steps: Sequence[BlindStep]) -> bytes:
     """Return the intent of steps of one kind, of one row."""
     schema = steps[0].schema
     head = _LENGTH.pack(len(schema)) + schema
@@ -104,14 +104,14 @@ def steps_intent(steps: Sequence[Step]) -> bytes:
     return b"I" + head + json.dumps([(one.field, one.amount) for one in steps if isinstance(one, Increment)]).encode()
 
 
-def steps_of(intent: bytes) -> list[Step]:
+def steps_of(intent: bytes) -> list[BlindStep]:
     """Return the steps in the result of `steps_intent`."""
     start = 1 + _LENGTH.size
     end = start + _LENGTH.unpack_from(intent, 1)[0]
     schema = intent[start:end]
     if intent[0] == INCREMENT:
         return [Increment(schema, field, amount) for field, amount in json.loads(intent[end:])]
-    steps: list[Step] = []
+    steps: list[BlindStep] = []
     while end < len(intent):
         start = end + _LENGTH.size
         end = start + _LENGTH.unpack_from(intent, end)[0]
@@ -175,7 +175,7 @@ def intent_of(txid: bytes, cells: Cells) -> bytes | None:
     return raw[_NUMBER_BYTES:] if raw.startswith(txid[SESSION_BYTES:]) else None
 
 
-def fold(state: RowState, committed: Iterable[tuple[int, bytes]], merge: Merge) -> RowState:
+def fold(state: RowState, committed: Iterable[tuple[int, bytes]], merge: MergeFunction) -> RowState:
     """Return a row's state after intents, each with its commit timestamp, that are committed and not yet finalised.
 
     Intents already in the state are ignored.
@@ -192,7 +192,7 @@ def fold(state: RowState, committed: Iterable[tuple[int, bytes]], merge: Merge) 
 
 
 def fold_stepwise(
-    bases: Mapping[int, RowState], committed: Iterable[tuple[int, bytes]], merge: Merge
+    bases: Mapping[int, RowState], committed: Iterable[tuple[int, bytes]], merge: MergeFunction
 ) -> dict[int, RowState]:
     """Return a row's states at several timestamps; `bases` has the states without intents there, see `fold`."""
     ordered = sorted(committed)
@@ -210,7 +210,7 @@ def fold_stepwise(
 
 def row_calls(
     layout: Layout, rows: Iterable[RowId], before: int | None = None
-) -> tuple[list[Call[object]], Callable[[Sequence[object]], dict[RowId, Cells]]]:
+) -> tuple[list[ThriftCall[object]], Callable[[Sequence[object]], dict[RowId, Cells]]]:
     """Return the calls that read rows, and the function that decodes their results.
 
     Rows that were never written are missing from the result.
@@ -218,7 +218,7 @@ def row_calls(
     by_space: dict[bytes, list[bytes]] = {}
     for space, row in rows:
         by_space.setdefault(space, []).append(row)
-    calls: list[Call[object]] = []
+    calls: list[ThriftCall[object]] = []
     spaces: list[bytes] = []
     for space, names in by_space.items():
         for begin in range(0, len(names), ROWS_AT_ONCE):

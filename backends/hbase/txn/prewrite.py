@@ -33,17 +33,17 @@ from structable.backends.hbase.layout import (
     intent_column,
 )
 from structable.backends.hbase.thrift.errors import ConnectionLostError, ServerError, is_refusal
-from structable.backends.hbase.thrift.requests import Call, Cells, get_row, increment, put_column
+from structable.backends.hbase.thrift.requests import Cells, ThriftCall, get_row, increment, put_column
 from structable.backends.hbase.thrift.retry import pause
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
-from .context import Context
+from .context import PrefixContext
 from .gate import Gate, gate_kinds
 from .intent_set import IntentSet
 from .intents import RowId, intent_cells, read_rows, row_calls
 from .recent_writes import Digest, Rows, read_lists
 from .schema_lease import wait_out_leases
-from .session import Session
+from .session import ProcessSession
 from .status import ABORTED, PENDING, Status
 
 __all__ = ["PendingCommit", "Prewrite", "ReadBack", "RecordUnknownError", "draw_timestamp"]
@@ -52,7 +52,7 @@ _CALLS_AT_ONCE = 40
 _ROWS_PER_RENEWAL = 10_000
 
 
-def draw_timestamp(layout: Layout) -> Call[int]:
+def draw_timestamp(layout: Layout) -> ThriftCall[int]:
     """Return the call that draws a commit timestamp."""
     return increment(layout.transactions, CLOCK, TICK, 1)
 
@@ -68,7 +68,7 @@ class PendingCommit:
     timestamp: int = 0  # the commit timestamp drawn for it; 0 before
     renewed_at: float = field(default_factory=time.monotonic)
 
-    def renew_lease(self, context: Context) -> None:
+    def renew_lease(self, context: PrefixContext) -> None:
         """Renew the lease if a third of it has passed; a conflict if another process has aborted the transaction."""
         if time.monotonic() < self.renewed_at + context.settings.lease / 3:
             return
@@ -78,7 +78,7 @@ class PendingCommit:
             raise TransactionConflictError("another process aborted this transaction because its lease had expired")
         self.status = found
 
-    def note_end(self, session: Session) -> None:
+    def note_end(self, session: ProcessSession) -> None:
         """Record in the session's list the commit timestamp, or its upper bound if the outcome is unknown."""
         status = self.status
         possible = 0 if status.state == ABORTED else status.commit or self.timestamp
@@ -108,7 +108,7 @@ class ReadBack(NamedTuple):
 class Prewrite:
     """The first flight of a commit."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: PrefixContext) -> None:
         self._context = context
         self._gateway = context.gateway
         self._layout = context.layout
@@ -116,7 +116,7 @@ class Prewrite:
         self._settings = context.settings
         self._gate = Gate(context)
 
-    def run(self, session: Session, pending: PendingCommit, intents: IntentSet, encoded: bytes) -> ReadBack:
+    def run(self, session: ProcessSession, pending: PendingCommit, intents: IntentSet, encoded: bytes) -> ReadBack:
         """List the rows, create the record, write the intents, draw the timestamp, and look for other transactions.
 
         `encoded` has the written rows, as the record stores them.
@@ -130,10 +130,10 @@ class Prewrite:
         session.gates |= new
         return seen
 
-    def _run(self, session: Session, pending: PendingCommit, intents: IntentSet, record: Rows) -> ReadBack:
+    def _run(self, session: ProcessSession, pending: PendingCommit, intents: IntentSet, record: Rows) -> ReadBack:
         txid, recent, layout = pending.txid, session.recent, self._layout
         first = recent.enter(txid, Digest.of(intents), record)
-        puts: list[Call[object]] = []
+        puts: list[ThriftCall[object]] = []
         for space, one in intents.spaces.items():
             puts += put_column(layout.table(space), intent_column(txid), intent_cells(txid, one.all), pending.start)
         entering = self._gate.entering(txid, pending.start, intents.appends)
@@ -156,7 +156,11 @@ class Prewrite:
         return ReadBack(self._read_back(pending, list(suspects)), rows & suspects, markers & suspects)
 
     def _send(
-        self, pending: PendingCommit, puts: Sequence[Call[object]], entering: int, reads: Sequence[Call[object]]
+        self,
+        pending: PendingCommit,
+        puts: Sequence[ThriftCall[object]],
+        entering: int,
+        reads: Sequence[ThriftCall[object]],
     ) -> Sequence[object]:
         """Make the puts, draw the timestamp, make the reads, and return their results.
 
@@ -188,10 +192,10 @@ class Prewrite:
             cells.update(read_rows(self._gateway, self._layout, rows[first : first + _ROWS_PER_RENEWAL]))
         return cells
 
-    def _announce(self, pending: PendingCommit, intents: IntentSet, first: Call[object]) -> None:
+    def _announce(self, pending: PendingCommit, intents: IntentSet, first: ThriftCall[object]) -> None:
         """Create the record, write intents to the markers of changed schemas, and wait out all schema leases."""
         column = intent_column(pending.txid)
-        announced, looked = [first], list[Call[object]]()
+        announced, looked = [first], list[ThriftCall[object]]()
         for space in intents.schemas:
             table, marker = self._layout.table(space), self._layout.row(space + MARKER)
             cells = intent_cells(pending.txid, {marker: intents.spaces[space].checked[marker]})
@@ -204,7 +208,11 @@ class Prewrite:
             pending.renew_lease(self._context)
 
     def _flight(
-        self, calls: Sequence[Call[object]], points: Mapping[int, str] = MappingProxyType({}), *, once: bool = False
+        self,
+        calls: Sequence[ThriftCall[object]],
+        points: Mapping[int, str] = MappingProxyType({}),
+        *,
+        once: bool = False,
     ) -> list[object]:
         """Make calls; without the record, they are repeated after errors, which may leave a timestamp unused.
 

@@ -1,4 +1,4 @@
-"""`Reader`: keys and intervals of keys at a timestamp."""
+"""`CommittedReader`: keys and intervals of keys at a timestamp."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TypeAlias
 from structable.backends.hbase.layout import FAMILY, VALUE, Layout
 from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.requests import FoundRow
-from structable.backends.hbase.thrift.scanner import FIRST_ROWS, Scan
+from structable.backends.hbase.thrift.scanner import FIRST_ROWS, CellScan
 from structable.backends.ordered.engine import SPACE_BYTES, Pair, SpaceMissingError
 from structable.spi.errors import TransactionConflictError
 
-from .context import Context
+from .context import PrefixContext
 from .intents import PUT, base_of
 from .visibility import Visibility
 
-__all__ = ["FirstPairs", "Reader", "space_missing", "table_dropped"]
+__all__ = ["CommittedReader", "FirstPairs", "space_missing", "table_dropped"]
 
 _PAGE_ROWS = 2_000
 
@@ -24,10 +24,10 @@ FirstPairs: TypeAlias = tuple[list[Pair], tuple[bytes, bytes] | None]
 """The first pairs of an interval, and the rest of the interval if more rows may follow."""
 
 
-class Reader:
+class CommittedReader:
     """Reads committed states; the caller keeps their versions from being removed."""
 
-    def __init__(self, context: Context, visibility: Visibility) -> None:
+    def __init__(self, context: PrefixContext, visibility: Visibility) -> None:
         self._gateway = context.gateway
         self._layout = context.layout
         self._visibility = visibility
@@ -81,7 +81,7 @@ class Reader:
         space = intervals[0][0][:SPACE_BYTES]
         table = self._layout.table(space)
         bounds = [self._layout.interval(*interval)[1:] for interval in intervals]
-        scans = [Scan(table, *bound, (FAMILY,), at + 1, reverse, rows, None) for bound in bounds]
+        scans = [CellScan(table, *bound, (FAMILY,), at + 1, reverse, rows, None) for bound in bounds]
         try:
             pages = self._gateway.first_pages(scans, rows)
             # The rows of all intervals are evaluated together: their intents may need round trips.

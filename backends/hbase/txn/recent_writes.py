@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from structable.backends.hbase.layout import RECENT, RECENT_FAMILY, Layout, list_column
-from structable.backends.hbase.thrift.requests import Call, Cells, get_row, put_rows
+from structable.backends.hbase.thrift.requests import Cells, ThriftCall, get_row, put_rows
 from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi.errors import DataCorruptionError
 
@@ -114,7 +114,7 @@ class RecentWrites:
         self._reading_back = 0
         self._lock = Lock()
 
-    def enter(self, txid: bytes, digest: Digest, record: Rows | None = None) -> Call[None]:
+    def enter(self, txid: bytes, digest: Digest, record: Rows | None = None) -> ThriftCall[None]:
         """Return the call that puts the list with one more transaction; it must be made before anything is read back.
 
         `record` has further cells for the same call.
@@ -129,17 +129,17 @@ class RecentWrites:
             self._listed[txid] = one
             return self._put(_MOST_ENDED, record or {})
 
-    def news(self) -> Call[None] | None:
+    def news(self) -> ThriftCall[None] | None:
         """Return the call that puts the list if it has news."""
         with self._lock:
             return self._put(_MOST_ENDED) if self.has_news else None
 
-    def last(self) -> Call[None] | None:
+    def last(self) -> ThriftCall[None] | None:
         """Return the call that puts the list when the process ends; None if it was never put."""
         with self._lock:
             return self._put(0) if self._number else None
 
-    def _put(self, most_ended: int, record: Rows = MappingProxyType({})) -> Call[None]:
+    def _put(self, most_ended: int, record: Rows = MappingProxyType({})) -> ThriftCall[None]:
         self._trim(most_ended)
         self._number += 1
         self.has_news = False
@@ -236,6 +236,6 @@ def _decode(raw: bytes) -> tuple[int, list[_Written]]:
     return low_watermark, found
 
 
-def read_lists(layout: Layout) -> Call[Cells]:
+def read_lists(layout: Layout) -> ThriftCall[Cells]:
     """Return the call that reads all processes' lists."""
     return get_row(layout.transactions, RECENT, [RECENT_FAMILY])

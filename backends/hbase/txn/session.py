@@ -1,4 +1,4 @@
-"""`Session`: a process's heartbeat and the oldest timestamp that it needs; works without synchronised clocks.
+"""`ProcessSession`: a process's heartbeat and the oldest timestamp that it needs; works without synchronised clocks.
 
 The numbers of sessions come from a counter that older software cannot use once the format is raised. Such software
 reads the format when it connects, and later begins a new session, without reading it again, in place of one that was
@@ -29,13 +29,13 @@ from structable.backends.hbase.layout import (
 )
 from structable.backends.hbase.thrift.errors import ServerError, is_refusal
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.hbase.thrift.requests import Call, compare_and_put, get_row, increment, put_rows
+from structable.backends.hbase.thrift.requests import ThriftCall, compare_and_put, get_row, increment, put_rows
 from structable.backends.hbase.thrift.retry import pause
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
 from .recent_writes import RecentWrites
 
-__all__ = ["CLOSED", "DEAD", "Session", "now", "read_clock", "refuse_older_sessions", "require_no_older"]
+__all__ = ["CLOSED", "DEAD", "ProcessSession", "now", "read_clock", "refuse_older_sessions", "require_no_older"]
 
 DEAD = b"dead"
 CLOSED = b"closed"
@@ -111,7 +111,7 @@ def _no_counter(version: int) -> bytes:
     return b"format %d counts sessions in %b" % (version, _COUNTERS[version])
 
 
-class Session:
+class ProcessSession:
     """The registration of one process with the others.
 
     Its low watermark keeps versions: no open snapshot or unfinalised transaction of the process began before it. A
@@ -190,7 +190,7 @@ class Session:
         """Put the list of recent writes if a transaction has ended since the last put."""
         self._put(self.recent.news())
 
-    def _put(self, news: Call[None] | None) -> None:
+    def _put(self, news: ThriftCall[None] | None) -> None:
         """Put the list, if given; if that fails, other processes only read more rows back."""
         if news is not None:
             try:

@@ -16,10 +16,10 @@ from structable.backends.hbase.thrift.requests import compare_and_put, get_row
 from structable.backends.ordered.engine import FeedEntry, Pair
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
-from .context import Context
+from .context import PrefixContext
 from .feed_reader import FeedReader
-from .reader import FirstPairs, Reader
-from .session import Session
+from .reader import CommittedReader, FirstPairs
+from .session import ProcessSession
 from .snapshot import HBaseSnapshot
 
 __all__ = ["NoSession", "SessionlessSnapshot", "publish_removed", "removed_point"]
@@ -42,7 +42,7 @@ def publish_removed(gateway: Gateway, layout: Layout, upto: int) -> None:
         gateway.call(call, retry=False)  # another process may have published less in between
 
 
-class NoSession(Session):
+class NoSession(ProcessSession):
     """Takes the place of a session in a read-only storage: it holds nothing, and has no heartbeat."""
 
     def __init__(self, layout: Layout) -> None:
@@ -70,7 +70,9 @@ class NoSession(Session):
 class SessionlessSnapshot(HBaseSnapshot):
     """A snapshot that checks after each read that no version it needs was removed."""
 
-    def __init__(self, reader: Reader, feeds: FeedReader, session: Session, context: Context) -> None:
+    def __init__(
+        self, reader: CommittedReader, feeds: FeedReader, session: ProcessSession, context: PrefixContext
+    ) -> None:
         super().__init__(reader, feeds, session)
         self._gateway = context.gateway
         self._layout = context.layout

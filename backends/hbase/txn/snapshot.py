@@ -8,8 +8,8 @@ from itertools import groupby, islice
 from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, FeedEntry, Pair
 
 from .feed_reader import FeedReader, Gated
-from .reader import FirstPairs, Reader
-from .session import Session
+from .reader import CommittedReader, FirstPairs
+from .session import ProcessSession
 
 __all__ = ["HBaseSnapshot"]
 
@@ -23,7 +23,7 @@ class HBaseSnapshot(EngineSnapshot):
 
     scan_from = 501  # one call reads as many; a scan makes at least three
 
-    def __init__(self, reader: Reader, feeds: FeedReader, session: Session) -> None:
+    def __init__(self, reader: CommittedReader, feeds: FeedReader, session: ProcessSession) -> None:
         self._reader = reader
         self._feeds = feeds
         self._gated: dict[bytes, list[Gated]] = {}

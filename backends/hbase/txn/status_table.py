@@ -11,8 +11,8 @@ from structable.backends.hbase.layout import STATE, WRITES, Layout, status_row, 
 from structable.backends.hbase.thrift.errors import is_refusal
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import (
-    Call,
     Cells,
+    ThriftCall,
     compare_and_put,
     delete_row,
     get_row,
@@ -24,7 +24,7 @@ from structable.backends.hbase.thrift.retry import pause
 from structable.spi.errors import StorageUnavailableError
 
 from .status import ABORTED, PENDING, Status, StatusHead
-from .written_rows import Written, decode_rows
+from .written_rows import TransactionWrites, decode_rows
 
 __all__ = ["StatusTable"]
 
@@ -104,7 +104,7 @@ class StatusTable:
             cells[WRITES] = writes
         return {status_row(txid): cells}
 
-    def writes_of(self, txid: bytes, status: Status) -> Written:
+    def writes_of(self, txid: bytes, status: Status) -> TransactionWrites:
         """Return the rows that a transaction has written; none if the list was removed."""
         if not status.detached:
             return decode_rows(status.writes)
@@ -153,7 +153,7 @@ class StatusTable:
             ]
             self._gateway.flight(calls)
 
-    def mark_finalised(self, ended: Mapping[bytes, Status]) -> list[Call[None]]:
+    def mark_finalised(self, ended: Mapping[bytes, Status]) -> list[ThriftCall[None]]:
         """Return the calls that mark committed transactions as finalised.
 
         Plain puts suffice: a committed record can only be marked, by any process, and then be removed. A removed record
@@ -181,7 +181,7 @@ class StatusTable:
             status = self.change(txid, status, status.aborted()) or self.abort_if_absent(txid)
         return status
 
-    def drop(self, txids: Iterable[bytes]) -> list[Call[None]]:
+    def drop(self, txids: Iterable[bytes]) -> list[ThriftCall[None]]:
         """Return the calls that remove records."""
         return [delete_row(self._table, status_row(txid)) for txid in txids]
 

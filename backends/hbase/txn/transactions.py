@@ -10,17 +10,17 @@ from contextlib import suppress
 from structable.backends.hbase.layout import CLOCK, FAMILY, TICK, Layout
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import get_row
-from structable.backends.ordered.engine import BulkCommit, Fits, Merge, WriteSet
+from structable.backends.ordered.engine import BulkCommit, Fits, MergeFunction, WriteSet
 from structable.spi.errors import StorageUnavailableError
 
 from .bulk import BulkCommitter
 from .commit import Committer
-from .context import Context, Settings
+from .context import PrefixContext, ProtocolSettings
 from .feed_reader import FeedReader
 from .finaliser import Finaliser
 from .intents import base_of
-from .reader import Reader
-from .session import Session
+from .reader import CommittedReader
+from .session import ProcessSession
 from .sessionless import NoSession, SessionlessSnapshot
 from .snapshot import HBaseSnapshot
 from .status_table import StatusTable
@@ -37,11 +37,13 @@ _log = logging.getLogger("structable.hbase")
 class Transactions:
     """The transactions of one process on one prefix."""
 
-    def __init__(self, gateway: Gateway, layout: Layout, settings: Settings, merge: Merge, fits: Fits) -> None:
+    def __init__(
+        self, gateway: Gateway, layout: Layout, settings: ProtocolSettings, merge: MergeFunction, fits: Fits
+    ) -> None:
         status_table = StatusTable(gateway, layout, min(_LONGEST_KNOWN, settings.late_writes / 2))
-        self.context = context = Context(gateway, layout, settings, merge, fits, status_table)
+        self.context = context = PrefixContext(gateway, layout, settings, merge, fits, status_table)
         self.visibility = Visibility(context)
-        self.reader = Reader(context, self.visibility)
+        self.reader = CommittedReader(context, self.visibility)
         self.feeds = FeedReader(context, self.reader)
         self.finaliser = Finaliser(context)
         self._gateway = gateway
@@ -50,20 +52,20 @@ class Transactions:
         self.committer = Committer(context, self.finaliser)
         self._bulk = BulkCommitter(context)
         self._process = os.getpid()
-        self.current_session: Session | None = None
+        self.current_session: ProcessSession | None = None
         """The session, even if it has been lost; None before the start and after the end."""
         self._renewing = threading.Lock()
 
     def start(self) -> None:
         self.current_session = self._new_session()
 
-    def _new_session(self) -> Session:
+    def _new_session(self) -> ProcessSession:
         if self._settings.read_only:
             return NoSession(self._layout)
-        return Session(self._gateway, self._layout, self._settings.session_timeout)
+        return ProcessSession(self._gateway, self._layout, self._settings.session_timeout)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> ProcessSession:
         """The session of this process; a new one if other processes have ended the last."""
         session = self.current_session
         if session is not None and session.over and os.getpid() == self._process:
@@ -116,6 +118,6 @@ class Transactions:
         leaving.join(timeout)
 
 
-def _end(session: Session) -> None:
+def _end(session: ProcessSession) -> None:
     with suppress(StorageUnavailableError):
         session.close()

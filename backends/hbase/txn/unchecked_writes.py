@@ -9,7 +9,14 @@ from structable.backends.hbase.layout import FAMILY, GC, STATE, VALUE, Layout
 from structable.backends.hbase.tables import drop_table
 from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Call, delete_columns, get_row, put_rows, split_rows
+from structable.backends.hbase.thrift.requests import (
+    ROWS_AT_ONCE,
+    ThriftCall,
+    delete_columns,
+    get_row,
+    put_rows,
+    split_rows,
+)
 from structable.backends.ordered.engine import SPACE_BYTES, WriteSet, successor
 
 from .intents import write_intent
@@ -45,7 +52,7 @@ class UncheckedWrites:
             else:
                 puts.setdefault(table, {})[row] = {VALUE: write_intent(value)}
         at = read_clock(self._gateway, layout)
-        calls: list[Call[None]] = []
+        calls: list[ThriftCall[None]] = []
         for table, rows in puts.items():
             calls += [put_rows(table, part, at) for part in split_rows(rows)]
         for table, names in removed.items():

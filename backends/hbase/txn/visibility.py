@@ -13,7 +13,7 @@ from structable.backends.hbase.layout import FAMILY, VALUE
 from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Cells, FoundRow, get_rows
 from structable.spi.errors import StorageUnavailableError
 
-from .context import Context
+from .context import PrefixContext
 from .intents import LOCK, RowState, base_of, fold, fold_stepwise, intents_of
 from .status import ABORTED, COMMITTED, Status
 
@@ -26,7 +26,7 @@ _PUSH_DELAY = (0.002, 0.008)
 class Visibility:
     """Reads rows without ever waiting for another transaction to end."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: PrefixContext) -> None:
         self._context = context
         self._gateway = context.gateway
         self._status_table = context.status_table
@@ -179,7 +179,7 @@ class Visibility:
 class Pushes:
     """Pushes pending transactions for one read, which reads the statuses again after each push."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: PrefixContext) -> None:
         self._status_table = context.status_table
         self._waited = False
         self._end = time.monotonic() + context.gateway.timeout

@@ -1,4 +1,4 @@
-"""`Written`: the rows that a transaction wrote, and its entries in the gates of feeds, as its record lists them."""
+"""`TransactionWrites`: the rows of a transaction, and its entries in the gates of feeds, as its record lists them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi.errors import DataCorruptionError
 
-__all__ = ["GateKinds", "Written", "WrittenRows", "decode_rows", "encode_rows"]
+__all__ = ["GateKinds", "TransactionWrites", "WrittenRows", "decode_rows", "encode_rows"]
 
 _GATED = b"E"[0]
 """The kind of a row that records where in the gate of a feed a transaction put its entries."""
@@ -21,7 +21,7 @@ GateKinds: TypeAlias = Mapping[bytes, bytes]
 """Space of a feed to the kind of the rows of its gate in which a transaction put its entries, see `Gate`."""
 
 
-class Written(NamedTuple):
+class TransactionWrites(NamedTuple):
     """The rows that a transaction wrote, and the feeds that it appended to."""
 
     rows: WrittenRows
@@ -37,7 +37,7 @@ def encode_rows(writes: WrittenRows, gates: GateKinds = MappingProxyType({})) ->
     return b"".join(parts)
 
 
-def decode_rows(raw: bytes) -> Written:
+def decode_rows(raw: bytes) -> TransactionWrites:
     """Decode the result of `encode_rows`; `DataCorruptionError` if the bytes are damaged."""
     writes: dict[bytes, dict[bytes, int]] = {}
     gates: dict[bytes, bytes] = {}
@@ -59,4 +59,4 @@ def decode_rows(raw: bytes) -> Written:
             at = end
         if rows or not count:
             writes.setdefault(space, {}).update(rows)
-    return Written(writes, gates)
+    return TransactionWrites(writes, gates)

@@ -1,4 +1,4 @@
-"""`Background`: the threads that keep a session alive and run the janitor; they outlive errors."""
+"""`UpkeepThreads`: the threads that keep a session alive and run the janitor; they outlive errors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from structable.backends.hbase.failpoints import reach
-from structable.backends.hbase.txn.context import Settings
-from structable.backends.hbase.txn.session import Session
+from structable.backends.hbase.txn.context import ProtocolSettings
+from structable.backends.hbase.txn.session import ProcessSession
 from structable.spi.errors import StructableError
 
 from .janitor import Janitor
 
-__all__ = ["Background"]
+__all__ = ["UpkeepThreads"]
 
 _HEARTBEATS = 6
 """The number of heartbeats in the time after which a session may be declared dead."""
@@ -28,17 +28,17 @@ _chance = random.Random()
 """A generator for these threads alone, so that a program that seeds the common one gets reproducible numbers."""
 
 
-class Background:
+class UpkeepThreads:
     """The threads of one storage."""
 
-    def __init__(self, janitor: Janitor, settings: Settings) -> None:
+    def __init__(self, janitor: Janitor, settings: ProtocolSettings) -> None:
         self._janitor = janitor
         self._pause = settings.session_timeout / _HEARTBEATS
         self._between = settings.housekeeping
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    def start(self, session: Callable[[], Session | None]) -> None:
+    def start(self, session: Callable[[], ProcessSession | None]) -> None:
         """Start the threads; `session` returns the session to keep alive, or None to end them."""
         # Two, because a round of the janitor may take longer than a session may be silent.
         for name, work in (("structable-heartbeat", self._keep_alive), ("structable-janitor", self._clean)):
@@ -46,7 +46,7 @@ class Background:
             self._threads.append(thread)
             thread.start()
 
-    def _keep_alive(self, session: Callable[[], Session | None]) -> None:
+    def _keep_alive(self, session: Callable[[], ProcessSession | None]) -> None:
         while not self._stopping.wait(self._pause):
             current = session()
             if current is None:
@@ -54,7 +54,7 @@ class Background:
             with _surviving("heartbeat"):
                 current.heartbeat()
 
-    def _clean(self, session: Callable[[], Session | None]) -> None:
+    def _clean(self, session: Callable[[], ProcessSession | None]) -> None:
         while not self._stopping.wait(_chance.uniform(0.5, 1.5) * self._between):
             current = session()
             if current is None:

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from structable.backends.hbase.layout import GC, STATE, session_row, status_row
-from structable.backends.hbase.tables import FIRST_TIMESTAMP, Tables, drop_table
+from structable.backends.hbase.tables import FIRST_TIMESTAMP, PrefixTables, drop_table
 from structable.backends.hbase.thrift.errors import ServerError, TableDisabledError, TableMissingError
 from structable.backends.hbase.thrift.requests import Cell, is_enabled
-from structable.backends.hbase.txn.context import Context
-from structable.backends.hbase.txn.session import CLOSED, DEAD, Session
+from structable.backends.hbase.txn.context import PrefixContext
+from structable.backends.hbase.txn.session import CLOSED, DEAD, ProcessSession
 from structable.backends.hbase.txn.status import COMMITTED, PENDING
 from structable.backends.ordered.engine import Spaces
 from structable.spi import Finding, FindingLevel
 
 from .janitor import Janitor
-from .rounds import Report
+from .rounds import RoundReport
 
 __all__ = ["Diagnosis"]
 
@@ -29,7 +29,7 @@ _SLACK = 5.0
 class Diagnosis:
     """Reports on a prefix, and cleans up after ended processes."""
 
-    def __init__(self, context: Context, tables: Tables) -> None:
+    def __init__(self, context: PrefixContext, tables: PrefixTables) -> None:
         self._gateway = context.gateway
         self._layout = context.layout
         self._status_table = context.status_table
@@ -37,7 +37,7 @@ class Diagnosis:
         self._tables = tables
         self._janitor = Janitor(context)  # separate: the background thread's has other observations
 
-    def findings(self, session: Session, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
+    def findings(self, session: ProcessSession, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         """Report without changing anything; see `Engine.diagnose`."""
         report = self._janitor.inspect()
         yield Finding(
@@ -49,7 +49,7 @@ class Diagnosis:
         yield from self._spaces(spaces())
         yield from self._strays(spaces)
 
-    def _transactions(self, report: Report) -> Finding:
+    def _transactions(self, report: RoundReport) -> Finding:
         text = (
             f"{report.pending:,} pending, {report.aborted:,} aborted, {report.unfinalised:,} committed and not yet "
             f"finalised, {report.finalised:,} finalised"
@@ -61,7 +61,7 @@ class Diagnosis:
             )
         return Finding(FindingLevel.NOTE if report.pending else FindingLevel.OK, "transactions", text)
 
-    def _processes(self, report: Report, session: Session) -> Iterator[Finding]:
+    def _processes(self, report: RoundReport, session: ProcessSession) -> Iterator[Finding]:
         cells = self._sessions()
         own = cells.pop(session_row(session.id), None)
         newest = max((at for _, at in cells.values()), default=0) if own is None else own[1]
@@ -86,7 +86,7 @@ class Diagnosis:
         )
         return {row: cells[STATE] for page in pages for row, cells in page if STATE in cells}
 
-    def _collection(self, report: Report) -> Finding:
+    def _collection(self, report: RoundReport) -> Finding:
         given = report.clock - FIRST_TIMESTAMP
         if not report.safe:
             text = f"the clock stands at {given:,} commits; no safe point has been published yet"
@@ -171,12 +171,12 @@ class Diagnosis:
         known = spaces.tables | spaces.loading | spaces.leaving
         return [space for space in self._tables.spaces() if space not in known and space < spaces.following]
 
-    def repair(self, session: Session, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
+    def repair(self, session: ProcessSession, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
         """Clean up after ended processes; see `Engine.repair`.
 
         The call watches pending transactions and silent sessions until they change, or until the janitor may end them.
         """
-        total = Report()
+        total = RoundReport()
         watched = self._unsettled(session)
         end = time.monotonic() + max(self._settings.lease, self._settings.session_timeout) + _SLACK
         while True:
@@ -205,7 +205,7 @@ class Diagnosis:
                         FindingLevel.OK, f"HBase table {table}", "dropped: it was empty and not in the catalog"
                     )
 
-    def _round(self, session: Session, total: Report) -> None:
+    def _round(self, session: ProcessSession, total: RoundReport) -> None:
         session.heartbeat()
         report = self._janitor.run(session, alone=True)
         assert report is not None
@@ -213,7 +213,7 @@ class Diagnosis:
         total.dead_sessions += report.dead_sessions
         total.removed += report.removed
 
-    def _unsettled(self, session: Session) -> dict[bytes, bytes]:
+    def _unsettled(self, session: ProcessSession) -> dict[bytes, bytes]:
         """Return possible remains of other processes: row of the transaction table to its cell."""
         own = session_row(session.id)
         found = {row: raw for row, (raw, _) in self._sessions().items() if row != own and raw not in (DEAD, CLOSED)}

@@ -32,7 +32,7 @@ from structable.backends.hbase.layout import (
 from structable.backends.hbase.thrift.errors import TableDisabledError, TableMissingError
 from structable.backends.hbase.thrift.requests import (
     ROWS_AT_ONCE,
-    Call,
+    ThriftCall,
     compare_and_put,
     delete_columns,
     delete_row,
@@ -41,18 +41,18 @@ from structable.backends.hbase.thrift.requests import (
     put_then_delete,
 )
 from structable.backends.hbase.txn.bulk import bulk_intents, bulk_versions
-from structable.backends.hbase.txn.context import Context
+from structable.backends.hbase.txn.context import PrefixContext
 from structable.backends.hbase.txn.gate import Gate
 from structable.backends.hbase.txn.intent_resolution import IntentResolution
 from structable.backends.hbase.txn.intents import LOCK, TOMBSTONE, intent_of
 from structable.backends.hbase.txn.recent_writes import read_lists
-from structable.backends.hbase.txn.session import CLOSED, DEAD, Session, read_clock
+from structable.backends.hbase.txn.session import CLOSED, DEAD, ProcessSession, read_clock
 from structable.backends.hbase.txn.sessionless import publish_removed
 from structable.backends.hbase.txn.status import ABORTED, COMMITTED, PENDING, Status, StatusHead
 from structable.backends.hbase.txn.unchecked_writes import safe_point
 from structable.spi.errors import DataCorruptionError, InvalidFieldError
 
-from .rounds import LastSeen, Report, Work
+from .rounds import LastSeen, RoundReport, RoundWork
 
 __all__ = ["Janitor"]
 
@@ -65,7 +65,7 @@ _log = logging.getLogger("structable.hbase")
 class Janitor:
     """Cleans up the store of one prefix; rounds run one at a time."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: PrefixContext) -> None:
         self._gateway = context.gateway
         self._layout = context.layout
         self._status_table = context.status_table
@@ -77,7 +77,7 @@ class Janitor:
         self._lease_seen = LastSeen()
         self._lock = threading.Lock()
 
-    def run(self, session: Session, *, alone: bool = False) -> Report | None:
+    def run(self, session: ProcessSession, *, alone: bool = False) -> RoundReport | None:
         """Do one round and return its report; None if another process has the lease, unless `alone` ignores it.
 
         After an error the next round continues the work.
@@ -85,10 +85,10 @@ class Janitor:
         with self._lock:
             return self._run(session, alone=alone)
 
-    def _run(self, session: Session, *, alone: bool) -> Report | None:
+    def _run(self, session: ProcessSession, *, alone: bool) -> RoundReport | None:
         if not alone and not self._take_lease(session):
             return None
-        report = Report()
+        report = RoundReport()
         # The clock first: a snapshot that begins later is at or above it. The lists before the sessions: a process
         # sends its first heartbeat before it writes its list and records, so every list found here has a session.
         report.clock = read_clock(self._gateway, self._layout)
@@ -139,13 +139,13 @@ class Janitor:
             self._gateway.flight(lanes, retry=True)
         self._gateway.call(put_then_delete(self._layout.transactions, {}, {GATES: [column]}, at))
 
-    def _look(self, session: Session, least: int, report: Report, gone: set[bytes]) -> Work:
+    def _look(self, session: ProcessSession, least: int, report: RoundReport, gone: set[bytes]) -> RoundWork:
         """Read all records, perhaps a hundred thousand, and collect the work.
 
         Transactions in progress in this process count as alive, however long they take. Sessions that have records are
         removed from `gone`.
         """
-        work = Work(least)
+        work = RoundWork(least)
         removable = max(self._settings.lease, self._settings.late_writes)
         with self._statuses_seen.round():
             for txid, outline in self._status_table.all():
@@ -168,9 +168,9 @@ class Janitor:
                         work.unfinalised.append((txid, outline.status))
         return work
 
-    def inspect(self) -> Report:
+    def inspect(self) -> RoundReport:
         """Report without changing anything."""
-        report = Report()
+        report = RoundReport()
         report.clock = read_clock(self._gateway, self._layout)
         with self._lock:
             self._low_watermarks(report, set(), change=False)
@@ -179,7 +179,7 @@ class Janitor:
         report.safe = safe_point(self._gateway, self._layout)
         return report
 
-    def _take_lease(self, session: Session) -> bool:
+    def _take_lease(self, session: ProcessSession) -> bool:
         """Get or renew the janitor's lease, which another process may take once it has expired."""
         table, mine = self._layout.transactions, session.id.hex().encode() + b"|%d" % time.monotonic_ns()
         cells = self._gateway.call(get_row(table, JANITOR, [STATE]))
@@ -190,7 +190,7 @@ class Janitor:
                 return False
         return self._gateway.call(compare_and_put(table, JANITOR, STATE, held, mine), retry=False)
 
-    def _low_watermarks(self, report: Report, gone: set[bytes], *, change: bool = True) -> list[int]:
+    def _low_watermarks(self, report: RoundReport, gone: set[bytes], *, change: bool = True) -> list[int]:
         """Return the low watermarks of live sessions; declare silent ones dead, and remove their plans.
 
         All sessions found are removed from `gone`.
@@ -222,7 +222,7 @@ class Janitor:
         self._plans(alive, report, change=change)
         return watermarks
 
-    def _plans(self, alive: set[str], report: Report, *, change: bool) -> None:
+    def _plans(self, alive: set[str], report: RoundReport, *, change: bool) -> None:
         table = self._layout.transactions
         lost = []
         for page in self._gateway.pages(table, b"p", b"q", [STATE], before=None, page_rows=500):
@@ -234,7 +234,7 @@ class Janitor:
         if change and lost:
             self._gateway.flight([delete_row(table, row) for row in lost], retry=True)
 
-    def _repair(self, work: Work, report: Report) -> None:
+    def _repair(self, work: RoundWork, report: RoundReport) -> None:
         """Abort the pending transactions of dead processes, and finalise the committed ones."""
         for txid in work.pending:
             ended = self._status_table.abort(txid)
@@ -287,7 +287,7 @@ class Janitor:
         expected = b"%d" % previous if previous else None
         self._gateway.call(compare_and_put(self._layout.transactions, GC, STATE, expected, b"%d" % safe), retry=False)
 
-    def _remove_versions(self, work: Work, safe: int, report: Report) -> None:
+    def _remove_versions(self, work: RoundWork, safe: int, report: RoundReport) -> None:
         """Remove the versions that commits replaced, in commit order, up to the first commit that must wait.
 
         Out of order, a late write could restore a row that a later transaction has deleted.
@@ -299,7 +299,7 @@ class Janitor:
         for begin in range(0, len(ready), _RECORDS_AT_ONCE):
             part = ready[begin : begin + _RECORDS_AT_ONCE]
             statuses = self._status_table.statuses(part)
-            calls: list[Call[None]] = []
+            calls: list[ThriftCall[None]] = []
             for txid in part:
                 if txid in statuses:  # else another process removed it
                     for call in self._removals(txid, statuses[txid]):
@@ -313,7 +313,7 @@ class Janitor:
             self._gateway.flight(self._status_table.drop(part), retry=True)
             report.removed += len(part)
 
-    def _removals(self, txid: bytes, status: Status) -> Iterator[Call[None]]:
+    def _removals(self, txid: bytes, status: Status) -> Iterator[ThriftCall[None]]:
         """Yield the calls that remove the versions that a commit replaced, and all versions of rows that it deleted."""
         if status.unlisted:
             for space, found in bulk_versions(self._gateway, self._layout, status):
@@ -322,14 +322,14 @@ class Janitor:
         for space, kinds in self._status_table.writes_of(txid, status).rows.items():
             yield from self._removals_in(space, kinds, status.commit)
 
-    def _removals_in(self, space: bytes, kinds: Mapping[bytes, int], commit: int) -> Iterator[Call[None]]:
+    def _removals_in(self, space: bytes, kinds: Mapping[bytes, int], commit: int) -> Iterator[ThriftCall[None]]:
         table = self._layout.table(space)
         deleted = [row for row, kind in kinds.items() if kind == TOMBSTONE]
         replaced = [row for row, kind in kinds.items() if kind not in (TOMBSTONE, LOCK)]
         yield from delete_columns(table, deleted, [VALUE], commit)
         yield from delete_columns(table, replaced, [VALUE], commit - 1)
 
-    def _remove(self, calls: Sequence[Call[None]]) -> None:
+    def _remove(self, calls: Sequence[ThriftCall[None]]) -> None:
         """Make the calls in order, skipping dropped tables."""
         try:
             self._gateway.flight(calls, retry=True)
@@ -338,7 +338,7 @@ class Janitor:
                 with suppress(TableMissingError):
                     self._gateway.call(call)
 
-    def _remove_aborted(self, ready: list[bytes], report: Report) -> None:
+    def _remove_aborted(self, ready: list[bytes], report: RoundReport) -> None:
         """Remove the intents and records of aborted transactions whose writes can no longer arrive."""
         for begin in range(0, len(ready), _RECORDS_AT_ONCE):
             part = ready[begin : begin + _RECORDS_AT_ONCE]
@@ -350,7 +350,7 @@ class Janitor:
             report.removed += len(part)
 
 
-def _count(report: Report, status: StatusHead) -> None:
+def _count(report: RoundReport, status: StatusHead) -> None:
     if status.state == PENDING:
         report.pending += 1
     elif status.state == ABORTED:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from structable.backends.hbase.txn.status import Status
 
-__all__ = ["LastSeen", "Report", "Work"]
+__all__ = ["LastSeen", "RoundReport", "RoundWork"]
 
 
 class LastSeen:
@@ -43,7 +43,7 @@ class LastSeen:
 
 
 @dataclass(slots=True)
-class Report:
+class RoundReport:
     """The findings and actions of a round."""
 
     # Records by state, as found
@@ -62,7 +62,7 @@ class Report:
 
 
 @dataclass(slots=True)
-class Work:
+class RoundWork:
     """The work of a round; most records only wait for their time and are not in it."""
 
     least: int  # the smallest timestamp at which any process may still read or above which it may commit

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from structable.backends.base.traffic import Tallies
-from structable.backends.leveldb.folder import Folder
+from structable.backends.leveldb.folder import DatabaseFolder
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import PeerLostError, TimedOutError
 from structable.backends.leveldb.protocol.shared_memory import open_shared
@@ -22,7 +22,7 @@ from structable.spi.errors import (
     TransactionConflictError,
 )
 
-from .pool import Connection
+from .pool import OwnerConnection
 from .requests import OwnerRequests
 from .snapshot import RemoteSnapshot
 
@@ -30,7 +30,7 @@ __all__ = ["Client", "connect_to_owner"]
 
 
 def connect_to_owner(
-    folder: Folder, failover: Callable[[Route], Route], seconds: float, tallies: Tallies
+    folder: DatabaseFolder, failover: Callable[[Route], Route], seconds: float, tallies: Tallies
 ) -> Client | str:
     """Return a client of the owner of a database, or the problem, as the end of "another process owns it, ...".
 
@@ -63,7 +63,7 @@ class Client(Route):
 
     def __init__(
         self,
-        folder: Folder,
+        folder: DatabaseFolder,
         failover: Callable[[Route], Route],
         shared: memoryview[int],
         path: str,
@@ -128,7 +128,7 @@ class Client(Route):
             raise TransactionConflictError(OWNER_ENDED)
         body = messages.pack_changes(changes)
         pool = self.pool
-        connection: Connection | None = None
+        connection: OwnerConnection | None = None
         try:
             connection = pool.take()
             connection.sequence += 1
@@ -160,7 +160,7 @@ class Client(Route):
         if frame[0] != messages.DONE:
             self.requests.refuse(frame)
 
-    def _resolve(self, connection: Connection, *, checked: bool) -> None:
+    def _resolve(self, connection: OwnerConnection, *, checked: bool) -> None:
         """Look up the commit on a lost connection; `checked` says that it had a snapshot."""
         try:
             arrived = self._failover(self).committed(self.id, connection.number, connection.sequence)
@@ -181,7 +181,7 @@ class Client(Route):
 
     def delegate(self, procedures: Procedures, procedure: str, argument: bytes) -> bytes:
         pool = self.pool
-        connection: Connection | None = None
+        connection: OwnerConnection | None = None
         try:
             connection = pool.take()
             frame = connection.call(messages.DELEGATE, messages.pack_texts([procedure.encode()]) + argument)

@@ -1,4 +1,4 @@
-"""`ConnectionPool`: the connections of a client to the owner; a thread uses one at a time."""
+"""`OwnerConnections`: the connections of a client to the owner; a thread uses one at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NoReturn
 from weakref import ref
 
 from structable.backends.base.traffic import Tallies
-from structable.backends.leveldb.folder import Folder, Pauses
+from structable.backends.leveldb.folder import DatabaseFolder, Pauses
 from structable.backends.leveldb.permissions import check_peer
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import Channel, PeerLostError, TimedOutError
@@ -20,13 +20,13 @@ from structable.backends.leveldb.protocol.error_codec import unpack_error
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
-__all__ = ["Connection", "ConnectionPool", "SnapshotRef", "refuse"]
+__all__ = ["OwnerConnection", "OwnerConnections", "SnapshotRef", "refuse"]
 
 _KEPT = 4
 _IDLE_SECONDS = 1.0
 
 
-class Connection:
+class OwnerConnection:
     """A connection with its number, and the number of its newest commit; closed when it is collected."""
 
     __slots__ = ("__weakref__", "channel", "number", "sequence", "used")
@@ -77,22 +77,22 @@ class _RefusedError(Exception):
         self.frame = frame
 
 
-class ConnectionPool:
+class OwnerConnections:
     """Connections to one owner, made as they are needed and closed when they have been idle for a while.
 
     Raises the errors of `Client`.
     """
 
-    def __init__(self, client: bytes, path: str, folder: Folder, seconds: float, tallies: Tallies) -> None:
+    def __init__(self, client: bytes, path: str, folder: DatabaseFolder, seconds: float, tallies: Tallies) -> None:
         self._client = client
         self.path = path
         self._folder = folder
         self._seconds = seconds
         self._tallies = tallies
         self._numbers = itertools.count(1)
-        self.idle: deque[Connection] = deque()
+        self.idle: deque[OwnerConnection] = deque()
         """The most recently used last."""
-        self.open: dict[ref[Connection], None] = {}
+        self.open: dict[ref[OwnerConnection], None] = {}
         """References remove themselves: a connection that an interruption lost is closed when it is collected."""
         self._is_dropped = False  # cheaper to test than the event
         self._dropped = threading.Event()
@@ -102,10 +102,10 @@ class ConnectionPool:
         self._lock = threading.Lock()
         self._trimmer: threading.Thread | None = None
         # Always idle: all connections share the snapshots, which last as long as one connection does.
-        self._anchor: Connection | None = None
+        self._anchor: OwnerConnection | None = None
         self._anchor = self._connect()
 
-    def take(self) -> Connection:
+    def take(self) -> OwnerConnection:
         """Return a connection that no other thread uses, to be given back or discarded."""
         try:
             connection = self.idle.pop()
@@ -114,7 +114,7 @@ class ConnectionPool:
         connection.used = True
         return connection
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: OwnerConnection) -> None:
         """Return a connection to the pool; no request may be in progress on it."""
         if self._unreleased or self.lost:
             self._release_on(connection)
@@ -122,7 +122,7 @@ class ConnectionPool:
         if self._is_dropped:
             self.close_idle()
 
-    def discard(self, connection: Connection | None) -> None:
+    def discard(self, connection: OwnerConnection | None) -> None:
         if connection is not None:
             self.open.pop(ref(connection), None)
             connection.channel.close()
@@ -139,7 +139,7 @@ class ConnectionPool:
             return
         self.give_back(connection)
 
-    def _release_on(self, connection: Connection) -> None:
+    def _release_on(self, connection: OwnerConnection) -> None:
         for lost in list(self.lost):
             self._unreleased[lost.number] = None
             with contextlib.suppress(ValueError):  # another thread has done the same
@@ -176,13 +176,13 @@ class ConnectionPool:
         for connection in self._all():
             self.discard(connection)
 
-    def _all(self) -> list[Connection]:
+    def _all(self) -> list[OwnerConnection]:
         found = [reference() for reference in list(self.open)]
         return [connection for connection in found if connection is not None]
 
     # Making connections
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> OwnerConnection:
         deadline = time.monotonic() + self._seconds
         pauses = Pauses()
         while True:
@@ -216,7 +216,7 @@ class ConnectionPool:
             if owner is not None:
                 self.path = owner[0]
 
-    def _added(self, connection: Connection) -> Connection:
+    def _added(self, connection: OwnerConnection) -> OwnerConnection:
         self.open[ref(connection, self.open.pop)] = None
         self._tallies.add(connection, connection.channel.tally)
         if self._is_dropped:
@@ -225,7 +225,7 @@ class ConnectionPool:
             self._start_trimmer()
         return connection
 
-    def _open_at(self, path: str, deadline: float) -> Connection:
+    def _open_at(self, path: str, deadline: float) -> OwnerConnection:
         try:
             end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         except OSError as error:
@@ -236,7 +236,7 @@ class ConnectionPool:
             _connect_before(end, path, deadline)
             check_peer(end, self._folder.path)
             channel = Channel(end, receive_seconds=self._seconds, send_seconds=self._seconds)
-            opened = Connection(channel, next(self._numbers))
+            opened = OwnerConnection(channel, next(self._numbers))
             hello = messages.HELLO_BODY.pack(messages.VERSION, self._client, opened.number)
             with contextlib.suppress(PeerLostError):  # a refusal, read next, closes the connection at once
                 channel.send(messages.HELLO, hello)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from structable.backends.base.traffic import Tallies
-from structable.backends.leveldb.folder import Folder
+from structable.backends.leveldb.folder import DatabaseFolder
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import TimedOutError
 from structable.spi.errors import StorageUnavailableError, TransactionConflictError
 
-from .pool import Connection, ConnectionPool, refuse
+from .pool import OwnerConnection, OwnerConnections, refuse
 
 __all__ = ["OwnerRequests"]
 
@@ -25,7 +25,7 @@ class OwnerRequests:
     def __init__(
         self,
         client: bytes,
-        folder: Folder,
+        folder: DatabaseFolder,
         path: str,
         process: int,
         seconds: float,
@@ -37,7 +37,7 @@ class OwnerRequests:
         self.eager_until = 0.0
         """Until this time the owner takes snapshots as transactions begin, because one was lost; 0 for never."""
         self._seconds = seconds
-        self.pool = ConnectionPool(client, path, folder, seconds, tallies)
+        self.pool = OwnerConnections(client, path, folder, seconds, tallies)
 
     def ask(self, message: int, body: bytes) -> bytes:
         """Return the answer to a request that may be repeated.
@@ -45,7 +45,7 @@ class OwnerRequests:
         Raises `PeerLostError` if the owner has ended, and `StorageUnavailableError` if it does not answer in time.
         """
         pool = self.pool
-        connection: Connection | None = None
+        connection: OwnerConnection | None = None
         try:
             connection = pool.take()
             frame = connection.call(message, body)

@@ -10,7 +10,7 @@ from structable.backends.leveldb.route import OWNER_ENDED, VERSION_KEY, unpack_s
 from structable.backends.ordered.engine import EngineSnapshot, Pair
 from structable.spi.errors import StructableError, TransactionClosedError, TransactionConflictError
 
-from .pool import Connection, SnapshotRef
+from .pool import OwnerConnection, SnapshotRef
 from .requests import OwnerRequests
 
 __all__ = ["RemoteSnapshot"]
@@ -76,7 +76,7 @@ class RemoteSnapshot(EngineSnapshot):
     def _begun(self) -> None:
         self.flags &= ~messages.BEGIN
 
-    def _failed(self, connection: Connection | None, error: Exception) -> StructableError:
+    def _failed(self, connection: OwnerConnection | None, error: Exception) -> StructableError:
         """Discard the connection, and return the error; if the owner has ended, find the next one for the retry."""
         self.requests.pool.discard(connection)
         if isinstance(error, TimedOutError):
@@ -104,7 +104,7 @@ class RemoteSnapshot(EngineSnapshot):
             return []
         found: list[bytes | None] = []
         pool = self.requests.pool
-        connection: Connection | None = None
+        connection: OwnerConnection | None = None
         try:
             connection = pool.take()
             open_requests = 0
@@ -150,7 +150,7 @@ class RemoteSnapshot(EngineSnapshot):
         limits = messages.LIMITS.pack(*(-1 if most is None else min(most, _MOST_PAIRS) for most in (limit, limit_each)))
         requests = self.requests
         pool = requests.pool
-        connection: Connection | None = None
+        connection: OwnerConnection | None = None
         try:
             connection = pool.take()
             flags = messages.REVERSE if reverse else 0
@@ -171,7 +171,7 @@ class RemoteSnapshot(EngineSnapshot):
         self._begun()
         return _pairs(frame)
 
-    def _more_pairs(self, connection: Connection, frame: bytes) -> Iterator[Pair]:
+    def _more_pairs(self, connection: OwnerConnection, frame: bytes) -> Iterator[Pair]:
         requests, channel = self.requests, connection.channel
         pool = requests.pool
         try:
@@ -201,7 +201,7 @@ class RemoteSnapshot(EngineSnapshot):
             requests.refuse(frame)
         yield from _pairs(frame)
 
-    def _leave(self, connection: Connection, *, asked: bool = False) -> None:
+    def _leave(self, connection: OwnerConnection, *, asked: bool = False) -> None:
         try:
             if asked:
                 connection.receive()

@@ -25,23 +25,23 @@ __all__ = [
     "CLOSED",
     "COMPRESSION",
     "DEFAULT_COMPRESSION",
-    "Changes",
     "Database",
     "DatabaseLockedError",
     "DatabaseOptions",
-    "Readers",
+    "KeyChanges",
     "RawIterator",
     "RawSnapshot",
+    "Readers",
     "WriteFailedError",
     "record_compression",
     "recorded_compression",
     "scan_pairs",
 ]
 
-Changes = Mapping[bytes, bytes | None]
+KeyChanges = Mapping[bytes, bytes | None]
 
 SLOW_SEEK = 20e-6
-"""Seconds. The first row of an interval takes some 3 us, and 25 us more for each thousand deleted rows before it."""
+"""The seconds after which a seek is slow: one takes some 3 us, and 25 us more for each thousand deleted rows."""
 _GAP_PAUSE = 1e-3
 _MOST_SLOW_HEADS = 64
 
@@ -122,7 +122,7 @@ class DatabaseOptions:
 
 
 def recorded_compression(folder: Path) -> str:
-    """Return a database's recorded choice; Snappy if it has none, since databases of before the choice use Snappy."""
+    """Return a database's recorded choice; Snappy if it has none, as in databases from before the choice."""
     try:
         is_default = (folder / COMPRESSION).read_bytes() == DEFAULT_COMPRESSION.encode()
         return DEFAULT_COMPRESSION if is_default else _COMPRESSION_BEFORE
@@ -190,7 +190,7 @@ class Database:
             self.write_failed = True  # before any call, which could be interrupted
             raise WriteFailedError(str(error)) from error
 
-    def write(self, parts: Iterable[Changes], sync: bool) -> None:
+    def write(self, parts: Iterable[KeyChanges], sync: bool) -> None:
         """Apply all changes atomically, later parts over earlier ones; `WriteFailedError` if LevelDB could not."""
         if self.gaps is not None:
             parts = list(parts)

@@ -19,7 +19,7 @@ _SEQUENCE_BYTES = 8
 
 
 class TableFile(NamedTuple):
-    """A table file, by the keys at its ends; files of one level do not overlap, but for level 0."""
+    """A table file, by the keys at its ends; files of one level do not overlap, except in level 0."""
 
     level: int
     first: bytes

@@ -12,7 +12,7 @@ from structable.spi.errors import CommitOutcomeUnknownError, StorageUnavailableE
 from .commit_nodes import BulkNode, CommitNode
 from .commit_versions import CommitVersions
 from .database_handle import DatabaseHandle
-from .history import History
+from .history import CommitHistory
 from .snapshot import LocalSnapshot
 
 __all__ = ["apply_bulk"]
@@ -20,7 +20,7 @@ __all__ = ["apply_bulk"]
 _log = logging.getLogger("structable.leveldb")
 
 
-def apply_bulk(handle: DatabaseHandle, history: History, versions: CommitVersions, bulk: BulkCommit) -> None:
+def apply_bulk(handle: DatabaseHandle, history: CommitHistory, versions: CommitVersions, bulk: BulkCommit) -> None:
     """Apply a bulk commit as `Engine.commit_bulk` does; the calling thread holds the right to write."""
     database = handle.healthy_database()
     history.settle()
@@ -38,7 +38,7 @@ def apply_bulk(handle: DatabaseHandle, history: History, versions: CommitVersion
 
 def _write(
     handle: DatabaseHandle,
-    history: History,
+    history: CommitHistory,
     versions: CommitVersions,
     database: Database,
     bulk: BulkCommit,

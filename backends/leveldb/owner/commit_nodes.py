@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Set
 
 from structable.backends.leveldb.route import VERSION_KEY
-from structable.backends.ordered.engine import Operand, ReadSet, Step, WriteSet
+from structable.backends.ordered.engine import BlindStep, Operand, ReadSet, WriteSet
 from structable.spi.errors import TransactionConflictError
 
 __all__ = ["BulkNode", "CommitNode", "Summary", "check_conflicts", "node_of"]
@@ -79,7 +79,7 @@ class _WideNode(CommitNode):
             not incremented.isdisjoint(changes.writes) or not (incremented.isdisjoint(steps) or self._commutes(steps))
         )
 
-    def _commutes(self, steps: Mapping[bytes, tuple[Step, ...]]) -> bool:
+    def _commutes(self, steps: Mapping[bytes, tuple[BlindStep, ...]]) -> bool:
         return all(_are_operands(steps[key]) == (key in self.operands) for key in self.incremented & steps.keys())
 
     def touched_any(self, reads: ReadSet) -> bool:
@@ -179,7 +179,7 @@ def check_conflicts(first: CommitNode | None, changes: WriteSet) -> None:
         node = node.next
 
 
-def _are_operands(steps: tuple[Step, ...]) -> bool:
+def _are_operands(steps: tuple[BlindStep, ...]) -> bool:
     return steps[0].__class__ is Operand
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from structable.backends.leveldb.native.database import FIRST_KEY, Changes, Database
+from structable.backends.leveldb.native.database import FIRST_KEY, Database, KeyChanges
 from structable.backends.leveldb.route import VERSION_KEY, pack_stamp, unpack_stamp
 from structable.backends.ordered.engine import BulkChunk, entry_pairs
 
@@ -85,7 +85,7 @@ class BulkVersion:
     """The version of one bulk commit."""
 
     def __init__(
-        self, versions: CommitVersions, key: bytes, feed: bytes, version: int, at: int, decision: Changes
+        self, versions: CommitVersions, key: bytes, feed: bytes, version: int, at: int, decision: KeyChanges
     ) -> None:
         self.decision = decision
         """The changes that are written with the decision."""
@@ -95,7 +95,7 @@ class BulkVersion:
         self._version = version
         self._time = at
 
-    def entries(self, chunk: BulkChunk) -> Changes:
+    def entries(self, chunk: BulkChunk) -> KeyChanges:
         """Return the entries that are written with a chunk."""
         return entry_pairs(self._feed, self._version, self._time, chunk.appends, chunk.first)
 

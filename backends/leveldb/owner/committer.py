@@ -23,7 +23,7 @@ from structable.spi.errors import CommitOutcomeUnknownError
 
 from .commit_nodes import CommitNode
 
-__all__ = ["Committer", "Pending"]
+__all__ = ["CommitQueue", "Pending"]
 
 
 class Pending:
@@ -56,7 +56,7 @@ _LOOK = 0.05  # seconds
 _NO_CHANGES = WriteSet()
 
 
-class Committer:
+class CommitQueue:
     """Passes the right to write from thread to thread.
 
     `write` commits a group, and sets `error` of each member that failed. It is called by one thread at a time.

@@ -18,9 +18,9 @@ from pathlib import Path
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.leveldb.native.database import (
     CLOSED,
-    Changes,
     Database,
     DatabaseOptions,
+    KeyChanges,
     RawSnapshot,
     WriteFailedError,
     record_compression,
@@ -38,7 +38,7 @@ from structable.spi.errors import (
     StructableError,
 )
 
-from .committer import Committer
+from .committer import CommitQueue
 
 __all__ = ["DatabaseHandle"]
 
@@ -54,7 +54,7 @@ class DatabaseHandle:
     """
 
     def __init__(
-        self, path: Path, options: DatabaseOptions, committer: Committer, recover: Callable[[int], None]
+        self, path: Path, options: DatabaseOptions, committer: CommitQueue, recover: Callable[[int], None]
     ) -> None:
         self.path = path
         self._options = options
@@ -191,7 +191,7 @@ class DatabaseHandle:
             all_synced(self.path)
             self.noted_unsynced = False
 
-    def failed(self, failure: WriteFailedError, batch: Iterable[Changes]) -> StructableError:
+    def failed(self, failure: WriteFailedError, batch: Iterable[KeyChanges]) -> StructableError:
         """Roll a failed write back, reject writes from now on, and return the error with the outcome of the write."""
         database = self.database
         assert database is not None
@@ -303,7 +303,7 @@ class DatabaseHandle:
             return False
         return sound
 
-    def abandon(self, committer: Committer) -> None:
+    def abandon(self, committer: CommitQueue) -> None:
         """Leave everything unchanged in a forked process, where the threads of the current committer do not exist."""
         self._closed = True
         if self.database is not None:

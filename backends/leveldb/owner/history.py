@@ -1,4 +1,4 @@
-"""`History`: the newest commit, from which snapshots begin, the numbers of the newest commits, and the schema epoch."""
+"""`CommitHistory`: the newest commit, from which snapshots begin, the newest numbers, and the schema epoch."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from structable.spi.errors import TransactionConflictError
 
 from .commit_nodes import CommitNode
 
-__all__ = ["CommitNumbers", "History", "SnapshotLostError"]
+__all__ = ["CommitHistory", "CommitNumbers", "SnapshotLostError"]
 
 _MOST_NUMBERED = 1 << 16
 """Limit of numbered commits and their keys together: some 15 MB."""
 
 
-class History:
+class CommitHistory:
     """The commits of a store. It holds the newest one; each snapshot holds the commits after it, in a linked list."""
 
     __slots__ = ("_shared", "epoch", "numbers", "tail", "unsettled")

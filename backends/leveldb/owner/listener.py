@@ -1,4 +1,4 @@
-"""`Listener`: the Unix socket of the owner, and the file that leads clients to it."""
+"""`ListeningSocket`: the Unix socket of the owner, and the file that leads clients to it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import stat
 import tempfile
 from pathlib import Path
 
-from structable.backends.leveldb.folder import Folder
+from structable.backends.leveldb.folder import DatabaseFolder
 
-__all__ = ["Listener"]
+__all__ = ["ListeningSocket"]
 
 _LONGEST_PATH = 107
 _PRIVATE_PREFIX = "structable-"
 _BACKLOG = 128
 
 
-class Listener:
+class ListeningSocket:
     """A listening socket in the database folder, or in a private folder if that path would be too long.
 
     Once it listens, its path is published in the folder's file `owner`. After an `OSError` nothing is left behind.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: DatabaseFolder) -> None:
         self._folder = folder
         self.path = ""
         self._files: list[tuple[int, int]] = []

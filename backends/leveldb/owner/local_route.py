@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from structable.backends.base.uninterrupted import uninterrupted
-from structable.backends.leveldb.folder import Folder
+from structable.backends.leveldb.folder import DatabaseFolder
 from structable.backends.leveldb.route import Procedures, Route
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, WriteSet
 
@@ -18,7 +18,7 @@ __all__ = ["LocalRoute"]
 class LocalRoute(Route):
     """Calls the store directly; checkpoints go into the folder."""
 
-    def __init__(self, store: LocalStore, folder: Folder) -> None:
+    def __init__(self, store: LocalStore, folder: DatabaseFolder) -> None:
         self.store = store
         self.get = store.get
         self.begin = store.begin

@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from structable.backends.leveldb.folder import Folder
+from structable.backends.leveldb.folder import DatabaseFolder
 from structable.backends.leveldb.permissions import check_peer
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import Channel, PeerLostError, TimedOutError
@@ -17,7 +17,7 @@ from structable.backends.leveldb.protocol.error_codec import pack_error
 from structable.spi.errors import StorageUnavailableError
 
 from .connection import ServedConnection
-from .listener import Listener
+from .listener import ListeningSocket
 from .service import Service
 from .store import LocalStore
 
@@ -39,7 +39,7 @@ class Server:
 
     def __init__(
         self,
-        folder: Folder,
+        folder: DatabaseFolder,
         store: LocalStore,
         run: Callable[[str, bytes], bytes],
         check: Callable[[], None],
@@ -52,13 +52,13 @@ class Server:
         self._lock = threading.Lock()
         self._threads: dict[ServedConnection, threading.Thread] = {}
         self._stopped = threading.Event()
-        self._listener: Listener | None = None
+        self._listener: ListeningSocket | None = None
         self._workers: list[threading.Thread] = []
 
     def start(self) -> None:
         """Listen, and publish the socket; all or nothing."""
         try:
-            self._listener = Listener(self._folder)
+            self._listener = ListeningSocket(self._folder)
             for work in (self._accept, self._pulse):
                 thread = threading.Thread(target=work, name=f"structable {work.__name__[1:]}", daemon=True)
                 thread.start()
@@ -148,7 +148,7 @@ class Server:
         if before is None or before.reachable or not self._folder.holds_lock:
             return
         try:
-            listener = Listener(self._folder)
+            listener = ListeningSocket(self._folder)
         except OSError:
             return  # the next pulse tries again
         with self._lock:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from structable.backends.leveldb.folder import Folder
+from structable.backends.leveldb.folder import DatabaseFolder
 
 from .snapshot import LocalSnapshot
 from .store import LocalStore
@@ -38,7 +38,7 @@ class ClientSession:
 class Service:
     """The database, the procedures that clients may run, and the sessions of the clients."""
 
-    def __init__(self, folder: Folder, store: LocalStore, run: Callable[[str, bytes], bytes]) -> None:
+    def __init__(self, folder: DatabaseFolder, store: LocalStore, run: Callable[[str, bytes], bytes]) -> None:
         self.folder = folder
         self.store = store
         self.run = run

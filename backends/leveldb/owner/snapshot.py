@@ -117,7 +117,7 @@ class PinnedSnapshot(LocalSnapshot):
         return super().scan(begin, end, reverse=reverse)
 
 
-class _Ended:
+class _ClosedSnapshot:
     def get(self, key: bytes) -> bytes | None:
         raise TransactionClosedError("the snapshot was closed")
 
@@ -127,5 +127,5 @@ class _Ended:
         raise TransactionClosedError("the snapshot was closed")
 
 
-_ENDED = _Ended()
+_ENDED = _ClosedSnapshot()
 _NO_READERS = Readers()

@@ -10,9 +10,9 @@ from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.leveldb.native.checkpoint import copy_checkpoint
 from structable.backends.leveldb.native.database import (
     PLYVEL_ERRORS,
-    Changes,
     Database,
     DatabaseOptions,
+    KeyChanges,
     WriteFailedError,
     translated,
 )
@@ -32,9 +32,9 @@ from structable.spi.errors import (
 from .bulk import apply_bulk
 from .commit_nodes import CommitNode, check_conflicts, node_of
 from .commit_versions import CommitVersions
-from .committer import Committer, Pending
+from .committer import CommitQueue, Pending
 from .database_handle import DatabaseHandle
-from .history import History
+from .history import CommitHistory
 from .snapshot import LocalSnapshot, PinnedSnapshot
 from .turns import Turns
 
@@ -56,9 +56,9 @@ class LocalStore:
         self._upcalls = upcalls
         self._recover = recover
         self._shared = shared
-        self._history = History(shared)
+        self._history = CommitHistory(shared)
         self._versions = CommitVersions()
-        self.committer = Committer(self._write_group)
+        self.committer = CommitQueue(self._write_group)
         self._handle = DatabaseHandle(path, options, self.committer, self._recover_from)
         self._reads = self._handle.reads
         self.turns = Turns()
@@ -87,7 +87,7 @@ class LocalStore:
 
     def abandon(self) -> None:
         """Leave everything unchanged in a forked process."""
-        self.committer = Committer(self._write_group)
+        self.committer = CommitQueue(self._write_group)
         self._handle.abandon(self.committer)
 
     def copy_to(self, target: Path) -> None:
@@ -233,7 +233,7 @@ class LocalStore:
         if changes.increments:
             merged, appends = self._merged(database, {}, changes)
             writes = {**writes, **merged}
-        parts: tuple[Changes, ...] = (writes,) if marker is None else (writes, marker)
+        parts: tuple[KeyChanges, ...] = (writes,) if marker is None else (writes, marker)
         if derived:
             parts = (*parts, derived)
         if appends:
@@ -262,7 +262,7 @@ class LocalStore:
         if database.readers.slow_heads:
             database.find_gap()
 
-    def _write_failed(self, failure: WriteFailedError, parts: Iterable[Changes]) -> StructableError:
+    def _write_failed(self, failure: WriteFailedError, parts: Iterable[KeyChanges]) -> StructableError:
         error = self._handle.failed(failure, parts)
         if not isinstance(error, CommitOutcomeUnknownError):
             self._history.unsettled = None
@@ -276,7 +276,7 @@ class LocalStore:
             for member in group:
                 member.error = error
             return
-        parts: list[Changes] = []
+        parts: list[KeyChanges] = []
         values: dict[bytes, bytes | None] = {}
         if history.unsettled is not None:
             history.settle()
@@ -292,7 +292,7 @@ class LocalStore:
                 if member.node is not None:
                     check_conflicts(member.node.next, changes)
                     check_conflicts(first, changes)
-                merged: Changes | None = None
+                merged: KeyChanges | None = None
                 appends = changes.appends
                 if changes.increments:
                     merged, appends = self._merged(database, values, changes)

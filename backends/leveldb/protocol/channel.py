@@ -1,6 +1,6 @@
 """`Channel`: one connection between the owner of a database and a client, over a Unix socket.
 
-A frame is its length (four bytes, little-endian, of what follows), one byte that names the message, and the body.
+A frame is the length of the rest (four bytes, little-endian), one byte that names the message, and the body.
 """
 
 from __future__ import annotations

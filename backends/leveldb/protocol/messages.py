@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from structable.backends.ordered.engine import SPACE_BYTES, Increment, Operand, ReadSet, Step, WriteSet
+from structable.backends.ordered.engine import SPACE_BYTES, BlindStep, Increment, Operand, ReadSet, WriteSet
 
 __all__ = [
     "pack_changes",
@@ -241,7 +241,7 @@ def _require_end(body: bytes, offset: int) -> None:
 
 
 def _by_kind(
-    steps: Mapping[bytes, tuple[Step, ...]],
+    steps: Mapping[bytes, tuple[BlindStep, ...]],
 ) -> tuple[list[tuple[bytes, Increment]], list[tuple[bytes, Operand]]]:
     increments: list[tuple[bytes, Increment]] = []
     operands: list[tuple[bytes, Operand]] = []
@@ -261,7 +261,7 @@ def _pack_increments(increments: Iterable[tuple[bytes, Increment]]) -> bytes:
     return pack_texts(flat)
 
 
-def _unpack_increments(body: bytes, offset: int, steps: dict[bytes, tuple[Step, ...]]) -> int:
+def _unpack_increments(body: bytes, offset: int, steps: dict[bytes, tuple[BlindStep, ...]]) -> int:
     flat, offset = unpack_present(body, offset)
     found: dict[bytes, list[Increment]] = {}
     for start in range(0, len(flat), 4):
@@ -281,7 +281,7 @@ def _pack_operands(operands: Sequence[tuple[bytes, Operand]]) -> tuple[bytes, by
     return pack_texts(list(positions)), pack_texts(flat)
 
 
-def _unpack_operands(body: bytes, offset: int, steps: dict[bytes, tuple[Step, ...]]) -> int:
+def _unpack_operands(body: bytes, offset: int, steps: dict[bytes, tuple[BlindStep, ...]]) -> int:
     schemas, offset = unpack_present(body, offset)
     flat, offset = unpack_present(body, offset)
     found: dict[bytes, list[Operand]] = {}

@@ -38,7 +38,7 @@ def open_shared(path: Path, *, writable: bool) -> memoryview[int]:
 
 
 def no_shared() -> memoryview[int]:
-    """Return cells that belong to no database."""
+    """Return cells that no database shares."""
     return memoryview(bytes(_BYTES)).cast("Q")
 
 
@@ -53,7 +53,7 @@ def _cell_of(channel: str) -> int:
 
 
 def raise_cells(shared: memoryview[int], cells: Iterable[int]) -> None:
-    """Count a signal in each of some cells; for the one thread that may commit."""
+    """Count a signal in some cells; only the thread that may commit calls this."""
     for cell in cells:
         shared[cell] = (shared[cell] + 1) % _WRAP
 

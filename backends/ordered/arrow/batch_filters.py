@@ -32,13 +32,13 @@ from .decoder import ArrowDecoder
 __all__ = ["BatchPredicate", "compile_batch_filter", "matching_batches"]
 
 BatchPredicate: TypeAlias = "Callable[[pa.RecordBatch], pa.BooleanArray]"
-_Condition: TypeAlias = Callable[[Array], Array]
+_BatchCondition: TypeAlias = Callable[[Array], Array]
 
 _compute: Any = compute
 """The module without its type stubs, which do not distinguish arrays from scalars."""
 
-_is_nan: _Condition = _compute.is_nan
-_is_valid: _Condition = _compute.is_valid
+_is_nan: _BatchCondition = _compute.is_nan
+_is_valid: _BatchCondition = _compute.is_valid
 _COMPARISONS: dict[Operator, Callable[[Array, Any], Array]] = {
     Operator.EQ: _compute.equal,
     Operator.NE: _compute.not_equal,
@@ -93,7 +93,7 @@ def _compiled(spec: TableSpecification, where: Filter) -> Callable[[pa.RecordBat
     raise UnboundFilterError(where)
 
 
-def _comparison(field: Field, operator: Operator, value: Value) -> _Condition:
+def _comparison(field: Field, operator: Operator, value: Value) -> _BatchCondition:
     # NaN is greater than every number and equals itself.
     if is_nan(value):
         match operator:
@@ -133,14 +133,14 @@ def _fields_comparison(one: Field, operator: Operator, other: Field) -> Callable
     return lambda left, right: exchanged(right, left)
 
 
-def _membership(field: Field, values: Sequence[Value], negated: bool) -> _Condition:
+def _membership(field: Field, values: Sequence[Value], negated: bool) -> _BatchCondition:
     if not values:
         return _constant(negated)
     found = _found(field, values)
     return (lambda column: _compute.and_(_compute.invert(found(column)), column.is_valid())) if negated else found
 
 
-def _found(field: Field, values: Sequence[Value]) -> _Condition:
+def _found(field: Field, values: Sequence[Value]) -> _BatchCondition:
     numbers = pa.array([value for value in values if not is_nan(value)], arrow_type(field))
     if not field.type.floating:
         return partial(_compute.is_in, value_set=numbers)
@@ -157,7 +157,7 @@ def _found(field: Field, values: Sequence[Value]) -> _Condition:
     return among
 
 
-def _constant(truth: bool) -> _Condition:
+def _constant(truth: bool) -> _BatchCondition:
     return lambda column: pa.repeat(pa.scalar(truth), len(column))
 
 

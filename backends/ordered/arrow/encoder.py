@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from structable.backends.base.arrow_checks import over_limits, read_numbers, refuse_first, valid_portions
+from structable.backends.base.arrow_checks import over_limits, read_numbers, refuse_first, valid_chunks
 from structable.backends.base.field_types import FIELD_TYPES
 from structable.backends.ordered.codec.key_fields import key_bias, key_width, shortest_form
 from structable.backends.ordered.codec.keys import ROW_MARK
@@ -34,7 +34,7 @@ from .buffers import (
 
 __all__ = ["ArrowEncoder"]
 
-_PORTION_BYTES = 256 << 20
+_CHUNK_BYTES = 256 << 20
 
 
 class ArrowEncoder:
@@ -70,23 +70,23 @@ class ArrowEncoder:
         limit.
         """
         pairs: list[Pair] = []
-        for portion in valid_portions(self._spec.name, batch, _PORTION_BYTES):
+        for chunk in valid_chunks(self._spec.name, batch, _CHUNK_BYTES):
             columns = {
-                name: _Column(self._spec.name, self._spec.field(name), array)
-                for name, array in zip(self._columns, portion.columns, strict=True)
+                name: _CheckedColumn(self._spec.name, self._spec.field(name), array)
+                for name, array in zip(self._columns, chunk.columns, strict=True)
             }
-            self._check(portion, columns)
-            values = self._encode_values(columns, portion.num_rows)
+            self._check(chunk, columns)
+            values = self._encode_values(columns, chunk.num_rows)
             if self._spec.table_options.log:
                 pairs += [(self._head, value) for value in to_list(values)]
                 continue
             if self._spec.keyless:
-                columns[HIDDEN_KEY.name] = self._hidden_keys(portion)
-            keys = self._encode_keys(columns, portion.num_rows)
+                columns[HIDDEN_KEY.name] = self._hidden_keys(chunk)
+            keys = self._encode_keys(columns, chunk.num_rows)
             pairs += zip(to_list(keys), to_list(values), strict=True)
         return pairs
 
-    def _check(self, batch: pa.RecordBatch, columns: dict[str, _Column]) -> None:
+    def _check(self, batch: pa.RecordBatch, columns: dict[str, _CheckedColumn]) -> None:
         bad, _ = over_limits(self._write_spec, {name: column.sizes for name, column in columns.items()})
         for name in self._spec.primary_key:
             if columns[name].nulls:
@@ -96,12 +96,12 @@ class ArrowEncoder:
                 bad |= column.zeros
         refuse_first(self._write_spec, batch, bad)
 
-    def _hidden_keys(self, batch: pa.RecordBatch) -> _Column:
+    def _hidden_keys(self, batch: pa.RecordBatch) -> _CheckedColumn:
         append_only = self._spec.table_options.append_only
         rows = [{}] * batch.num_rows if append_only else batch.to_pylist()
-        return _Column(self._spec.name, HIDDEN_KEY, pa.array(new_ids(self._spec, rows), pa.binary()))
+        return _CheckedColumn(self._spec.name, HIDDEN_KEY, pa.array(new_ids(self._spec, rows), pa.binary()))
 
-    def _encode_keys(self, columns: dict[str, _Column], rows: int) -> Array:
+    def _encode_keys(self, columns: dict[str, _CheckedColumn], rows: int) -> Array:
         parts: list[Array] = []
         run: list[tuple[str, Numbers | bytes]] = [(f"S{len(self._head)}", self._head)]
         for field in self._key_fields:
@@ -118,7 +118,7 @@ class ArrowEncoder:
         parts.append(_records(run, rows))
         return joined(parts)
 
-    def _encode_values(self, columns: dict[str, _Column], rows: int) -> Array:
+    def _encode_values(self, columns: dict[str, _CheckedColumn], rows: int) -> Array:
         layout = self._layout
         header = np.zeros(rows, self._header)
         header["w0"] = layout.version
@@ -142,7 +142,7 @@ class ArrowEncoder:
         return joined([_fixed_binary(header), *parts])
 
 
-class _Column:
+class _CheckedColumn:
     """One column, checked: its values as numbers or bytes, 0 or empty where null."""
 
     def __init__(self, table: str, field: Field, array: Array) -> None:

@@ -28,10 +28,10 @@ from structable.spi import DataCorruptionError, RowKind
 __all__ = [
     "HAS_NUMBER",
     "KINDS",
-    "NUMBER_BYTES",
     "NUMBERS",
+    "NUMBER_BYTES",
     "PACKED_BYTES",
-    "Record",
+    "EncodedChange",
     "begins_with_postimage",
     "count_records",
     "first_number",
@@ -47,10 +47,10 @@ KINDS = (RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DE
 NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
 _INSERT, _BEFORE, _AFTER, _DELETE = range(len(KINDS))
 HAS_NUMBER = 1 << 31
-"""The bit of the number of records in an entry that ends with the number of the first."""
+"""A flag in the count of an entry: the entry ends with the number of its first record."""
 _FIRST = struct.Struct("<Q")
 NUMBER_BYTES = _FIRST.size
-"""The size of that number."""
+"""The size of the first record's number, in bytes."""
 _COUNT = struct.Struct("<I")
 _HEAD_OF_ONE = struct.Struct("<IBII")
 _HEAD_OF_TWO = struct.Struct("<IBBIIII")
@@ -62,11 +62,11 @@ _NUMBERED_BYTES = 32 << 10
 """The same for a feed of the producer `input`: a reader of some records of an entry reads the whole entry."""
 
 
-Record: TypeAlias = tuple[RowKind, bytes, bytes]
+EncodedChange: TypeAlias = tuple[RowKind, bytes, bytes]
 """One change of a row: its kind, raw key and raw row."""
 
 
-def pack_records(records: Sequence[Record]) -> bytes:
+def pack_records(records: Sequence[EncodedChange]) -> bytes:
     """Return records as one entry."""
     if len(records) == 1:
         [(kind, raw_key, raw)] = records
@@ -106,12 +106,12 @@ def pack_change(raw_key: bytes, before: bytes | None, after: bytes | None) -> by
     return b"%b%b%b%b%b" % (head, key, before, key, after)
 
 
-def pack_whole(records: Sequence[Record], most: int = PACKED_BYTES) -> list[bytes]:
+def pack_whole(records: Sequence[EncodedChange], most: int = PACKED_BYTES) -> list[bytes]:
     """Return records as entries of about `most` bytes, or of one larger record."""
     if _RECORD_BYTES * len(records) + sum([len(raw_key) + len(raw) for _, raw_key, raw in records]) <= most:
         return [pack_records(records)] if records else []
     packed: list[bytes] = []
-    some: list[Record] = []
+    some: list[EncodedChange] = []
     size = 0
     for record in records:
         grown = size + _RECORD_BYTES + len(record[1]) + len(record[2])
@@ -124,7 +124,7 @@ def pack_whole(records: Sequence[Record], most: int = PACKED_BYTES) -> list[byte
     return packed
 
 
-def pack_numbered(records: Sequence[Record], first: int | None = 0) -> list[bytes]:
+def pack_numbered(records: Sequence[EncodedChange], first: int | None = 0) -> list[bytes]:
     """Return records of a feed of the producer `input` as entries.
 
     `first` is the number of the first record in its commit; None if it is unknown because older software began the
@@ -164,9 +164,9 @@ def begins_with_postimage(entry: bytes) -> bool:
     return count_records(entry) > 0 and entry[_COUNT.size] == NUMBERS[RowKind.UPDATE_AFTER]
 
 
-def unpack_records(space: bytes, entry: bytes, skipped: int = 0) -> list[Record]:
+def unpack_records(space: bytes, entry: bytes, skipped: int = 0) -> list[EncodedChange]:
     """Return the records of an entry but the first `skipped`, their keys in the space of the table."""
-    records: list[Record] = []
+    records: list[EncodedChange] = []
     try:
         word: int = _COUNT.unpack_from(entry)[0]
         count = word & ~HAS_NUMBER

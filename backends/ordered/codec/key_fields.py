@@ -19,7 +19,7 @@ from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType
 
 from .scalars import from_number, to_number, unusual, wrong_class
-from .source import Slot, Source
+from .source import GeneratedSource, Slot
 
 __all__ = ["add_key_checks", "add_key_decoder", "key_bias", "key_expression", "key_width", "shortest_form"]
 
@@ -42,7 +42,7 @@ def key_bias(kind: FieldType) -> int:
     return 0 if kind is FieldType.BOOLEAN else 1 << (8 * key_width(kind) - 1)
 
 
-def add_key_checks(source: Source, indent: int, fields: Sequence[Field], names: Sequence[str]) -> None:
+def add_key_checks(source: GeneratedSource, indent: int, fields: Sequence[Field], names: Sequence[str]) -> None:
     """Add lines that return None unless every variable holds a value in its stored form.
 
     Packing checks the ranges of integers (struct.error), encoding rejects lone surrogates (ValueError), and the caller
@@ -52,7 +52,7 @@ def add_key_checks(source: Source, indent: int, fields: Sequence[Field], names: 
         source.add(indent, f"if {' or '.join([wrong_class(field, name), *unusual(field, name)])}: return None")
 
 
-def key_expression(source: Source, head: bytes, fields: Sequence[Field], names: Sequence[str]) -> str:
+def key_expression(source: GeneratedSource, head: bytes, fields: Sequence[Field], names: Sequence[str]) -> str:
     """Return the source of the key: the constant `head`, then the forms of the variables. May assign to them."""
     parts: list[str] = []
     # Adjacent fixed-width fields share one pack, together with the constant head or the terminator before them.
@@ -80,7 +80,7 @@ def key_expression(source: Source, head: bytes, fields: Sequence[Field], names: 
 
 
 def add_key_decoder(
-    source: Source,
+    source: GeneratedSource,
     indent: int,
     raw: str,
     start: int,
@@ -126,7 +126,9 @@ def add_key_decoder(
         at, begin = "at", position + 1
 
 
-def _add_text(source: Source, indent: int, piece: str, field: Field, name: str, wanted: Container[str]) -> None:
+def _add_text(
+    source: GeneratedSource, indent: int, piece: str, field: Field, name: str, wanted: Container[str]
+) -> None:
     if name not in wanted:
         return
     if field.type is FieldType.STRING:
@@ -136,7 +138,7 @@ def _add_text(source: Source, indent: int, piece: str, field: Field, name: str, 
 
 
 def _add_numbers(
-    source: Source,
+    source: GeneratedSource,
     indent: int,
     raw: str,
     skip: int,

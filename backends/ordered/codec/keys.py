@@ -20,7 +20,7 @@ from structable.spi.values import MAX_KEY_SIZE, Value
 
 from .key_fields import add_key_checks, add_key_decoder, key_expression, key_width, shortest_form
 from .row_layout import RowLayout
-from .source import Source, corrupt
+from .source import GeneratedSource, corrupt
 
 __all__ = ["LONGEST_KEY", "ROW_KEY_START", "ROW_MARK", "EntryEncoder", "KeyCodec", "generate_entry_encoder"]
 
@@ -97,7 +97,7 @@ class KeyCodec:
     def index_entry_encoder(self, number: int, field: Field) -> Callable[[Value, bytes], bytes]:
         """Return the generated function from an indexed value and a raw row key to the raw entry in one index."""
         head = self.index_begin(number)
-        source = Source()
+        source = GeneratedSource()
         value = key_expression(source, head + b"\x01", (_widest(field),), ["value"])
         null = source.constant("null", head + b"\x00")
         source.add(0, "def encode(value, raw_key):")
@@ -110,7 +110,7 @@ class KeyCodec:
 
         The function raises `DataCorruptionError` for bytes that are not such an entry.
         """
-        source, kind = Source(), _widest(field).type
+        source, kind = GeneratedSource(), _widest(field).type
         source.constants["corrupt"] = self._corrupt_entry
         null_end = _VALUE_START + 1
         if width := key_width(kind):
@@ -133,7 +133,7 @@ class KeyCodec:
         return corrupt(self._table, "row key", raw, reason)
 
     def _generate_checked_encoder(self, *, named: bool) -> Callable[[Any], bytes | None]:
-        source, names = Source(), _names(self._fields)
+        source, names = GeneratedSource(), _names(self._fields)
         source.add(0, "def encode(key):")
         if named:
             for field, name in zip(self._fields, names, strict=True):
@@ -154,7 +154,7 @@ class KeyCodec:
         return source.function("encode")
 
     def _generate_decoder(self) -> Callable[[bytes], tuple[Value, ...]]:
-        source, names = Source(), _names(self._fields)
+        source, names = GeneratedSource(), _names(self._fields)
         source.constants["corrupt"] = self._corrupt_key
         source.add(0, "def decode(raw):")
         source.add(1, "try:")
@@ -173,7 +173,7 @@ def _names(fields: Sequence[Field]) -> list[str]:
 
 
 def _generate_encoder(head: bytes, fields: Sequence[Field]) -> Callable[[tuple[Any, ...]], bytes]:
-    source, names = Source(), _names(fields)
+    source, names = GeneratedSource(), _names(fields)
     source.add(0, "def encode(key):")
     if names:
         source.add(1, f"{', '.join(names)}, = key")
@@ -192,7 +192,7 @@ def generate_entry_encoder(head: bytes, field: Field, layout: RowLayout, otherwi
 
     It encodes rows of the current layout; `otherwise` encodes all others, and raises for bytes that are not a row.
     """
-    source = Source()
+    source = GeneratedSource()
     position = next(place for place, other in enumerate(layout.fields) if other.name == field.name)
     word, mask = layout.null_bit(position)
     rest = f"key[{ROW_KEY_START}:]"

@@ -17,7 +17,7 @@ from structable.spi.values import Value
 
 from .row_layout import RowLayout
 from .rows import Encoder, RowCodec, RowEncoders
-from .source import Slot, Source
+from .source import GeneratedSource, Slot
 
 __all__ = ["OperandCodec"]
 
@@ -104,7 +104,7 @@ class OperandCodec:
         )
 
     def _generate_absorb(self) -> Callable[[bytes | None, bytes], bytes | None]:
-        source, layout = Source(), self._layout
+        source, layout = GeneratedSource(), self._layout
         version = repr(layout.version.to_bytes(2, "little"))
         source.add(0, "def absorb(old, operand):")
         source.add(1, "if old is None:")

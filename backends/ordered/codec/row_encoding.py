@@ -11,7 +11,7 @@ from structable.spi import Field, FieldType
 
 from .row_layout import RowLayout
 from .scalars import decimal_checker, decimal_encoder, to_number, unusual, wrong_class
-from .source import Source
+from .source import GeneratedSource
 
 __all__ = ["add_field_encoder", "add_row_encoder"]
 
@@ -20,7 +20,7 @@ _JOINED = 4
 
 
 def add_row_encoder(
-    source: Source,
+    source: GeneratedSource,
     indent: int,
     layout: RowLayout,
     names: Sequence[str],
@@ -66,7 +66,9 @@ def add_row_encoder(
     return value, end if layout.variable else None
 
 
-def add_field_encoder(source: Source, indent: int, field: Field, name: str, set_null: str, *, checks: bool) -> None:
+def add_field_encoder(
+    source: GeneratedSource, indent: int, field: Field, name: str, set_null: str, *, checks: bool
+) -> None:
     """Add lines that convert one variable to its packed form; `set_null` runs for None. See `add_row_encoder`."""
     lines = _conversion(source, field, name, checks=checks)
     null = f"{name} = {_nothing(field.type)}; {set_null}"
@@ -89,7 +91,7 @@ def _nothing(kind: FieldType) -> str:
     return repr(struct.unpack(f"<{form.number}", bytes(form.width))[0]) if form.number else 'b""'
 
 
-def _conversion(source: Source, field: Field, name: str, *, checks: bool) -> list[str]:
+def _conversion(source: GeneratedSource, field: Field, name: str, *, checks: bool) -> list[str]:
     lines = [f"if {test}: return None" for test in unusual(field, name)] if checks else []
     match field.type:
         case FieldType.STRING:

@@ -17,7 +17,7 @@ from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Value
 from .keys import KeyCodec
 from .row_encoding import add_field_encoder
 from .row_layout import RowLayout
-from .source import Slot, Source
+from .source import GeneratedSource, Slot
 
 __all__ = ["RowPatch", "RowPatches"]
 
@@ -59,7 +59,7 @@ class RowPatches:
         return patch
 
     def _generate_change(self, changed: frozenset[str]) -> Callable[[Mapping[str, Value], bytes, bytes], bytes | None]:
-        source, layout, schema = Source(), self._layout, self._schema
+        source, layout, schema = GeneratedSource(), self._layout, self._schema
         names = [f"v{position}" for position in range(len(layout.fields))]
         named = [position for position, field in enumerate(layout.fields) if field.name in changed]
         sized = [p for p in layout.variable if p in named or layout.fields[p].name in schema.maintained]

@@ -19,7 +19,7 @@ from .keys import ROW_KEY_START, KeyCodec
 from .row_encoding import add_row_encoder
 from .row_layout import RowLayout
 from .scalars import decimal_decoder, from_number
-from .source import NewerLayoutError, Source, corrupt
+from .source import GeneratedSource, NewerLayoutError, corrupt
 
 __all__ = ["Encoder", "Projection", "RowCodec", "RowDecoder", "RowEncoders"]
 
@@ -74,7 +74,7 @@ class RowEncoders:
 
     def generate(self, named: frozenset[str] | None = None) -> Encoder:
         """Return the encoder of dicts of these names; if none are given, of any mapping, usual if it is a whole row."""
-        source, schema, layout = Source(), self._schema, self._layout
+        source, schema, layout = GeneratedSource(), self._schema, self._layout
         spec = schema.spec
         key_fields = spec.key_fields
         keys = [f"k{position}" for position in range(len(key_fields))]
@@ -150,12 +150,12 @@ class RowCodec:
         ).current
 
     def row_completion(self, shape: RowShape) -> Callable[[bytes, Key], Row]:
-        """Return the decoder of a raw value and a key tuple that `encode_tuple` accepted to a whole row."""
+        """Return a function that makes a whole row of a raw value and of a key tuple that `encode_tuple` accepted."""
         names = tuple(field.name for field in self._schema.value_fields)
         return _Projections(self._schema, self.keys, self._layouts, names, keyed=False, row_type=shape.row_type).current
 
     def _generate_encoder(self) -> Callable[[tuple[Value, ...]], bytes]:
-        source, layout = Source(), self._layouts[self._schema.version]
+        source, layout = GeneratedSource(), self._layouts[self._schema.version]
         names = [f"v{position}" for position in range(len(layout.fields))]
         source.add(0, "def encode_values(values):")
         if names:
@@ -195,7 +195,7 @@ class _Projections:
         return function
 
     def _generate(self, layout: RowLayout) -> Callable[..., Any]:
-        source = Source(self._row_type, "key" if self._row_type and not self._keyed else "")
+        source = GeneratedSource(self._row_type, "key" if self._row_type and not self._keyed else "")
         key_fields = self._schema.key_fields
         positions = {field.name: position for position, field in enumerate(layout.fields)}
         key_names = {name: f"k{position}" for position, name in enumerate(self._key_names)}
@@ -234,7 +234,7 @@ class _Projections:
 
 
 def _add_row_decoder(
-    source: Source, indent: int, raw: str, layout: RowLayout, outputs: Sequence[str | int | None]
+    source: GeneratedSource, indent: int, raw: str, layout: RowLayout, outputs: Sequence[str | int | None]
 ) -> None:
     """Add lines that return values decoded from one layout; a value of another layout falls through to the next line.
 
@@ -257,7 +257,9 @@ def _add_row_decoder(
         source.add_values(indent + 1, values)
 
 
-def _field(source: Source, raw: str, layout: RowLayout, position: int, begins: dict[int, str], *, nulls: bool) -> str:
+def _field(
+    source: GeneratedSource, raw: str, layout: RowLayout, position: int, begins: dict[int, str], *, nulls: bool
+) -> str:
     field = layout.fields[position]
     value = _value(source, field, f"v{position}", f"{raw}[{begins.get(position)}:e{position}]")
     if not nulls:
@@ -266,7 +268,7 @@ def _field(source: Source, raw: str, layout: RowLayout, position: int, begins: d
     return f"None if w{word} & {mask} else {value}"
 
 
-def _value(source: Source, field: Field, name: str, piece: str) -> str:
+def _value(source: GeneratedSource, field: Field, name: str, piece: str) -> str:
     match field.type:
         case FieldType.STRING:
             return f"{piece}.decode()"

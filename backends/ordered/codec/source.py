@@ -13,7 +13,7 @@ from structable.spi import DataCorruptionError, FieldType, Row
 
 from .scalars import EPOCH, EPOCH_NTZ
 
-__all__ = ["DECODE_FAILURES", "NewerLayoutError", "Slot", "Source", "corrupt"]
+__all__ = ["DECODE_FAILURES", "GeneratedSource", "NewerLayoutError", "Slot", "corrupt"]
 
 Slot: TypeAlias = tuple[str, str | None]
 """A `struct` format and the variable of its value; None for bytes that are skipped."""
@@ -32,7 +32,7 @@ def corrupt(table: str, what: str, raw: bytes, reason: object) -> DataCorruption
     return DataCorruptionError(f"table {table!r} holds a {what} that cannot be decoded, {shown}: {reason}")
 
 
-class Source:
+class GeneratedSource:
     """One function under construction: lines of source, and the constants that they refer to by name.
 
     Names of fields enter the source as string literals only; values of users never do. `add_values` returns rows of

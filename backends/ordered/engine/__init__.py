@@ -8,10 +8,11 @@ An engine knows nothing of tables. The first four bytes of every key name its *s
 physical table. Keys are at most about 6 KiB and values at most about 9 MiB; a value is never empty.
 """
 
-from .engine import Describe, Engine, Fits, Merge, Upcalls
+from .engine import Describe, Engine, Fits, MergeFunction, Upcalls
 from .feed_entries import FeedEntry, entries_begin, entry_key, entry_of, entry_pairs, stamped
 from .ordered_map import (
     SPACE_BYTES,
+    BlindStep,
     BulkChunk,
     BulkCommit,
     EngineSnapshot,
@@ -22,7 +23,6 @@ from .ordered_map import (
     ReadSet,
     SchemaChangedError,
     SpaceMissingError,
-    Step,
     WriteSet,
     renewed,
     successor,
@@ -37,6 +37,7 @@ __all__ = [
     "BATCH_BYTES",
     "BATCH_ROWS",
     "SPACE_BYTES",
+    "BlindStep",
     "BulkApplication",
     "BulkChunk",
     "BulkCommit",
@@ -47,7 +48,7 @@ __all__ = [
     "FeedEntry",
     "Fits",
     "Increment",
-    "Merge",
+    "MergeFunction",
     "Operand",
     "OrderedMap",
     "Pair",
@@ -63,7 +64,6 @@ __all__ = [
     "SplitPlan",
     "SplitSource",
     "StagedRun",
-    "Step",
     "Upcalls",
     "Upkeep",
     "WriteSet",

@@ -10,18 +10,18 @@ from typing import TypeAlias
 from structable.spi import Listener, StorageUnavailableError, Traffic
 from structable.spi.signals import LocalSignals
 
-from .ordered_map import Step
+from .ordered_map import BlindStep
 from .runs import RunStore
 from .splits import SplitSource
 from .upkeep import Upkeep
 
-__all__ = ["Describe", "Engine", "Fits", "Merge", "Upcalls"]
+__all__ = ["Describe", "Engine", "Fits", "MergeFunction", "Upcalls"]
 
-Describe: TypeAlias = Callable[[bytes, bytes | None, bytes, Sequence[Step]], tuple[bytes, bytes] | None]
+Describe: TypeAlias = Callable[[bytes, bytes | None, bytes, Sequence[BlindStep]], tuple[bytes, bytes] | None]
 """`Upcalls.describe`."""
-Merge: TypeAlias = Callable[[bytes | None, Sequence[Step]], bytes]
+MergeFunction: TypeAlias = Callable[[bytes | None, Sequence[BlindStep]], bytes]
 """`Upcalls.merge`."""
-Fits: TypeAlias = Callable[[bytes | None, Sequence[Step], Sequence[Step]], bool]
+Fits: TypeAlias = Callable[[bytes | None, Sequence[BlindStep], Sequence[BlindStep]], bool]
 """`Upcalls.fits`."""
 
 
@@ -45,7 +45,7 @@ class Upcalls:
         The procedures of `Engine.delegate`; "recover" completes bulk commits that were decided and interrupted.
     """
 
-    merge: Merge
+    merge: MergeFunction
     fits: Fits
     describe: Describe
     procedures: Mapping[str, Callable[[bytes], bytes]]

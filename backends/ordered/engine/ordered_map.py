@@ -16,6 +16,7 @@ from .traits import EngineTraits
 
 __all__ = [
     "SPACE_BYTES",
+    "BlindStep",
     "BulkChunk",
     "BulkCommit",
     "EngineSnapshot",
@@ -26,7 +27,6 @@ __all__ = [
     "ReadSet",
     "SchemaChangedError",
     "SpaceMissingError",
-    "Step",
     "WriteSet",
     "renewed",
     "successor",
@@ -87,7 +87,7 @@ class Operand(NamedTuple):
         return len(self.schema) + len(self.row)
 
 
-Step: TypeAlias = Increment | Operand
+BlindStep: TypeAlias = Increment | Operand
 """A change of a row that is made without reading the row."""
 
 
@@ -131,7 +131,7 @@ class WriteSet:
     """
 
     writes: dict[bytes, bytes | None] = field(default_factory=dict)
-    increments: dict[bytes, tuple[Step, ...]] = field(default_factory=dict)
+    increments: dict[bytes, tuple[BlindStep, ...]] = field(default_factory=dict)
     derived: dict[bytes, bytes | None] = field(default_factory=dict)
     reads: ReadSet | None = None
     spaces: set[bytes] = field(default_factory=set)
@@ -254,7 +254,7 @@ class BulkChunk(NamedTuple):
     appends: Sequence[bytes] = ()
     """Values to append to the space `BulkCommit.feed`, each an entry with the version of the whole commit."""
     first: int = 0
-    """The number of the first one among the entries of the commit."""
+    """The number of the chunk's first entry among the entries of the commit."""
 
 
 class BulkCommit(ABC):

@@ -9,7 +9,7 @@ __all__ = ["BulkApplication", "EngineTraits"]
 
 
 class BulkApplication(enum.Enum):
-    """How an engine applies a bulk commit."""
+    """The way in which an engine applies a bulk commit."""
 
     AT_ONCE = "at once"
     """All chunks in one atomic step: an error while they are computed leaves nothing behind."""
@@ -27,7 +27,7 @@ class EngineTraits:
     Parameters
     ----------
     bulk_application : BulkApplication
-        How `commit_bulk` applies a commit.
+        The way in which `commit_bulk` applies a commit.
     process_local : bool
         The map lives in this process alone.
     epoch_lags : bool

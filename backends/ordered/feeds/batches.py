@@ -17,7 +17,7 @@ from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import DataCorruptionError
 from structable.spi.arrow import feed_schema
 
-from .parts import Part, Stamped, net_records_of
+from .parts import FeedPart, Stamped, net_records_of
 from .source import FeedSource
 
 __all__ = ["change_batches"]
@@ -29,7 +29,7 @@ _COUNT = 4
 
 
 def change_batches(
-    source: FeedSource, binding: TableBinding, columns: tuple[str, ...], parts: Sequence[Part]
+    source: FeedSource, binding: TableBinding, columns: tuple[str, ...], parts: Sequence[FeedPart]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the changes of parts as batches of these columns and the feed's own columns."""
     decoder = ArrowDecoder(binding.schema, columns)

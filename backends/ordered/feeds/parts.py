@@ -1,4 +1,4 @@
-"""`Part`: a part of a request with its records, either as written or net.
+"""`FeedPart`: a part of a request with its records, either as written or net.
 
 Net changes compare the row of each key at the beginning of a range with the row at its end.
 """
@@ -13,28 +13,28 @@ from typing import NamedTuple
 from zlib import crc32
 
 from structable.backends.base.feed_marks import FeedRequest, Mark
-from structable.backends.ordered.codec.change_records import Record, count_records, first_number, unpack_records
+from structable.backends.ordered.codec.change_records import EncodedChange, count_records, first_number, unpack_records
 from structable.backends.ordered.engine import FeedEntry
 from structable.backends.ordered.scan.sorting import sort_records
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import Change, Row
 
 from .floors import microseconds, moment
-from .source import Bound, FeedSource
+from .source import FeedBound, FeedSource
 
-__all__ = ["Part", "Stamped", "changes_of", "count_net_records", "net_records_of", "parts_of"]
+__all__ = ["FeedPart", "Stamped", "changes_of", "count_net_records", "net_records_of", "parts_of"]
 
 _PLACE = struct.Struct(">QII")
 _HEAD = struct.Struct(">2sQ")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FeedPart:
     """The changes between two bounds.
 
     Attributes
     ----------
-    begin, end : Bound
+    begin, end : FeedBound
         The bounds.
     netted : bool
         Whether the changes are netted.
@@ -44,25 +44,25 @@ class Part:
         A netted part has only the keys whose hash falls into share number `share` of `shares`.
     """
 
-    begin: Bound
-    end: Bound
+    begin: FeedBound
+    end: FeedBound
     netted: bool = False
     stamps: tuple[Mark, ...] = ()
     share: int = 0
     shares: int = 1
 
 
-def parts_of(request: FeedRequest) -> list[Part]:
+def parts_of(request: FeedRequest) -> list[FeedPart]:
     """Return the parts of a whole request, in order."""
     parts = []
     for segment in request.segments:
-        begin, end = Bound(segment.since + 1), Bound(segment.until + 1)
+        begin, end = FeedBound(segment.since + 1), FeedBound(segment.until + 1)
         stamps = request.stamps if segment.mark is None else (segment.mark,)
-        parts.append(Part(begin, end, request.net or segment.mark is not None, stamps))
+        parts.append(FeedPart(begin, end, request.net or segment.mark is not None, stamps))
     return parts
 
 
-def net_records_of(source: FeedSource, binding: TableBinding, part: Part) -> Iterator[Stamped]:
+def net_records_of(source: FeedSource, binding: TableBinding, part: FeedPart) -> Iterator[Stamped]:
     """Yield the net changes of a part; a generator, to be closed early."""
     entries = chain.from_iterable(source.pages(part.begin, part.end))
     return _net_records(binding, entries, part.stamps, part.share, part.shares)
@@ -87,7 +87,7 @@ def changes_of(source: FeedSource, binding: TableBinding, request: FeedRequest) 
 
 
 def _numbered(
-    source: FeedSource, space: bytes, decode: Callable[[bytes, bytes], Row], part: Part, after: int | None
+    source: FeedSource, space: bytes, decode: Callable[[bytes, bytes], Row], part: FeedPart, after: int | None
 ) -> Iterator[Change]:
     """Yield the changes of a part with their numbers; in its first version, only changes after number `after`."""
     begin, end, number = part.begin, part.end, 0
@@ -109,7 +109,7 @@ def _numbered(
 class Stamped(NamedTuple):
     """A record with its commit's version and time, in microseconds since 1970."""
 
-    record: Record
+    record: EncodedChange
     version: int
     time: int
 

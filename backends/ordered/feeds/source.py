@@ -17,7 +17,7 @@ from structable.spi import ChangesLostError, FeedPosition
 
 from .floors import read_floor, recorded_floor
 
-__all__ = ["Bound", "FeedSource", "bound_feed", "entry_with"]
+__all__ = ["FeedBound", "FeedSource", "bound_feed", "entry_with"]
 
 _FIRST_ENTRIES = 64
 _MOST_ENTRIES = 8_192
@@ -27,14 +27,14 @@ _MOST_CHUNKS = 1 << 32
 """A number above the entries of any commit."""
 
 
-class Bound(NamedTuple):
-    """A place between two entries of a feed: before the `chunk`th of a version."""
+class FeedBound(NamedTuple):
+    """A point between two entries of a feed: before the `chunk`th of a version."""
 
     version: int
     chunk: int = 0
 
 
-_Page: TypeAlias = tuple[list[FeedEntry], Bound | None]
+_EntryPage: TypeAlias = tuple[list[FeedEntry], FeedBound | None]
 """Some entries, and the beginning of the remaining ones, if there may be any."""
 
 
@@ -54,7 +54,7 @@ class FeedSource:
         self._table = table
         self._feed = feed
 
-    def pages(self, begin: Bound, end: Bound) -> Iterator[list[FeedEntry]]:
+    def pages(self, begin: FeedBound, end: FeedBound) -> Iterator[list[FeedEntry]]:
         """Yield the entries between two bounds in their order.
 
         `end` is at most the bound after a version that was settled.
@@ -68,7 +68,7 @@ class FeedSource:
         """
         since, most = begin, _FIRST_ENTRIES
         held: list[FeedEntry] = []
-        rest: Bound | None = begin
+        rest: FeedBound | None = begin
         while rest is not None:
             # Reading a newer state proves the previous page complete: the floor is raised before entries are deleted.
             following, after = self._engine.look(partial(self._next, since, rest, end, most, _PAGE_BYTES))
@@ -80,12 +80,12 @@ class FeedSource:
         if held:
             yield held
 
-    def pages_on_demand(self, begin: Bound, end: Bound) -> Iterator[list[FeedEntry]]:
+    def pages_on_demand(self, begin: FeedBound, end: FeedBound) -> Iterator[list[FeedEntry]]:
         """Yield the entries between two bounds as `pages` does, for a reader that may take only a few changes.
 
         The first pages are small, and each is read only when it is needed.
         """
-        rest: Bound | None = begin
+        rest: FeedBound | None = begin
         most, size = _FIRST_ENTRIES, _FIRST_BYTES
         while rest is not None:
             entries, following = self._engine.look(partial(self._next, rest, rest, end, most, size))
@@ -95,10 +95,10 @@ class FeedSource:
                 yield entries
             rest, most, size = following, min(4 * most, _MOST_ENTRIES), min(4 * size, _PAGE_BYTES)
 
-    def bound_of(self, version: int, number: int) -> Bound:
+    def bound_of(self, version: int, number: int) -> FeedBound:
         """Return the beginning of the entry that has a numbered change; for feeds of the producer `input`."""
         return self._engine.look(
-            lambda snapshot: Bound(version, entry_with(number, partial(self._entry, snapshot, version)))
+            lambda snapshot: FeedBound(version, entry_with(number, partial(self._entry, snapshot, version)))
         )
 
     def _entry(self, snapshot: EngineSnapshot, version: int, chunk: int) -> bytes | None:
@@ -106,8 +106,8 @@ class FeedSource:
             return next((entry.payload for entry in entries), None)
 
     def _next(
-        self, since: Bound, begin: Bound, end: Bound, most: int, most_bytes: int, snapshot: EngineSnapshot
-    ) -> _Page:
+        self, since: FeedBound, begin: FeedBound, end: FeedBound, most: int, most_bytes: int, snapshot: EngineSnapshot
+    ) -> _EntryPage:
         """Return the page that begins at a bound, if the feed is kept since an earlier one."""
         self._require_kept(since, snapshot)
         page: list[FeedEntry] = []
@@ -120,14 +120,14 @@ class FeedSource:
                 if entry[:2] >= end:
                     break
                 if size >= most_bytes or len(page) == most:
-                    return page, Bound(entry.version, entry.chunk)
+                    return page, FeedBound(entry.version, entry.chunk)
                 page.append(entry)
                 size += len(entry.payload)
         finally:
             entries.close()
         return page, None
 
-    def _require_kept(self, since: Bound, snapshot: EngineSnapshot) -> None:
+    def _require_kept(self, since: FeedBound, snapshot: EngineSnapshot) -> None:
         """Check that no entry from a bound on has expired in the newest state."""
         binding = self._catalog.table(snapshot, self._table)
         now = binding.schema.feed or bound_feed(binding)

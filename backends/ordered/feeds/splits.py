@@ -19,8 +19,8 @@ from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.catalog import Catalog
 from structable.spi import ScanSplit, UnsupportedOperationError
 
-from .parts import Part, parts_of
-from .source import Bound, FeedSource, bound_feed
+from .parts import FeedPart, parts_of
+from .source import FeedBound, FeedSource, bound_feed
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -35,12 +35,12 @@ _CANDIDATES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Divided:
+class _DividedFeed:
     """The part that a split reads. If `process` is set, only that process can read it."""
 
     raw_schema: bytes
     columns: tuple[str, ...]
-    parts: list[Part]
+    parts: list[FeedPart]
     process: int | None
 
 
@@ -60,12 +60,12 @@ def divide_changes(
     count = max(1, min(splits, len(parts)))
     edges = [len(parts) * number // count for number in range(count + 1)]
     return [
-        _MARK + pickle.dumps(_Divided(binding.raw_schema, request.columns, parts[begin:end], process))
+        _MARK + pickle.dumps(_DividedFeed(binding.raw_schema, request.columns, parts[begin:end], process))
         for begin, end in pairwise(edges)
     ]
 
 
-def _count_changes(snapshot: EngineSnapshot, binding: TableBinding, parts: list[Part], most: int) -> int:
+def _count_changes(snapshot: EngineSnapshot, binding: TableBinding, parts: list[FeedPart], most: int) -> int:
     """Return the number of changes in parts, but at most `most`."""
     feed = bound_feed(binding).space
     count = 0
@@ -78,17 +78,17 @@ def _count_changes(snapshot: EngineSnapshot, binding: TableBinding, parts: list[
     return count
 
 
-def _divided(snapshot: EngineSnapshot, binding: TableBinding, part: Part, splits: int) -> list[Part]:
+def _divided(snapshot: EngineSnapshot, binding: TableBinding, part: FeedPart, splits: int) -> list[FeedPart]:
     """Divide a part into parts of about equal size that keep the two images of a change together."""
     if splits == 1:
         return [part]
     feed = bound_feed(binding).space
     size, step = 0, 1
-    candidates: list[tuple[int, Bound]] = []
+    candidates: list[tuple[int, FeedBound]] = []
     with closing(snapshot.entry_sizes(feed, part.begin.version - 1, part.end.version - 1)) as entries:
         for version, chunk, entry_size in entries:
             if size >= (candidates[-1][0] + step if candidates else 1):
-                candidates.append((size, Bound(version, chunk)))
+                candidates.append((size, FeedBound(version, chunk)))
                 if len(candidates) > _CANDIDATES * splits:
                     candidates = candidates[1::2]
                     step = size // len(candidates)
@@ -103,14 +103,14 @@ def _divided(snapshot: EngineSnapshot, binding: TableBinding, part: Part, splits
     return [replace(part, begin=begin, end=end) for begin, end in pairwise([*bounds, part.end])]
 
 
-def _between_pairs(snapshot: EngineSnapshot, binding: TableBinding, feed: bytes, bound: Bound) -> Bound:
+def _between_pairs(snapshot: EngineSnapshot, binding: TableBinding, feed: bytes, bound: FeedBound) -> FeedBound:
     """Return the first bound from one on that is not between the two images of a change."""
     if bound.chunk and binding.feeds_images:
         with closing(snapshot.entries(feed, bound.version - 1, bound.version, bound.chunk)) as entries:
             for _, chunk, _, payload in entries:
                 if not begins_with_postimage(payload):
-                    return Bound(bound.version, chunk)
-        return Bound(bound.version + 1)
+                    return FeedBound(bound.version, chunk)
+        return FeedBound(bound.version + 1)
     return bound
 
 
@@ -124,7 +124,7 @@ def read_change_split(engine: Engine, catalog: Catalog, split: ScanSplit) -> Ite
     from .batches import change_batches
 
     # A split is itself a pickle: its state is as trustworthy as the split.
-    divided: _Divided = pickle.loads(split.state[len(_MARK) :])
+    divided: _DividedFeed = pickle.loads(split.state[len(_MARK) :])
     if divided.process not in (None, os.getpid()):
         raise UnsupportedOperationError(
             f"the store lives in one process: this split is of process {divided.process} and cannot be read in "

@@ -45,7 +45,7 @@ class JobCommit(BulkCommit):
     The record of a batch's stream is in the commit that makes the rows visible: in the decision, if there is one. Row
     counts are in the decision if the rows were checked before it, else in the completion, after all chunks.
 
-    Where a chunk must not be applied twice, each chunk writes the progress of the job, and completion deletes that.
+    If a chunk must not be applied twice, each chunk writes the progress of the job, and completion deletes that.
 
     Parameters
     ----------

@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from structable.backends.ordered.codec.change_records import Record
+from structable.backends.ordered.codec.change_records import EncodedChange
 from structable.backends.ordered.engine import EngineSnapshot, successor
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import RowKind, WriteMode
 from structable.spi.merging import IGNORED
 
 from .encoding import kind_of
-from .rows import Fold, Written, chunked, staged_size
+from .rows import ChunkEffect, Fold, chunked, staged_size
 from .staged import StagedRow, StagedRuns
 
 __all__ = ["BagRows", "MergedRows", "folded"]
@@ -39,7 +39,9 @@ class MergedRows(Fold[_Keyed]):
     def size_of(group: _Keyed) -> int:
         return sum(map(staged_size, group[1]))
 
-    def write(self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]) -> None:
+    def write(
+        self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[EncodedChange]
+    ) -> None:
         raw_key, rows = group
         binding = self._binding
         if self._replaces:
@@ -58,7 +60,7 @@ class MergedRows(Fold[_Keyed]):
         if not ignored:
             writes[raw_key] = None if row is None else binding.encoded(raw_key, row)
 
-    def _records(self, rows: list[StagedRow]) -> Iterator[tuple[Record, tuple[str, ...] | None]]:
+    def _records(self, rows: list[StagedRow]) -> Iterator[tuple[EncodedChange, tuple[str, ...] | None]]:
         """Yield the staged records, and the columns that each names."""
         if self.mode is WriteMode.CHANGES:
             return (((kind_of(raw), raw_key, raw[1:]), columns) for raw_key, raw, columns in rows)
@@ -72,9 +74,9 @@ class BagRows(MergedRows):
         super().__init__(binding, runs, mode)
         self.refuses = not self._fit
 
-    def written(self, latest: EngineSnapshot | None, after: bytes) -> Iterator[Written]:
+    def written(self, latest: EngineSnapshot | None, after: bytes) -> Iterator[ChunkEffect]:
         for chunk in chunked(self.groups(after), self.size_of):
-            written = Written({}, {}, [], chunk[-1][0])
+            written = ChunkEffect({}, {}, [], chunk[-1][0])
             taken: defaultdict[int, list[tuple[bytes, bytes]]] = defaultdict(list)
             for begin, rows in chunk:
                 records = [record for record, _ in self._records(rows)]
@@ -91,9 +93,9 @@ class BagRows(MergedRows):
             yield written
 
 
-def folded(records: list[Record]) -> tuple[list[Record], int]:
+def folded(records: list[EncodedChange]) -> tuple[list[EncodedChange], int]:
     """Return the equal rows that are put and not retracted again, and how many rows the table loses at most."""
-    left: list[Record] = []
+    left: list[EncodedChange] = []
     retracts = 0
     for record in records:
         if not record[0].retracts:

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from structable.backends.base.patches import REPEATABLE, misfit
-from structable.backends.ordered.codec.change_records import Record
+from structable.backends.ordered.codec.change_records import EncodedChange
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import PatchArm, RecordChangedError, RecordExistsError, RecordNotFoundError, RowKind, WriteMode
 from structable.spi.evaluation import equal
 
 from .encoding import mark_bytes, mark_of
-from .rows import Fold, Written
+from .rows import ChunkEffect, Fold
 from .staged import StagedRow, StagedRuns
 
 __all__ = ["PatchedRows"]
@@ -22,7 +22,7 @@ _SHOWN_KEYS = 10
 _MOST_ARMS = 2
 
 
-class _Mark(NamedTuple):
+class _ArmEffect(NamedTuple):
     """The effect of a staged row."""
 
     arm: PatchArm
@@ -31,14 +31,14 @@ class _Mark(NamedTuple):
     """Positions of the named fields among the fields outside the key."""
 
 
-class _Patch(NamedTuple):
+class _PatchRow(NamedTuple):
     """One staged row of a key."""
 
-    mark: _Mark
+    mark: _ArmEffect
     raw: bytes
 
 
-_Keyed: TypeAlias = tuple[bytes, list[_Patch]]
+_Keyed: TypeAlias = tuple[bytes, list[_PatchRow]]
 
 
 class PatchedRows(Fold[_Keyed]):
@@ -50,9 +50,9 @@ class PatchedRows(Fold[_Keyed]):
         self._first_missing: list[bytes] = []
         self._changed = 0
         self._first_changed: list[bytes] = []
-        self._marks: dict[tuple[tuple[str, ...], bytes], _Mark] = {}
+        self._marks: dict[tuple[tuple[str, ...], bytes], _ArmEffect] = {}
 
-    def written(self, latest: EngineSnapshot | None, after: bytes) -> Iterator[Written]:
+    def written(self, latest: EngineSnapshot | None, after: bytes) -> Iterator[ChunkEffect]:
         self.missing, self._first_missing = 0, []
         self._changed, self._first_changed = 0, []
         yield from super().written(latest, after)
@@ -72,10 +72,10 @@ class PatchedRows(Fold[_Keyed]):
     def size_of(group: _Keyed) -> int:
         return sum(len(patch.raw) for patch in group[1])
 
-    def _different(self, patches: Iterable[_Patch]) -> list[_Patch]:
-        """Return the rows of a key without repeated ones of repeatable arms; at most one more than fit together."""
-        found: dict[_Patch, None] = {}
-        others: list[_Patch] = []
+    def _different(self, patches: Iterable[_PatchRow]) -> list[_PatchRow]:
+        """Return the rows of a key, each repeatable arm once; at most one row more than can stand together."""
+        found: dict[_PatchRow, None] = {}
+        others: list[_PatchRow] = []
         for patch in patches:
             if patch.mark.arm in REPEATABLE:
                 found[patch] = None
@@ -83,7 +83,9 @@ class PatchedRows(Fold[_Keyed]):
                 others.append(patch)
         return [*found, *others]
 
-    def write(self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]) -> None:
+    def write(
+        self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[EncodedChange]
+    ) -> None:
         raw_key, patches = group
         spec = self._binding.spec
         if len(patches) > 1:
@@ -94,7 +96,7 @@ class PatchedRows(Fold[_Keyed]):
             self._changed += 1
             if len(self._first_changed) < _SHOWN_KEYS:
                 self._first_changed.append(raw_key)
-        arms: dict[PatchArm, _Patch] = {}
+        arms: dict[PatchArm, _PatchRow] = {}
         arms.update((patch.mark.arm, patch) for patch in patches if patch.mark.arm is not PatchArm.EXPECT)
         if old is None:
             self._note_missing(raw_key, arms)
@@ -119,7 +121,7 @@ class PatchedRows(Fold[_Keyed]):
             writes[raw_key] = raw
             records.append((kind, raw_key, raw))
 
-    def _is_as(self, old: bytes | None, expected: _Patch) -> bool:
+    def _is_as(self, old: bytes | None, expected: _PatchRow) -> bool:
         """Return whether there is a row with the values of the named fields."""
         if old is None or old == expected.raw:
             return old is not None
@@ -127,7 +129,7 @@ class PatchedRows(Fold[_Keyed]):
         values, wanted = decode(old), decode(expected.raw)
         return all(equal(values[position], wanted[position]) for position in expected.mark.positions)
 
-    def _note_missing(self, raw_key: bytes, arms: Mapping[PatchArm, _Patch]) -> None:
+    def _note_missing(self, raw_key: bytes, arms: Mapping[PatchArm, _PatchRow]) -> None:
         """Count a key without a row, if it must have one."""
         alone = list(arms) == [PatchArm.PRESENT]
         if alone or any(patch.mark.required for patch in arms.values()):
@@ -135,7 +137,7 @@ class PatchedRows(Fold[_Keyed]):
             if len(self._first_missing) < _SHOWN_KEYS:
                 self._first_missing.append(raw_key)
 
-    def _updated(self, raw_key: bytes, old: bytes, patch: _Patch) -> bytes:
+    def _updated(self, raw_key: bytes, old: bytes, patch: _PatchRow) -> bytes:
         if len(patch.mark.positions) == len(self._binding.value_positions):
             return self._row(raw_key, patch.raw)
         decode = self._binding.rows.decode_values
@@ -144,7 +146,7 @@ class PatchedRows(Fold[_Keyed]):
             values[position] = given[position]
         return self._binding.encoded(raw_key, tuple(values))
 
-    def _patch(self, row: StagedRow) -> _Patch:
+    def _patch(self, row: StagedRow) -> _PatchRow:
         _, raw, columns = row
         assert columns is not None, "rows of a patch come with their columns"
         size = mark_bytes(len(columns))
@@ -152,6 +154,6 @@ class PatchedRows(Fold[_Keyed]):
         if mark is None:
             arm, required, names = mark_of(columns, raw[:size])
             positions = self._binding.value_positions
-            mark = _Mark(arm, required, tuple(positions[name] for name in names if name in positions))
+            mark = _ArmEffect(arm, required, tuple(positions[name] for name in names if name in positions))
             self._marks[columns, raw[:size]] = mark
-        return _Patch(mark, raw[size:])
+        return _PatchRow(mark, raw[size:])

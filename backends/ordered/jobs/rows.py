@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from structable.backends.base.bounded import next_rows, taken
-from structable.backends.ordered.codec.change_records import Record, pack_numbered, pack_whole
+from structable.backends.ordered.codec.change_records import EncodedChange, pack_numbered, pack_whole
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.job_records import JobProgress
@@ -17,7 +17,7 @@ from structable.spi import RecordExistsError, RecordNotFoundError, RowKind, Writ
 
 from .staged import StagedRow, StagedRuns
 
-__all__ = ["Chunk", "Fold", "LastRows", "LogRows", "Written", "chunked", "is_repeatable", "staged_size"]
+__all__ = ["Chunk", "ChunkEffect", "Fold", "LastRows", "LogRows", "chunked", "is_repeatable", "staged_size"]
 
 One = TypeVar("One")
 Keyed = TypeVar("Keyed", bound=tuple[Any, ...])
@@ -36,13 +36,13 @@ class Chunk(NamedTuple):
     """The number of the next change in a feed of the producer `input`, if it is known."""
 
 
-class Written(NamedTuple):
+class ChunkEffect(NamedTuple):
     """The effect of a chunk of staged rows on the table."""
 
     writes: dict[bytes, bytes | None]
     olds: dict[bytes, bytes | None]
     """The former row of each key in `writes`."""
-    records: list[Record]
+    records: list[EncodedChange]
     """The records that a feed with the producer `input` keeps."""
     end: bytes
 
@@ -135,7 +135,7 @@ class Fold(ABC, Generic[Keyed]):
             if writes or appends:
                 yield Chunk(writes, end, appends, number)
 
-    def written(self, latest: EngineSnapshot | None, after: bytes) -> Iterator[Written]:
+    def written(self, latest: EngineSnapshot | None, after: bytes) -> Iterator[ChunkEffect]:
         """Yield the writes of the rows after a key, some thousand rows at a time, or fewer large ones."""
         groups = self.groups(after)
         latest = latest if self.reads else None
@@ -146,7 +146,7 @@ class Fold(ABC, Generic[Keyed]):
             if latest is not None:
                 olds = dict(zip(raw_keys, latest.get_many(raw_keys), strict=True))
                 most = next_rows(olds.values(), _CHUNK_ROWS)
-            written = Written({}, olds, [], raw_keys[-1])
+            written = ChunkEffect({}, olds, [], raw_keys[-1])
             for group in chunk:
                 self.write(group, olds[group[0]], written.writes, written.records)
             yield written
@@ -161,7 +161,9 @@ class Fold(ABC, Generic[Keyed]):
         """Return the size of the staged rows of a key."""
 
     @abstractmethod
-    def write(self, group: Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]) -> None:
+    def write(
+        self, group: Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[EncodedChange]
+    ) -> None:
         """Add the writes of the staged rows of one key."""
 
     def _row(self, raw_key: bytes, raw: bytes) -> bytes:
@@ -204,7 +206,7 @@ class LastRows(Fold[StagedRow]):
     size_of = staticmethod(staged_size)
 
     def write(
-        self, group: StagedRow, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]
+        self, group: StagedRow, old: bytes | None, writes: dict[bytes, bytes | None], records: list[EncodedChange]
     ) -> None:
         raw_key, raw, columns = group
         binding = self._binding
@@ -238,7 +240,7 @@ class LogRows(Fold[StagedRow]):
     size_of = staticmethod(staged_size)
 
     def write(
-        self, group: StagedRow, old: bytes | None, writes: dict[bytes, bytes | None], records: list[Record]
+        self, group: StagedRow, old: bytes | None, writes: dict[bytes, bytes | None], records: list[EncodedChange]
     ) -> None:
         records.append((RowKind.INSERT, self._binding.keys.rows_begin, self._binding.current(group[1])))
 

@@ -13,7 +13,7 @@ from structable.backends.ordered.engine import successor
 from structable.spi import Field, Filter, Range, Value
 from structable.spi.filters import Comparison, IsIn, IsNull, Operator, StartsWith
 
-__all__ = ["Condition", "Interval", "contains", "field_condition", "intersection", "range_interval", "union"]
+__all__ = ["FieldConstraint", "Interval", "contains", "field_condition", "intersection", "range_interval", "union"]
 
 Interval: TypeAlias = tuple[bytes, bytes]
 """Half-open: begin <= key < end."""
@@ -76,7 +76,7 @@ def contains(intervals: Sequence[Interval]) -> Callable[[bytes], bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class FieldConstraint:
     """The constraint that the conjuncts of a filter put on one field, as intervals of its encoded values."""
 
     intervals: list[Interval]  # sorted and disjoint; one for each point, so that neighbours stay apart
@@ -86,7 +86,7 @@ class Condition:
 
 def field_condition(
     field: Field, conjuncts: Sequence[Filter], encode: Callable[[Value], bytes], *, whole: Interval, nullable: bool
-) -> Condition | None:
+) -> FieldConstraint | None:
     """Return the encoded values of a field that bound conjuncts admit; None if they do not constrain the field.
 
     `encode` is order-preserving and self-delimiting, `whole` are all encoded values; null is among them if `nullable`,
@@ -116,10 +116,10 @@ def field_condition(
     if not used:
         return None
     if points is None:
-        return Condition(intervals, None, tuple(used))
+        return FieldConstraint(intervals, None, tuple(used))
     inside = contains(intervals)
     left = sorted(((raw, value) for raw, value in points.items() if inside(raw)), key=lambda pair: pair[0])
-    return Condition([_starting_with(raw) for raw, _ in left], tuple(value for _, value in left), tuple(used))
+    return FieldConstraint([_starting_with(raw) for raw, _ in left], tuple(value for _, value in left), tuple(used))
 
 
 def _bounds(field: Field, part: Filter, encode: Callable[[Value], bytes], not_null: Interval) -> Interval | None:

@@ -13,7 +13,7 @@ from structable.backends.ordered.schema.binding import IndexBinding, TableBindin
 from structable.spi import Field, Filter, Range, ScanExplanation, Value
 from structable.spi.filters import conjunction
 
-from .intervals import Condition, Interval, contains, field_condition, intersection, range_interval, union
+from .intervals import FieldConstraint, Interval, contains, field_condition, intersection, range_interval, union
 from .request import KeyedRequest
 
 __all__ = ["ScanPath", "explain", "plan", "plan_each", "plan_rows"]
@@ -163,7 +163,7 @@ def _narrow_by_key(binding: TableBinding, request: KeyedRequest, admitted: _Admi
 
 def _key_condition(
     binding: TableBinding, request: KeyedRequest, field: Field, prefix: tuple[Value, ...]
-) -> Condition | None:
+) -> FieldConstraint | None:
     keys = binding.keys
     head = keys.encode_prefix(prefix)
     return field_condition(
@@ -197,7 +197,7 @@ def _index_path(
     whole = (head, keys.index_end(index.number))
     condition = field_condition(
         field, rest, lambda value: head + keys.encode_index_value(field, value), whole=whole, nullable=True
-    ) or Condition([whole], None, ())
+    ) or FieldConstraint([whole], None, ())
     residual = conjunction([part for part in rest if part not in condition.used])
     within: list[Interval] | None = key.intervals
     intervals = condition.intervals

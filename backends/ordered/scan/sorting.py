@@ -9,19 +9,21 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import IO, TypeAlias
 
-__all__ = ["Record", "sort_records"]
+__all__ = ["SortRecord", "sort_records"]
 
-Record: TypeAlias = tuple[bytes, bytes, bytes]
+SortRecord: TypeAlias = tuple[bytes, bytes, bytes]
 """The sort key, and two payloads."""
 
 _RUN_BYTES = 32 << 20
 
 
-def sort_records(records: Iterable[Record], *, reverse: bool = False, limit: int | None = None) -> Iterator[Record]:
+def sort_records(
+    records: Iterable[SortRecord], *, reverse: bool = False, limit: int | None = None
+) -> Iterator[SortRecord]:
     """Yield records with distinct sort keys in order, holding at most some 32 MiB; a generator, to be closed early."""
     with ExitStack() as files:
-        runs: list[Iterator[Record]] = []
-        run: list[Record] = []
+        runs: list[Iterator[SortRecord]] = []
+        run: list[SortRecord] = []
         size = 0
         for record in records:
             run.append(record)
@@ -46,14 +48,14 @@ def sort_records(records: Iterable[Record], *, reverse: bool = False, limit: int
             yield record
 
 
-def _size(record: Record) -> int:
+def _size(record: SortRecord) -> int:
     return sum(map(len, record)) + _OVERHEAD
 
 
 _OVERHEAD = 200
 
 
-def _read(file: IO[bytes]) -> Iterator[Record]:
+def _read(file: IO[bytes]) -> Iterator[SortRecord]:
     # The merge calls this lazily, when the run is complete.
     file.seek(0)
     while True:

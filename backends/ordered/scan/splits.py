@@ -42,7 +42,7 @@ _FETCHED_AT_ONCE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Divided:
+class _DividedScan:
     """The state that all splits of a plan share; each split carries a copy."""
 
     raw_schema: bytes
@@ -76,7 +76,7 @@ def plan_table_scan(
     request = KeyedRequest.of(binding, Scan((arguments.range,), arguments.where))
     path, divided = divide_scan(engine, shared or engine, snapshot, binding, request, splits)
     index = None if path.index is None else path.index.field.name
-    common = _Divided(
+    common = _DividedScan(
         binding.raw_schema,
         columns.read,
         path.residual,
@@ -140,7 +140,7 @@ def read_table_split(engine: SplitSource, split: ScanSplit) -> Iterator[RecordBa
 
 
 def _fetched(
-    engine: SplitSource, binding: TableBinding, divided: _Divided, state: bytes, entries: Iterator[Pair]
+    engine: SplitSource, binding: TableBinding, divided: _DividedScan, state: bytes, entries: Iterator[Pair]
 ) -> Iterator[Pair]:
     """Yield the rows of index entries."""
     index = binding.indexes[str(divided.index)]

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from structable.backends.base.bounded import Bounded
-from structable.backends.ordered.codec.change_records import PACKED_BYTES, Record, pack_change, pack_whole
+from structable.backends.ordered.codec.change_records import PACKED_BYTES, EncodedChange, pack_change, pack_whole
 from structable.backends.ordered.codec.keys import KeyCodec, generate_entry_encoder
 from structable.backends.ordered.codec.operands import OperandCodec
 from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.codec.row_patching import RowPatch, RowPatches
 from structable.backends.ordered.codec.rows import Projection, RowCodec, RowDecoder
-from structable.backends.ordered.engine import Increment, Operand, Step
+from structable.backends.ordered.engine import BlindStep, Increment, Operand
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, InvalidFieldError, RowKind, Value
 from structable.spi.evaluation import equal
@@ -236,7 +236,7 @@ class TableBinding:
             values[position] = incremented(self.spec.name, field, values[position], increment.amount)
         return self.rows.encode_values(tuple(values))
 
-    def applied(self, raw: bytes | None, steps: Sequence[Step]) -> bytes:
+    def applied(self, raw: bytes | None, steps: Sequence[BlindStep]) -> bytes:
         """Return the raw value of a row after increments or operands; rejects an overflow."""
         if isinstance(steps[0], Increment):
             return self.incremented(raw, _increments(steps))
@@ -247,12 +247,14 @@ class TableBinding:
             merged = self.operands.absorb(merged, operand)
         return merged
 
-    def images(self, writes: Mapping[bytes, bytes | None], originals: Mapping[bytes, bytes | None]) -> list[Record]:
+    def images(
+        self, writes: Mapping[bytes, bytes | None], originals: Mapping[bytes, bytes | None]
+    ) -> list[EncodedChange]:
         """Return a feed's images of writes, without rows that stay equal, or come and go again in a bag.
 
-        `originals` has the raw value before of each key in `writes`.
+        `originals` has the former raw value of each key in `writes`.
         """
-        records: list[Record] = []
+        records: list[EncodedChange] = []
         for raw_key, after in writes.items():
             before = originals[raw_key]
             if before is None:
@@ -277,7 +279,7 @@ class TableBinding:
                 return [pack_change(raw_key, before, after)]
         return pack_whole(self.images(writes, originals))
 
-    def _net_by_value(self, records: list[Record]) -> list[Record]:
+    def _net_by_value(self, records: list[EncodedChange]) -> list[EncodedChange]:
         """Return the records of a keyless table, without equal rows that are both inserted and deleted."""
         equal_rows = self.keys.equal_rows
         gone = [equal_rows(raw_key)[0] for kind, raw_key, _ in records if kind is _DELETE]
@@ -286,7 +288,7 @@ class TableBinding:
         come = [equal_rows(raw_key)[0] for kind, raw_key, _ in records if kind is _INSERT]
         cancelled = Counter(come) & Counter(gone)
         left_out = {_INSERT: cancelled.copy(), _DELETE: cancelled}
-        kept: list[Record] = []
+        kept: list[EncodedChange] = []
         for record in records:
             equal_to = equal_rows(record[1])[0]
             if left_out[record[0]][equal_to]:
@@ -315,7 +317,7 @@ class TableBinding:
             return None
         return self.schema.feed.space, pack_change(raw_key, before, after)
 
-    def fits(self, raw: bytes | None, steps: Sequence[Step], others: Sequence[Step]) -> bool:
+    def fits(self, raw: bytes | None, steps: Sequence[BlindStep], others: Sequence[BlindStep]) -> bool:
         """Return whether steps fit a row with any of the others, all of one kind; False if that is not certain."""
         if any(step.schema != self.raw_schema for step in others):
             return False  # from before and after a schema change: one of the commits will fail
@@ -345,7 +347,7 @@ class TableBinding:
     ) -> None:
         """Add the changes of index entries that follow from writes of rows to `derived`; None deletes.
 
-        `originals` has the raw value before of each key in `writes`.
+        `originals` has the former raw value of each key in `writes`.
         """
         for index in self.maintained:
             entry_of = index.entry_of
@@ -367,9 +369,9 @@ def _no_key(_: object) -> None:
     return None
 
 
-def _increments(steps: Sequence[Step]) -> list[Increment]:
+def _increments(steps: Sequence[BlindStep]) -> list[Increment]:
     return [step for step in steps if isinstance(step, Increment)]
 
 
-def _operands(steps: Sequence[Step]) -> list[bytes]:
+def _operands(steps: Sequence[BlindStep]) -> list[bytes]:
     return [step.row for step in steps if isinstance(step, Operand)]

@@ -17,9 +17,9 @@ from .catalog import CATALOG_SPACE, garbage_key
 from .stream_records import StreamRecord, stream_key
 
 __all__ = [
+    "JobPhase",
     "JobProgress",
     "JobRecord",
-    "JobState",
     "discard_loading",
     "earlier_runs_owner",
     "job_key",
@@ -30,7 +30,7 @@ __all__ = [
     "runs_owner",
 ]
 
-JobState: TypeAlias = Literal["open", "applying", "committed", "aborted"]
+JobPhase: TypeAlias = Literal["open", "applying", "committed", "aborted"]
 """The states of a job. It is `applying` from its decision until all of its rows are in place."""
 _STATES = ("open", "applying", "committed", "aborted")
 _JOBS = CATALOG_SPACE + b"\x13"
@@ -44,7 +44,7 @@ _HAS_NUMBER = 1 << 31
 class JobRecord:
     """The catalog's record of a job."""
 
-    state: JobState
+    state: JobPhase
     table: str
     identity: bytes  # `TableSchema.identity`; empty in records and tables that are older than identities
     mode: WriteMode
@@ -66,7 +66,7 @@ class JobRecord:
         """Return whether this is a job of this very table, not of a dropped one with the same name."""
         return schema is not None and (self.table, self.identity) == (schema.spec.name, schema.identity)
 
-    def becoming(self, state: JobState, decider: str = "") -> JobRecord:
+    def becoming(self, state: JobPhase, decider: str = "") -> JobRecord:
         """Return the record of the job's next state, without the fields specific to the last one."""
         return replace(
             self, state=state, time=time.time(), decider=decider or self.decider, staged=(), schema=b"", loading=()

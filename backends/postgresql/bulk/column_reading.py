@@ -30,7 +30,7 @@ from structable.spi.arrow import arrow_type
 from .row_reading import arrow_numbers
 from .split_state import PageRange, SplitState, next_size
 
-__all__ = ["ORDERLY", "WARM_UP", "Column", "column_of", "integer_of", "read_pages"]
+__all__ = ["ORDERLY", "WARM_UP", "ReadColumn", "column_of", "integer_of", "read_pages"]
 
 _ORDERLY_SETTINGS = {
     "enable_tidscan": "on",
@@ -74,7 +74,7 @@ def read_pages(
     if pages.begin == pages.end:
         return
     columns = [column_of(f"c{place}", state.spec.field(name)) for place, name in enumerate(state.columns)]
-    query = _Query(connection, state.query, ", ".join(column.name for column in columns))
+    query = _SplitQuery(connection, state.query, ", ".join(column.name for column in columns))
     if pages.end - pages.begin > _FIRST_PAGES:
         connection.pipeline((command(WARM_UP),))
     page = _MOST_ROWS * sum(_width(column.field) for column in columns)
@@ -102,7 +102,7 @@ def read_pages(
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class _Query:
+class _SplitQuery:
     """The query of a split, run for some pages at a time; `rows` is its SQL without pages, `names` are its columns."""
 
     def __init__(self, connection: ServerConnection, rows: str, names: str) -> None:
@@ -111,13 +111,13 @@ class _Query:
         self._names = names
         self._is_sent = False
 
-    def send(self, pages: PageRange, columns: Iterable[Column]) -> None:
+    def send(self, pages: PageRange, columns: Iterable[ReadColumn]) -> None:
         wanted = ", ".join(["count(*)", *(piece for column in columns for piece in column.asked())])
         rows = f"({self._rows}{pages.condition()}) as found ({self._names})"
         self._connection.send(command(f"select {wanted} from {rows}"))
         self._is_sent = True
 
-    def receive(self, columns: Iterable[Column]) -> tuple[int, list[Values]]:
+    def receive(self, columns: Iterable[ReadColumn]) -> tuple[int, list[Values]]:
         """Return the number of rows, and the result of each requested column."""
         self._is_sent = False
         result = self._connection.receive()
@@ -132,7 +132,7 @@ class _Query:
                 self._connection.receive()
 
 
-class Column(ABC):
+class ReadColumn(ABC):
     """A column in the server's form and as an Arrow array; a masked one also has a mask of the rows with a value."""
 
     def __init__(self, name: str, field: Field, *, masked: bool = False) -> None:
@@ -149,7 +149,7 @@ class Column(ABC):
         """Return whether the answer determines the values of `count` rows."""
         return self.masked or self._count(values) in (0, count)
 
-    def fuller(self, values: Values) -> Column:
+    def fuller(self, values: Values) -> ReadColumn:
         """Return the column to query instead, if the answer is ambiguous."""
         return type(self)(self.name, self.field, masked=True)
 
@@ -172,7 +172,7 @@ class Column(ABC):
         """Return the array of `count` rows; `valid` is the mask of rows with a value, None if all have one."""
 
 
-class _Numbers(Column):
+class _FixedWidthReader(ReadColumn):
     """Values of fixed width."""
 
     def __init__(self, name: str, field: Field, *, masked: bool = False) -> None:
@@ -191,7 +191,7 @@ class _Numbers(Column):
         return _made(arrow_type(self.field), count, valid, _bits(numbers) if kind is FieldType.BOOLEAN else numbers)
 
 
-class _Texts(Column):
+class _Texts(ReadColumn):
     """Strings, and decimals as strings: values with a separator between them, and their number."""
 
     @property
@@ -211,7 +211,7 @@ class _Texts(Column):
     def tells(self, count: int, values: Values) -> bool:
         return super().tells(count, values) and self._is_clear(values)
 
-    def fuller(self, values: Values) -> Column:
+    def fuller(self, values: Values) -> ReadColumn:
         return super().fuller(values) if self._is_clear(values) else _Bytes(self.name, self.field, masked=self.masked)
 
     def _array(self, count: int, values: Values, valid: Flags | None) -> Array:
@@ -225,7 +225,7 @@ class _Texts(Column):
         return texts.cast(arrow_type(self.field))
 
 
-class _Bytes(Column):
+class _Bytes(ReadColumn):
     """Values of any length and any content, and their lengths."""
 
     def _asked(self) -> list[str]:
@@ -239,10 +239,10 @@ class _Bytes(Column):
         return _made(arrow_type(self.field), count, valid, _ends(lengths), values[0])
 
 
-def column_of(name: str, field: Field) -> Column:
+def column_of(name: str, field: Field) -> ReadColumn:
     """Return the column of a field in the form that is cheapest for the server."""
     if stored_type(field).send:
-        return _Numbers(name, field)
+        return _FixedWidthReader(name, field)
     return _Bytes(name, field) if field.type is FieldType.BYTES else _Texts(name, field)
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from structable.backends.base.arrow_checks import over_limits, read_numbers, refuse_first, valid_portions
+from structable.backends.base.arrow_checks import over_limits, read_numbers, refuse_first, valid_chunks
 from structable.backends.base.patches import PatchMarks
 from structable.backends.postgresql.sql.names import HIDDEN_KEY
 from structable.backends.postgresql.sql.types import stored_type
@@ -24,7 +24,7 @@ from .staging import ARMS, KIND_FIELD
 
 __all__ = ["CopyEncoder", "marked", "marks_of", "patch_marked"]
 
-_PORTION_BYTES = 64 << 20
+_CHUNK_BYTES = 64 << 20
 
 _KEY_FIELD = Field.bytes(HIDDEN_KEY)
 _PATCH_FIELDS = (Field.short("_arm"), Field.boolean("_required"), Field.bytes("_named"))
@@ -49,17 +49,17 @@ class CopyEncoder:
         self.largest = 0
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """Yield the rows of a batch that `conform_batch` returned, in COPY's binary format, in portions.
+        """Yield the rows of a batch that `conform_batch` returned, in COPY's binary format, in chunks.
 
         Rejects values as the contract does: values out of a type's range, and keys, indexed values and rows over a
         limit.
         """
-        for portion in valid_portions(self._spec.name, batch, _PORTION_BYTES):
-            yield self._encoded(portion)
+        for chunk in valid_chunks(self._spec.name, batch, _CHUNK_BYTES):
+            yield self._encoded(chunk)
 
     def _encoded(self, batch: pa.RecordBatch) -> bytes:
         table = self._spec.name
-        columns = [_Column(table, field, array) for field, array in zip(self._fields, batch.columns, strict=True)]
+        columns = [_CopyColumn(table, field, array) for field, array in zip(self._fields, batch.columns, strict=True)]
         self._check(batch, columns)
         rows = batch.num_rows
         parts: list[Array] = []
@@ -78,7 +78,7 @@ class CopyEncoder:
         offsets, data = _content(joined)
         return data[offsets[0] : offsets[-1]].tobytes()
 
-    def _check(self, batch: pa.RecordBatch, columns: list[_Column]) -> None:
+    def _check(self, batch: pa.RecordBatch, columns: list[_CopyColumn]) -> None:
         by_name = dict(zip(self._names, columns, strict=False))
         bad, totals = over_limits(self._spec, {name: column.sizes for name, column in by_name.items()})
         self.largest = max(self.largest, int(totals.max()))
@@ -91,7 +91,7 @@ class CopyEncoder:
         refuse_first(self._spec, batch.select(self._names), bad)
 
 
-class _Column:
+class _CopyColumn:
     """One column: lengths in COPY's form, -1 for null, and values as numbers or as bytes."""
 
     def __init__(self, table: str, field: Field, array: Array) -> None:

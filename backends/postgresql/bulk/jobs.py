@@ -116,7 +116,7 @@ class WriteJobs:
         columns = tuple(first.schema.names[: first.num_columns - len(marks)])
         encoder = CopyEncoder(binding.write_spec, columns, marks)
 
-        def portions() -> Iterator[bytes]:
+        def chunks() -> Iterator[bytes]:
             for batch in itertools.chain((first,), conformed):
                 yield from encoder.encode(batch)
 
@@ -130,7 +130,7 @@ class WriteJobs:
                     f"({', '.join(staged_columns(len(columns) + len(marks)))}) "
                     "from stdin (format binary, freeze)"
                 )
-                rows = connection.copy_in(text, [portions()])
+                rows = connection.copy_in(text, [chunks()])
                 connection.pipeline((command("commit"),))
             finally:
                 connection.roll_back()

@@ -24,8 +24,8 @@ __all__ = ["MOST_ROUNDS", "RankedRows"]
 MOST_ROUNDS = 8
 """The maximum number of rows of one key that are merged in rounds; more are merged one by one."""
 _FETCHED = 10_000
-_PORTION_ROWS = 2_000
-_PORTION_BYTES = 8 << 20
+_CHUNK_ROWS = 2_000
+_CHUNK_BYTES = 8 << 20
 _KINDS = tuple(RowKind)
 
 
@@ -120,7 +120,7 @@ class RankedRows:
 
 
 class _Writer:
-    """Rows to put, insert and delete, written in portions."""
+    """Rows to put, insert and delete, written in chunks."""
 
     def __init__(self, connection: ServerConnection, binding: TableBinding) -> None:
         self._connection = connection
@@ -138,7 +138,7 @@ class _Writer:
         pieces = binding.row_pieces(names, row)
         (self._doomed if not is_there else self._changed if there else self._new).append(pieces)
         self._bytes += at_most(pieces)
-        if len(self._changed) + len(self._new) + len(self._doomed) >= _PORTION_ROWS or self._bytes >= _PORTION_BYTES:
+        if len(self._changed) + len(self._new) + len(self._doomed) >= _CHUNK_ROWS or self._bytes >= _CHUNK_BYTES:
             self.flush()
 
     def flush(self) -> None:

@@ -21,7 +21,7 @@ from structable.spi.rules.scans import check_splits
 
 from .split_planning import (
     SIZES,
-    PlannedScan,
+    PlanArguments,
     PlanSnapshot,
     TablePlan,
     divided,
@@ -91,7 +91,7 @@ class SharedPlans(HeldSnapshot):
         connection.pipeline((_SAVEPOINT,))
         try:
             binding = self._bound(connection, arguments.table)
-            scan = PlannedScan.of(binding, arguments)
+            scan = PlanArguments.of(binding, arguments)
             sizes, position = self._locked(snapshot, binding)
             states = divided(snapshot, binding, scan, splits, sizes)
         except BaseException:

@@ -42,8 +42,8 @@ from .split_state import Grouping, PageRange, SplitState
 
 __all__ = [
     "SIZES",
+    "PlanArguments",
     "PlanSnapshot",
-    "PlannedScan",
     "TablePlan",
     "divided",
     "feed_token",
@@ -82,7 +82,7 @@ class PlanSnapshot(NamedTuple):
     """Whether plans of tables with a feed may use it."""
 
 
-class PlannedScan(NamedTuple):
+class PlanArguments(NamedTuple):
     """The checked arguments of a plan."""
 
     names: tuple[str, ...]
@@ -94,7 +94,7 @@ class PlannedScan(NamedTuple):
     """The computation on the batches."""
 
     @classmethod
-    def of(cls, binding: TableBinding, arguments: PlanScan) -> PlannedScan:
+    def of(cls, binding: TableBinding, arguments: PlanScan) -> PlanArguments:
         """Check the arguments of a plan; raises InvalidFieldError if one does not fit the table."""
         spec = binding.spec
         names = planned_columns(spec, arguments).names
@@ -144,13 +144,13 @@ def first_plan(
         connection = pool.acquire()
         try:
             binding = _bound(connection, catalog, table)
-            scan = PlannedScan.of(binding, arguments)
+            scan = PlanArguments.of(binding, arguments)
             snapshot, sizes, position = _begun(connection, gate, binding, for_feeds=for_feeds)
             states = divided(snapshot, binding, scan, splits, sizes)
             return TablePlan(binding.spec.name, scan.names, states, position), snapshot
         except BaseException as error:
             release_snapshot(pool, connection)
-            if isinstance(error, _NewerTableError) or (
+            if isinstance(error, _TableOutdatedError) or (
                 isinstance(error, StatementRefusedError) and error.state in STALE
             ):
                 catalog.forget(table)
@@ -173,7 +173,7 @@ def _bound(connection: ServerConnection, catalog: Catalog, table: str) -> TableB
     return known or catalog.lookup(connection.ask, table)
 
 
-class _NewerTableError(Exception):
+class _TableOutdatedError(Exception):
     """The table was looked up after the snapshot was taken, and has changed in between."""
 
 
@@ -217,7 +217,7 @@ def _begun(
     results = exact.results if exact else connection.pipeline((*begun, *after))[len(begun) :]
     seen, name, *sizes = (str(value) for value in connection.rows(results[0])[0])
     if not Snapshot(seen).sees(binding.version.changed_by):
-        raise _NewerTableError
+        raise _TableOutdatedError
     version = None if exact is None else exact.version
     position = None
     if has_feed and version is not None:
@@ -231,7 +231,7 @@ def _has_gate(connection: ServerConnection, schema: str) -> bool:
 
 
 def divided(
-    snapshot: PlanSnapshot, binding: TableBinding, scan: PlannedScan, splits: int, sizes: tuple[int, ...]
+    snapshot: PlanSnapshot, binding: TableBinding, scan: PlanArguments, splits: int, sizes: tuple[int, ...]
 ) -> list[bytes]:
     """Return the states of the splits of a table."""
     connection, request, columns = snapshot.connection, scan.request, scan.columns

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from structable.backends.base.lingering import Lingering
+from structable.backends.base.shared_resources import SharedResources
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.connection_factory import ConnectionFactory
 from structable.backends.postgresql.driver.errors import PostgreSQLError, StatementRefusedError
@@ -139,14 +139,14 @@ def _with_cause(
     return error
 
 
-_Place: TypeAlias = tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]
+_Database: TypeAlias = tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]
 
 
 def _forget(reader: SplitReader) -> None:
     """Leave the connections to the process that forked this one; psycopg closes none of another process."""
 
 
-_READERS: Lingering[_Place, SplitReader] = Lingering(SplitReader.close, _forget)
+_READERS: SharedResources[_Database, SplitReader] = SharedResources(SplitReader.close, _forget)
 os.register_at_fork(after_in_child=_READERS.after_fork)
 
 
@@ -156,6 +156,6 @@ def read_one_split(factory: ConnectionFactory, split: ScanSplit) -> Iterator[Rec
     The connection stays open for some seconds, for the next split that this process reads: a small task takes less
     time than a new connection.
     """
-    place = frozenset(factory.parameters.items()), frozenset(factory.settings.items())
-    with _READERS.using(place, partial(SplitReader, factory, most_idle=1)) as reader:
+    database = frozenset(factory.parameters.items()), frozenset(factory.settings.items())
+    with _READERS.using(database, partial(SplitReader, factory, most_idle=1)) as reader:
         yield from reader.read(split)

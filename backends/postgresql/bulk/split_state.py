@@ -1,4 +1,4 @@
-"""`SplitState`: the content of a split, the size of its portions, and the errors of reading it."""
+"""`SplitState`: the content of a split, the size of its chunks, and the errors of reading it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.merging import MergeEffect, MergeSql, effect_of
 from structable.backends.postgresql.sql.names import qualified
 from structable.backends.postgresql.sql.row_limit import require_size
-from structable.backends.postgresql.sql.write_statements import Source, WriteShape, all_of, same_key, write_sql
+from structable.backends.postgresql.sql.write_statements import GivenRows, WriteShape, all_of, same_key, write_sql
 from structable.spi import RowKind
 from structable.spi.merging import Merger
 from structable.spi.operations import Effect
@@ -96,7 +96,7 @@ class StagedChanges:
         """Merge rows of distinct keys."""
         binding, names = self._binding, tuple(self._staged.columns)
         if effect is not MergeEffect.DELETE:
-            changes = Source(self._value, f"{source} s", test=test)
+            changes = GivenRows(self._value, f"{source} s", test=test)
             shape = WriteShape(Effect.MERGE, names, waits=True, merge=effect)
             connection.pipeline((command(write_sql(binding, shape, changes)),))
             return

@@ -10,7 +10,7 @@ from structable.backends.postgresql.feeds.record_statements import GIVEN, record
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import HIDDEN_KEY, column, qualified
 from structable.backends.postgresql.sql.row_limit import Judge, judge, row_size, size_of
-from structable.backends.postgresql.sql.write_statements import Source, WriteShape, same_key, taken, write_sql
+from structable.backends.postgresql.sql.write_statements import GivenRows, WriteShape, same_key, taken, write_sql
 from structable.spi import RowKind, WriteMode
 from structable.spi.operations import Effect, When
 from structable.spi.rules.keyless import DIGEST_BYTES
@@ -60,7 +60,7 @@ class StagedMerge:
             key = ", ".join(self._key_given)
             rows = f"(select distinct on ({key}) s.* from {rows} s order by {key}, s.ctid desc)"
         value = self._new_value if self._mode is WriteMode.UPDATE else self._value
-        return write_sql(self._binding, self._shape(each_key_once=each_key_once), Source(value, f"{rows} s"))
+        return write_sql(self._binding, self._shape(each_key_once=each_key_once), GivenRows(value, f"{rows} s"))
 
     def _shape(self, *, each_key_once: bool) -> WriteShape:
         key, given = self._binding.spec.primary_key, tuple(self._given)
@@ -178,14 +178,14 @@ def bag_statements(binding: TableBinding, staged: StagedTable) -> list[str]:
     kind, key = f"c{width}", f"c{width + 1}"
     retracts = ", ".join(str(place) for place, one in enumerate(RowKind) if one.retracts)
     signs = (
-        f"select *, substring({key} from 1 for {DIGEST_BYTES}) as digest, ctid as place, "
+        f"select *, substring({key} from 1 for {DIGEST_BYTES}) as digest, ctid as address, "
         f"case when {kind} in ({retracts}) then -1 else 1 end as sign from {rows}"
     )
-    sums = f"select *, sum(sign) over (partition by digest order by place) as so_far from ({signs}) _signs"
+    sums = f"select *, sum(sign) over (partition by digest order by address) as so_far from ({signs}) _signs"
     doomed = f"(select digest, -min(so_far) as number from ({sums}) _sums group by digest having min(so_far) < 0)"
     left = (
         f"select *, sum(sign) over whole - least(min(so_far) over whole, 0) as number, "
-        f"row_number() over (partition by digest, sign order by place desc) as r from ({sums}) _sums "
+        f"row_number() over (partition by digest, sign order by address desc) as r from ({sums}) _sums "
         "window whole as (partition by digest)"
     )
     return [taken(binding, doomed), _insert(binding, staged, key, f"({left})", "s.sign = 1 and s.r <= s.number")]
@@ -193,7 +193,7 @@ def bag_statements(binding: TableBinding, staged: StagedTable) -> list[str]:
 
 def _insert(binding: TableBinding, staged: StagedTable, key: str, rows: str, test: str = "true") -> str:
     given = {HIDDEN_KEY: key, **staged.given}
-    source = Source(lambda name: f"s.{given[name]}", f"{rows} s", test=test)
+    source = GivenRows(lambda name: f"s.{given[name]}", f"{rows} s", test=test)
     return write_sql(binding, WriteShape(Effect.PUT, tuple(given), When.ABSENT), source)
 
 

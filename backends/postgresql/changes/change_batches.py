@@ -22,10 +22,10 @@ from structable.spi.arrow import arrow_type
 from structable.spi.changes import FEED_COLUMNS
 
 from .change_parts import ChangePart
-from .commit_windows import Page
+from .commit_sizes import EntryQuery
 from .entry_queries import RECORD_KINDS, RECORD_LETTERS, FeedEntries
 from .feed_source import SourceReader
-from .joined_portions import JoinedReader, Letters
+from .joined_chunks import JoinedReader, Letters
 
 __all__ = ["ChangeBatches", "change_schema"]
 
@@ -59,10 +59,10 @@ class ChangeBatches:
     def read(self, part: ChangePart) -> Iterator[pa.RecordBatch]:
         """Yield the changes of a part; raises as `SourceReader.rows` does."""
         is_wide = len(self._entries.shape.fields) > MOST_COLUMNS
-        with closing(JoinedReader(self._reader, self._entries, self._joined)) as portions:
-            for found in part.walk(self._reader, self._entries, None if is_wide else portions):
-                if isinstance(found, Page):
-                    portions.wait()
+        with closing(JoinedReader(self._reader, self._entries, self._joined)) as chunks:
+            for found in part.walk(self._reader, self._entries, None if is_wide else chunks):
+                if isinstance(found, EntryQuery):
+                    chunks.wait()
                     yield from self._spooled(found)
                 else:
                     yield found
@@ -74,17 +74,17 @@ class ChangeBatches:
         places[list(RECORD_LETTERS.encode())] = range(len(RECORD_LETTERS))
         return self._records(pa.array(places[kinds.view(np.uint8)]), arrays)
 
-    def _spooled(self, page: Page) -> Iterator[pa.RecordBatch]:
-        """Yield the changes of a page after all of them have arrived."""
+    def _spooled(self, query: EntryQuery) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of a query after all of them have arrived."""
         fields = self._entries.shape.fields
         facts = [field.name for field in self._entries.shape.facts]
         names = [*facts, *self._key, *self._before, *self._after]
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
             with (
-                self._reader.begun(page.since, freely=page.freely) as connection,
+                self._reader.begun(query.since, freely=query.freely) as connection,
                 pa.ipc.new_stream(file, self._schema) as stream,
             ):
-                for arrays in copied_arrays(connection, page.query, fields):
+                for arrays in copied_arrays(connection, query.query, fields):
                     found = dict(zip(names, arrays, strict=True))
                     if self._entries.images:
                         batch = self._images(np.asarray(found["had"]), np.asarray(found["has"]), found)

@@ -1,4 +1,4 @@
-"""The parts of a range of a feed, and the pages in which each is read.
+"""The parts of a range of a feed, and the queries by which each is read.
 
 The producer `input` numbers the records of a commit: from 0, in their order.
 """
@@ -11,12 +11,12 @@ from typing import NamedTuple, TypeVar
 from structable.backends.base.change_feed import FeedRequest
 from structable.backends.base.feed_marks import Mark
 
-from .commit_windows import Page
+from .commit_sizes import EntryQuery
 from .entry_queries import FeedEntries, HashPart, TicketPart
-from .entry_walk import PortionReader, walk_piece, walk_versions
+from .entry_walk import ChunkReader, walk_part, walk_versions
 from .feed_source import SourceReader
 
-__all__ = ["ChangePart", "NetPart", "PiecePart", "RecordNumbers", "VersionsPart", "net_part", "whole_parts"]
+__all__ = ["ChangePart", "CommitPart", "NetPart", "RecordNumbers", "VersionsPart", "net_part", "whole_parts"]
 
 Content = TypeVar("Content")
 
@@ -29,23 +29,23 @@ class VersionsPart(NamedTuple):
     keys: HashPart | None = None
 
     def walk(
-        self, reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content] | None
-    ) -> Iterator[Content | Page]:
+        self, reader: SourceReader, entries: FeedEntries, chunks: ChunkReader[Content] | None
+    ) -> Iterator[Content | EntryQuery]:
         if self.keys is None:
-            yield from walk_versions(reader, entries, portions, self.since, self.until)
+            yield from walk_versions(reader, entries, chunks, self.since, self.until)
         else:
-            yield Page(self.since, entries.net_versions(self.since, self.until, self.keys), True, True)
+            yield EntryQuery(self.since, entries.net_versions(self.since, self.until, self.keys), True, True)
 
 
-class PiecePart(NamedTuple):
+class CommitPart(NamedTuple):
     """A part of a commit."""
 
-    piece: TicketPart
+    part: TicketPart
 
     def walk(
-        self, reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content] | None
-    ) -> Iterator[Content | Page]:
-        yield from walk_piece(reader, entries, portions, self.piece)
+        self, reader: SourceReader, entries: FeedEntries, chunks: ChunkReader[Content] | None
+    ) -> Iterator[Content | EntryQuery]:
+        yield from walk_part(reader, entries, chunks, self.part)
 
 
 class NetPart(NamedTuple):
@@ -57,13 +57,13 @@ class NetPart(NamedTuple):
     keys: HashPart | None = None
 
     def walk(
-        self, reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content] | None
-    ) -> Iterator[Page]:
+        self, reader: SourceReader, entries: FeedEntries, chunks: ChunkReader[Content] | None
+    ) -> Iterator[EntryQuery]:
         query = entries.net_range(self.bounds, self.repeated, self.stamps, self.keys)
-        yield Page(self.bounds[0][0], query, True, True)
+        yield EntryQuery(self.bounds[0][0], query, True, True)
 
 
-ChangePart = VersionsPart | PiecePart | NetPart
+ChangePart = VersionsPart | CommitPart | NetPart
 
 
 def whole_parts(reader: SourceReader, entries: FeedEntries, request: FeedRequest) -> Iterator[ChangePart]:
@@ -75,7 +75,7 @@ def whole_parts(reader: SourceReader, entries: FeedEntries, request: FeedRequest
             since = segment.since
             if request.after is not None:
                 since += 1
-                yield from map(PiecePart, _rest_of_commit(reader, entries, since, request.after))
+                yield from map(CommitPart, _rest_of_commit(reader, entries, since, request.after))
             yield VersionsPart(since, segment.until)
 
 
@@ -108,12 +108,12 @@ class RecordNumbers:
 
 def _rest_of_commit(reader: SourceReader, entries: FeedEntries, version: int, number: int) -> Iterator[TicketPart]:
     """Yield the parts of a commit that hold the records after a number."""
-    rows = reader.rows(_place(entries, version, number), version - 1)
+    rows = reader.rows(_entry_query(entries, version, number), version - 1)
     for ticket, again, n in rows:
         yield TicketPart(version, int(ticket), (-1, 0) if again is None else (int(again), int(n)), None)
 
 
-def _place(entries: FeedEntries, version: int, number: int) -> str:
+def _entry_query(entries: FeedEntries, version: int, number: int) -> str:
     """Return the query of ticket, again and n of the record with a number, and of later tickets with nulls.
 
     It has no rows if there is no such record.
@@ -124,12 +124,12 @@ def _place(entries: FeedEntries, version: int, number: int) -> str:
         f"select f.ticket, f.again, f.n from {entries.table} as f where f.again = 0 and f.n = {number} "
         f"and f.ticket = (select min(c.ticket) from ({commits}) as c)"
     )
-    any_place = (
+    any_ticket = (
         f"select f.ticket, f.again, f.n from ({commits}) as c join {entries.table} as f on f.ticket = c.ticket "
         f"where not exists (select from p) order by 1, 2, 3 offset {number} limit 1"
     )
     return (
-        f"with p as materialized ({first}), q as (select * from p union all ({any_place})) "
+        f"with p as materialized ({first}), q as (select * from p union all ({any_ticket})) "
         f"select ticket, again, n from q union all select c.ticket, null, null from ({commits}) as c "
         "where c.ticket > (select ticket from q) order by 1"
     )

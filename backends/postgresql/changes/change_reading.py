@@ -12,15 +12,15 @@ from structable.spi import Change, Row, RowKind
 from structable.spi.rows import RowShape
 
 from .change_parts import RecordNumbers, whole_parts
-from .commit_windows import Page
+from .commit_sizes import EntryQuery
 from .entry_queries import RECORD_KINDS, FeedEntries, TicketPart
 from .entry_walk import FIRST_ENTRIES, MOST_ENTRIES
 from .feed_source import SourceReader
 
 __all__ = ["read_changes"]
 
-_PORTION = 1_000
-_PORTION_BYTES = 4 << 20
+_CHUNK = 1_000
+_CHUNK_BYTES = 4 << 20
 _numbers = itertools.count(1)
 
 
@@ -33,10 +33,10 @@ def read_changes(reader: SourceReader, entries: FeedEntries, request: FeedReques
         If changes that were not read yet have expired.
     """
     decode = _decoder(entries, request)
-    portions = _RowReader(reader, entries)
+    chunks = _RowReader(reader, entries)
     for part in whole_parts(reader, entries, request):
-        for found in part.walk(reader, entries, portions):
-            if not isinstance(found, Page):
+        for found in part.walk(reader, entries, chunks):
+            if not isinstance(found, EntryQuery):
                 yield from decode(found)
             elif found.is_large:
                 for rows in _fetched(reader, found):
@@ -45,8 +45,8 @@ def read_changes(reader: SourceReader, entries: FeedEntries, request: FeedReques
                 yield from decode(reader.rows(found.query, found.since, freely=found.freely))
 
 
-class _Rows:
-    """A portion as rows: the columns of the shape, then `is_long`, `again` and `n`."""
+class _RowChunk:
+    """A chunk as rows: the columns of the shape, then `is_long`, `again` and `n`."""
 
     def __init__(self, rows: list[Values], key: slice, *, is_full: bool) -> None:
         self._rows = rows
@@ -74,32 +74,32 @@ class _Rows:
 
 
 class _RowReader:
-    """Reads portions as rows."""
+    """Reads chunks as rows."""
 
     def __init__(self, reader: SourceReader, entries: FeedEntries) -> None:
         self._reader = reader
         self._entries = entries
         self._most = MOST_ENTRIES if entries.nets else FIRST_ENTRIES
 
-    def versions(self, since: int, until: int) -> _Rows:
+    def versions(self, since: int, until: int) -> _RowChunk:
         return self._read(self._entries.first_of_versions(since, until, self._most), since)
 
-    def piece(self, part: TicketPart) -> _Rows:
-        return self._read(self._entries.first_of_piece(part, self._most), part.version - 1)
+    def part(self, part: TicketPart) -> _RowChunk:
+        return self._read(self._entries.first_of_part(part, self._most), part.version - 1)
 
-    def _read(self, query: str, since: int) -> _Rows:
+    def _read(self, query: str, since: int) -> _RowChunk:
         shape = self._entries.shape
         key = slice(len(shape.facts), len(shape.facts) + len(shape.key))
         rows = self._reader.rows(self._entries.shaped(query), since)
         is_full = len(rows) == self._most
         self._most = min(4 * self._most, MOST_ENTRIES)
-        return _Rows(rows, key, is_full=is_full)
+        return _RowChunk(rows, key, is_full=is_full)
 
 
-def _fetched(reader: SourceReader, page: Page) -> Iterator[list[Values]]:
-    """Yield the rows of a page of any size, in portions from a cursor on the server."""
+def _fetched(reader: SourceReader, query: EntryQuery) -> Iterator[list[Values]]:
+    """Yield the rows of a query of any size, in chunks from a cursor on the server."""
     cursor = f"f{next(_numbers)}"
-    with reader.kept(page.query, page.since, cursor) as connection:
+    with reader.kept(query.query, query.since, cursor) as connection:
         wanted = 1
         while True:
             result = connection.pipeline((command(f"fetch {wanted} from {cursor}"),))[-1]
@@ -109,7 +109,7 @@ def _fetched(reader: SourceReader, page: Page) -> Iterator[list[Values]]:
             sample = range(0, wanted, max(wanted // 8, 1))
             size = sum(len(result.get_value(row, place) or b"") for row in sample for place in range(result.nfields))
             average = max(size // len(sample), 1)
-            wanted = max(1, min(_PORTION, wanted * 4, _PORTION_BYTES // average))
+            wanted = max(1, min(_CHUNK, wanted * 4, _CHUNK_BYTES // average))
 
 
 def _decoder(entries: FeedEntries, request: FeedRequest) -> Callable[[Iterable[Values]], Iterator[Change]]:

@@ -13,8 +13,8 @@ from structable.backends.postgresql.driver.pool import ServerPool
 from structable.spi import ScanSplit, StorageUnavailableError, TableSpecification
 from structable.spi.changes import FEED_COLUMNS
 
-from .change_parts import ChangePart, NetPart, PiecePart, VersionsPart, net_part
-from .commit_windows import CommitSize, TicketSize, netted, pieces
+from .change_parts import ChangePart, CommitPart, NetPart, VersionsPart, net_part
+from .commit_sizes import CommitSize, TicketSize, netted, parts_of_commit
 from .entry_queries import FeedEntries, HashPart
 from .feed_source import FeedSource, SourceReader
 
@@ -68,7 +68,7 @@ def _parts(reader: SourceReader, entries: FeedEntries, segment: Segment, splits:
                     VersionsPart(commit.version - 1, commit.version, HashPart(place, number)) for place in range(number)
                 ]
             else:
-                parts += map(PiecePart, pieces(reader, entries, commit, -(-commit.number // number)))
+                parts += map(CommitPart, parts_of_commit(reader, entries, commit, -(-commit.number // number)))
         done = commit.version
     if done < until:
         parts.append(VersionsPart(done, until))
@@ -161,7 +161,7 @@ def reads_changes(split: ScanSplit) -> bool:
 
 
 def read_change_split(pool: ServerPool, split: ScanSplit) -> Iterator[RecordBatch]:
-    """Yield the changes of a split, borrowing a connection for each page of them.
+    """Yield the changes of a split, borrowing a connection for each query of them.
 
     Raises
     ------

@@ -46,9 +46,9 @@ class TicketPart(NamedTuple):
 
 
 class HashPart(NamedTuple):
-    """The keys whose hash, divided by a number, leaves the remainder `place`."""
+    """The keys whose hash, divided by a number, leaves `remainder`."""
 
-    place: int
+    remainder: int
     number: int
 
 
@@ -75,8 +75,8 @@ _RECORD_FACTS = (_VERSION, _TIME, Field.byte("kind"))
 class FeedEntries:
     """The entries of one feed; `columns` are the fields wanted, in the order of `shape`."""
 
-    place = "(f.ticket, f.again, f.n)"
-    """The place of an entry, in the table `f`; its index."""
+    order = "(f.ticket, f.again, f.n)"
+    """The columns that order the entries of the table `f`; its index has them."""
 
     def __init__(self, schema: str, number: int, spec: TableSpecification, columns: Sequence[str]) -> None:
         self.images = keeps_images(spec)
@@ -88,10 +88,10 @@ class FeedEntries:
         key = [name for name in spec.primary_key if self.images]
         values = [name for name in spec.field_names if name not in key]
         self._spec = spec
-        self._key = [_Column(f"k{i}", spec.field(name), key_column(name)) for i, name in enumerate(key)]
+        self._key = [_EntryColumn(f"k{i}", spec.field(name), key_column(name)) for i, name in enumerate(key)]
         befores = values if self.images else ()
-        self._before = [_Column(f"b{i}", spec.field(name), before_column(name)) for i, name in enumerate(befores)]
-        self._after = [_Column(f"a{i}", spec.field(name), after_column(name)) for i, name in enumerate(values)]
+        self._before = [_EntryColumn(f"b{i}", spec.field(name), before_column(name)) for i, name in enumerate(befores)]
+        self._after = [_EntryColumn(f"a{i}", spec.field(name), after_column(name)) for i, name in enumerate(values)]
         wanted = set(columns)
         self.shape = EntryShape(
             _IMAGE_FACTS if self.images else _RECORD_FACTS,
@@ -107,7 +107,7 @@ class FeedEntries:
         ]
 
     def names(self) -> tuple[dict[str, Field], dict[str, Field], dict[str, Field]]:
-        """Return the columns of portions for the requested fields: of the key, before and after."""
+        """Return the columns of chunks for the requested fields: of the key, before and after."""
         parts = (self._key, self._before, self._after)
         key, before, after = ({one.name: one.field for one in many if one.name in self._wanted} for many in parts)
         return key, before, after
@@ -122,9 +122,9 @@ class FeedEntries:
         """Return the query of the entries of the versions (since, until], unchanged and in order."""
         return f"{self._select(self._of_versions(since, until, part))} {_ORDER}"
 
-    def piece(self, part: TicketPart) -> str:
+    def part(self, part: TicketPart) -> str:
         """Return the query of a part of a commit, in its order."""
-        return f"{self._select(self._of_piece(part))} {_ORDER}"
+        return f"{self._select(self._of_part(part))} {_ORDER}"
 
     def _select(self, source: str) -> str:
         return f"select {', '.join([*self._facts(), *self._wanted])} from ({source}) as e"
@@ -134,10 +134,10 @@ class FeedEntries:
             return ["version", "time", "kind <> 'I' as had", "kind <> 'D' as has"]
         return ["version", "time", f"(strpos({literal(RECORD_LETTERS)}, kind::text) - 1)::smallint as kind"]
 
-    def _columns(self) -> list[_Column]:
+    def _columns(self) -> list[_EntryColumn]:
         return [*self._key, *self._before, *self._after]
 
-    def _unbounded(self) -> list[_Column]:
+    def _unbounded(self) -> list[_EntryColumn]:
         return [one for one in self._columns() if one.name in self._wanted and one.field.type in _LONG_TYPES]
 
     def _raw(self) -> str:
@@ -165,23 +165,23 @@ class FeedEntries:
             f"join {self.table} as f on f.ticket = c.ticket{hashed}"
         )
 
-    def _of_piece(self, part: TicketPart) -> str:
+    def _of_part(self, part: TicketPart) -> str:
         version, ticket, after, upto = part
         again, last = (_MOST, _MOST) if upto is None else upto
         time = f"select at from {self.commits} where feed = {self.number} and version = {version} and ticket = {ticket}"
         return (
             f"select {version}::bigint as version, ({time}) as time, {self._raw()} from {self.table} as f "
             # Only these: they determine where the index is entered.
-            f"where {self.place} > ({ticket}, {after[0]}, {after[1]}) and {self.place} <= ({ticket}, {again}, {last})"
+            f"where {self.order} > ({ticket}, {after[0]}, {after[1]}) and {self.order} <= ({ticket}, {again}, {last})"
         )
 
-    # Portions: in the order of the index, so that a limit ends the work
+    # Chunks: in the order of the index, so that a limit ends the work
 
     def first_of_versions(self, since: int, until: int, most: int) -> str:
         """Return the query of the first entries of the versions (since, until], in their order.
 
         `again` is above 0 wherever a commit has several statements. `is_long` marks rows whose values are too long for
-        a portion, and left out.
+        a chunk, and left out.
         """
         commits = (
             "select version, ticket, at, row_number() over (partition by version order by ticket) as turn "
@@ -196,20 +196,20 @@ class FeedEntries:
         )
 
     def shaped(self, query: str) -> str:
-        """Return the query of a portion's rows: the columns of `shape`, then `is_long`, `again` and `n`."""
+        """Return the query of a chunk's rows: the columns of `shape`, then `is_long`, `again` and `n`."""
         return f"select {', '.join([*self._facts(), *self._wanted, 'is_long', 'again', 'n'])} from ({query}) as p"
 
-    def sizes_of_piece(self, part: TicketPart, most: int) -> str:
+    def sizes_of_part(self, part: TicketPart, most: int) -> str:
         """Return the query of again, n and size of the first entries of a part of a commit, in its order."""
         sizes = " + ".join(f"coalesce(octet_length(e.{one.name}), 0)" for one in self._unbounded()) or "0"
         return (
-            f"select again, n, {sizes} from ({self._of_piece(part)} order by f.ticket, f.again, f.n limit {most}) as e"
+            f"select again, n, {sizes} from ({self._of_part(part)} order by f.ticket, f.again, f.n limit {most}) as e"
         )
 
-    def first_of_piece(self, part: TicketPart, most: int) -> str:
+    def first_of_part(self, part: TicketPart, most: int) -> str:
         """Return the query of the first entries of a part of a commit as `first_of_versions` does."""
         return f"select version, time, again, n, kind, {self._bounded()} from " + (
-            f"({self._of_piece(part)} order by f.ticket, f.again, f.n limit {most}) as e"
+            f"({self._of_part(part)} order by f.ticket, f.again, f.n limit {most}) as e"
         )
 
     def _bounded(self) -> str:
@@ -227,7 +227,7 @@ class FeedEntries:
 
     def _hashed(self, part: HashPart) -> str:
         key = ", ".join(one.there for one in self._key)
-        return f"(hash_record_extended(row({key}), 0) & 9223372036854775807) % {part.number} = {part.place}"
+        return f"(hash_record_extended(row({key}), 0) & 9223372036854775807) % {part.number} = {part.remainder}"
 
     # Net within each commit
 
@@ -377,7 +377,7 @@ class FeedEntries:
         )
 
 
-class _Column(NamedTuple):
+class _EntryColumn(NamedTuple):
     """A column of entries; queries name it `name`."""
 
     name: str

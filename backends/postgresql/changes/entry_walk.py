@@ -1,6 +1,6 @@
-"""The entries of a range, a portion at a time, in their order.
+"""The entries of a range, a chunk at a time, in their order.
 
-A portion ends with a commit, or is a part of a large one. Commits whose entries must be netted are left to a separate
+A chunk ends with a commit, or is a part of a large one. Commits whose entries must be netted are left to a separate
 query; only commits of several statements may need that.
 """
 
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
-from .commit_windows import PAGE_BYTES, Page, has_long_values, pages
+from .commit_sizes import QUERY_BYTES, EntryQuery, has_long_values, queries
 from .entry_queries import FeedEntries, TicketPart
 from .feed_source import SourceReader
 
-__all__ = ["FIRST_ENTRIES", "MOST_ENTRIES", "Portion", "PortionReader", "walk_piece", "walk_versions"]
+__all__ = ["FIRST_ENTRIES", "MOST_ENTRIES", "ChunkReader", "EntryChunk", "walk_part", "walk_versions"]
 
 FIRST_ENTRIES = 256
-"""The maximum number of entries of the first portion of records; the reader may need only a few."""
+"""The maximum number of entries of the first chunk of records; the reader may need only a few."""
 MOST_ENTRIES = 8_192
-"""The maximum number of entries of any portion."""
+"""The maximum number of entries of any chunk."""
 
 Content = TypeVar("Content")
 Content_co = TypeVar("Content_co", covariant=True)
 
 
-class Portion(Protocol[Content_co]):
+class EntryChunk(Protocol[Content_co]):
     """Some entries in their order."""
 
     count: int
@@ -33,7 +33,7 @@ class Portion(Protocol[Content_co]):
     has_statements: bool
     """Whether a commit among them may have been made by several statements."""
     is_long: bool
-    """Whether values are too long for a portion, which is then useless."""
+    """Whether values are too long for a chunk, which is then useless."""
     last: tuple[int, int]
     """The (again, n) of the last entry, in a part of a commit."""
 
@@ -50,51 +50,51 @@ class Portion(Protocol[Content_co]):
         """Return the first entries."""
 
 
-class PortionReader(Protocol[Content_co]):
-    """Reads portions of at most `MOST_ENTRIES` entries."""
+class ChunkReader(Protocol[Content_co]):
+    """Reads chunks of at most `MOST_ENTRIES` entries."""
 
-    def versions(self, since: int, until: int) -> Portion[Content_co]:
+    def versions(self, since: int, until: int) -> EntryChunk[Content_co]:
         """Return the first entries of the versions (since, until]."""
 
-    def piece(self, part: TicketPart) -> Portion[Content_co]:
+    def part(self, part: TicketPart) -> EntryChunk[Content_co]:
         """Return the first entries of a part of a commit."""
 
 
 def walk_versions(
-    reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content] | None, since: int, until: int
-) -> Iterator[Content | Page]:
-    """Yield the entries of the versions (since, until]: portions, and pages where there are none."""
-    if portions is None or has_long_values(reader, entries):
-        yield from pages(reader, entries, since, until)
+    reader: SourceReader, entries: FeedEntries, chunks: ChunkReader[Content] | None, since: int, until: int
+) -> Iterator[Content | EntryQuery]:
+    """Yield the entries of the versions (since, until]: chunks, and queries where there are none."""
+    if chunks is None or has_long_values(reader, entries):
+        yield from queries(reader, entries, since, until)
         return
     while since < until:
-        portion = portions.versions(since, until)
-        if not portion.count:
+        chunk = chunks.versions(since, until)
+        if not chunk.count:
             return
-        if portion.is_long:
-            yield from pages(reader, entries, since, until)
+        if chunk.is_long:
+            yield from queries(reader, entries, since, until)
             return
-        count, end = portion.count, until
-        if portion.is_full:
-            count = portion.begins_last()
+        count, end = chunk.count, until
+        if chunk.is_full:
+            count = chunk.begins_last()
             if not count:
-                version = portion.version(0)
-                yield from _walk_commit(reader, entries, portions, version)
+                version = chunk.version(0)
+                yield from _walk_commit(reader, entries, chunks, version)
                 since = version
                 continue
-            end = portion.version(count - 1)
-        if portion.has_statements and _has_repeats(reader, entries, portion, count, since, end):
-            yield Page(since, entries.net_versions(since, end), True, True)
+            end = chunk.version(count - 1)
+        if chunk.has_statements and _has_repeats(reader, entries, chunk, count, since, end):
+            yield EntryQuery(since, entries.net_versions(since, end), True, True)
         else:
-            yield portion.head(count)
+            yield chunk.head(count)
         since = end
 
 
 def _has_repeats(
-    reader: SourceReader, entries: FeedEntries, portion: Portion[Content], count: int, since: int, until: int
+    reader: SourceReader, entries: FeedEntries, chunk: EntryChunk[Content], count: int, since: int, until: int
 ) -> bool:
-    """Return whether commits of several statements among the first entries of a portion must be netted."""
-    known = portion.repeats(count) if entries.nets and entries.images else None
+    """Return whether commits of several statements among the first entries of a chunk must be netted."""
+    known = chunk.repeats(count) if entries.nets and entries.images else None
     return _is_netted(reader, entries, since, until) if known is None else known
 
 
@@ -106,8 +106,8 @@ def _is_netted(reader: SourceReader, entries: FeedEntries, since: int, until: in
 
 
 def _walk_commit(
-    reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content], version: int
-) -> Iterator[Content | Page]:
+    reader: SourceReader, entries: FeedEntries, chunks: ChunkReader[Content], version: int
+) -> Iterator[Content | EntryQuery]:
     commits = entries.commits_between(version - 1, version)
     again = (
         f"select f.again from {entries.table} as f where f.ticket = c.ticket order by ticket desc, again desc limit 1"
@@ -116,45 +116,45 @@ def _walk_commit(
     tickets = [int(ticket) for ticket, last in found if last is not None]
     several = len(tickets) > 1 or any(last for _, last in found)
     if several and _is_netted(reader, entries, version - 1, version):
-        yield Page(version - 1, entries.net_versions(version - 1, version), True, True)
+        yield EntryQuery(version - 1, entries.net_versions(version - 1, version), True, True)
         return
     for ticket in tickets:
-        yield from walk_piece(reader, entries, portions, TicketPart(version, ticket, (-1, 0), None))
+        yield from walk_part(reader, entries, chunks, TicketPart(version, ticket, (-1, 0), None))
 
 
-def walk_piece(
-    reader: SourceReader, entries: FeedEntries, portions: PortionReader[Content] | None, part: TicketPart
-) -> Iterator[Content | Page]:
+def walk_part(
+    reader: SourceReader, entries: FeedEntries, chunks: ChunkReader[Content] | None, part: TicketPart
+) -> Iterator[Content | EntryQuery]:
     """Yield the entries of a part of a commit that is not netted."""
-    if portions is None or has_long_values(reader, entries):
-        yield from _pages_of_piece(reader, entries, part)
+    if chunks is None or has_long_values(reader, entries):
+        yield from _queries_of_part(reader, entries, part)
         return
     while True:
-        portion = portions.piece(part)
-        if portion.is_long:
-            yield from _pages_of_piece(reader, entries, part)
+        chunk = chunks.part(part)
+        if chunk.is_long:
+            yield from _queries_of_part(reader, entries, part)
             return
-        if portion.count:
-            yield portion.head(portion.count)
-        if not portion.is_full:
+        if chunk.count:
+            yield chunk.head(chunk.count)
+        if not chunk.is_full:
             return
-        part = part._replace(after=portion.last)
+        part = part._replace(after=chunk.last)
 
 
-def _pages_of_piece(reader: SourceReader, entries: FeedEntries, part: TicketPart) -> Iterator[Page]:
-    """Yield the pages of a part of a commit with long values."""
+def _queries_of_part(reader: SourceReader, entries: FeedEntries, part: TicketPart) -> Iterator[EntryQuery]:
+    """Yield the queries of a part of a commit with long values."""
     if entries.nets:
-        yield Page(part.version - 1, entries.piece(part), False, True)
+        yield EntryQuery(part.version - 1, entries.part(part), False, True)
         return
     # A reader of a few of many records must not make the server collect all of them.
     most = FIRST_ENTRIES
     while True:
-        found = [tuple(map(int, row)) for row in reader.rows(entries.sizes_of_piece(part, most), part.version - 1)]
+        found = [tuple(map(int, row)) for row in reader.rows(entries.sizes_of_part(part, most), part.version - 1)]
         size = 0
         for count, (again, n, size_of_one) in enumerate(found, 1):
             size += size_of_one
-            if size >= PAGE_BYTES or count == len(found):
-                yield Page(part.version - 1, entries.piece(part._replace(upto=(again, n))), False, False)
+            if size >= QUERY_BYTES or count == len(found):
+                yield EntryQuery(part.version - 1, entries.part(part._replace(upto=(again, n))), False, False)
                 part = part._replace(after=(again, n))
                 break
         if len(found) < most and (not found or count == len(found)):

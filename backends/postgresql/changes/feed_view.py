@@ -20,7 +20,7 @@ from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import TableSpecification
 
 from .change_splits import plan_splits
-from .commit_windows import netted, windows
+from .commit_sizes import commit_sizes, netted
 from .entry_queries import FeedEntries
 from .expiry import delete_expired
 from .feed_source import FeedSource, SourceReader, query_call
@@ -73,7 +73,7 @@ class PostgreSQLFeedView(FeedView):
         return self._counts(since, self.newest)
 
     def _counts(self, since: int, until: int) -> Iterator[tuple[int, int]]:
-        for commits in windows(self._reader, self._entries, since, until):
+        for commits in commit_sizes(self._reader, self._entries, since, until):
             nets = netted(self._reader, self._entries, commits)
             for commit in commits:
                 number = commit.changes

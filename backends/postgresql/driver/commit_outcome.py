@@ -39,7 +39,7 @@ def was_committed(pool: ServerPool, number: int, lost: ServerConnection, sent: f
     """Ask the server whether a transaction was committed; None if it cannot be reached or no longer knows.
 
     `lost` is the connection that ran the transaction, whose server process is ended if the transaction is still open;
-    `sent` is when the commit was sent, by `time.monotonic`.
+    `sent` is the time at which the commit was sent, by `time.monotonic`.
     """
     what = f"transaction {number}"
     status = Call(_STATUS, (str(number).encode(),))

@@ -271,7 +271,7 @@ class ServerConnection(PooledConnection):
     def copy_out(self, text: str, size: int, most: int) -> Iterator[list[Buffer]]:
         """Run a COPY TO STDOUT in binary format and yield its rows, each in that format, some at a time.
 
-        A portion has at most `most` rows, and `size` bytes, exceeded by at most its last row. A generator: closing it
+        A chunk has at most `most` rows, and `size` bytes, exceeded by at most its last row. A generator: closing it
         early closes the connection, on which the server is still sending.
         """
         self._require_own()

@@ -51,23 +51,23 @@ class Copying:
         copied: list[int] = []
         failure: Exception | None = None
         for copy in copies:
-            portions = iter(copy)
-            portion: bytes | None = None
+            chunks = iter(copy)
+            chunk: bytes | None = None
             try:
-                portion = next(portions, None)
+                chunk = next(chunks, None)
             except Exception as error:
                 failure = error
             self._tally.round_trips += 1
             self._await_copy(copied)
             self._put(_HEADER)
-            while portion is not None:
-                for begin in range(0, len(portion), _SLICE):
-                    self._put(portion[begin : begin + _SLICE])
+            while chunk is not None:
+                for begin in range(0, len(chunk), _SLICE):
+                    self._put(chunk[begin : begin + _SLICE])
                     wait(generators.send(pg))
                 try:
-                    portion = next(portions, None)
+                    chunk = next(chunks, None)
                 except Exception as error:
-                    failure, portion = error, None
+                    failure, chunk = error, None
             self._put(_TRAILER)
             while not pg.put_copy_end(None if failure is None else b"the rows could not be produced"):
                 wait(generators.send(pg))

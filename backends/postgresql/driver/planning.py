@@ -1,4 +1,4 @@
-"""How the server plans statements: by one index, unless a statement or a transaction is planned freely.
+"""Settings for the planning of statements: by one index, unless a statement or a transaction is planned freely.
 
 The plan of a prepared statement is kept, and a plan made while a table was small would always read all of it. If only
 an index is allowed, also for the order of rows, and only joins row by row, the plan is right for a table of any size.

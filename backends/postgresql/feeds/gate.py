@@ -183,7 +183,7 @@ class VersionGate:
         Raises
         ------
         StorageUnavailableError
-            If a commit does not end, which is named, or the role must not close the gate.
+            If a commit does not end, which the message names, or if the role lacks the right to close the gate.
         """
         deadline = time.monotonic() + _PATIENCE
         pause, denied = _FIRST_PAUSE, None

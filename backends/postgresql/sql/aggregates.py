@@ -24,7 +24,7 @@ def aggregate_columns(spec: TableSpecification, aggregation: Aggregation) -> lis
 
 
 def group_clause(aggregation: Aggregation) -> str:
-    """Return the SQL that follows the conditions of such a query."""
+    """Return the SQL that follows the conditions of an aggregating query."""
     places = range(1, len(aggregation.group_by) + 1)
     return f" group by {', '.join(map(str, places))}" if places else ""
 

@@ -28,10 +28,10 @@ __all__ = [
     "decode_row",
     "expecting",
     "identified",
-    "lookup_call",
-    "lookup_many_call",
     "look_at_size",
     "look_at_swap",
+    "lookup_call",
+    "lookup_many_call",
     "oversized",
     "read_addresses",
 ]

@@ -171,7 +171,7 @@ def scan_query(
         most_per_range = conditions.parameter_of(BIGINT) if per_range else ""
         if by_index and not are_few:
             most = str(few + 1)
-        order = _Order(binding, columns, order_by or conditions.index, reverse=reverse)
+        order = _ScanOrder(binding, columns, order_by or conditions.index, reverse=reverse)
         if prefixes is not None:
             return _of_prefixes(order, prefixes, where, most, most_per_range)
         if most_per_range:
@@ -183,7 +183,7 @@ def scan_query(
     return _kept(binding, kind, template, pieces, make, order_by, is_scan=not per_range)
 
 
-class _Order:
+class _ScanOrder:
     """The columns and the order of a scan."""
 
     def __init__(self, binding: TableBinding, columns: tuple[str, ...], first: str | None, *, reverse: bool) -> None:
@@ -216,7 +216,7 @@ def _limit(most: str) -> str:
     return f" limit {most}" if most else ""
 
 
-def _of_prefixes(order: _Order, prefixes: GivenPrefixes, where: str, limit: str, per_range: str) -> str:
+def _of_prefixes(order: _ScanOrder, prefixes: GivenPrefixes, where: str, limit: str, per_range: str) -> str:
     """Return the query of the rows of some prefixes; an index finds each prefix."""
     most = per_range or limit
     inside = all_of(prefixes.matches, where)

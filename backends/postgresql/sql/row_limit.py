@@ -61,7 +61,7 @@ Check = tuple[str, int, str]
 
 
 class Judge(enum.Enum):
-    """Where the size of a row is checked."""
+    """The part that checks the size of a row."""
 
     NOBODY = "it surely fits"
     SERVER = "the statement that writes it"

@@ -1,4 +1,4 @@
-"""The SQL of writes, generated from their effect (`WriteShape`) and the source of their rows (`Source`).
+"""The SQL of writes, generated from their effect (`WriteShape`) and the source of their rows (`GivenRows`).
 
 There are three sources: the parameters of one row, arrays of many rows with distinct keys, and a staging table. The SQL
 calls the row of a key `t`.
@@ -30,7 +30,7 @@ from .row_limit import TOO_LARGE, failing, guarded, row_size
 
 __all__ = [
     "ADDRESS",
-    "Source",
+    "GivenRows",
     "WriteShape",
     "all_of",
     "arrays",
@@ -86,7 +86,7 @@ class WriteShape(NamedTuple):
         return self.effect is Effect.REMOVE or (self.effect is Effect.MERGE and self.merge is MergeEffect.DELETE)
 
 
-class Source(NamedTuple):
+class GivenRows(NamedTuple):
     """The given rows of a statement.
 
     Parameters
@@ -110,16 +110,16 @@ class Source(NamedTuple):
     locates: bool = False
 
 
-def parameters(names: Sequence[str]) -> Source:
+def parameters(names: Sequence[str]) -> GivenRows:
     """Return the source of one row, with a parameter for each field."""
     numbers = {name: f"${number}" for number, name in enumerate(names, 1)}
-    return Source(numbers.__getitem__)
+    return GivenRows(numbers.__getitem__)
 
 
-def arrays(names: Sequence[str]) -> Source:
+def arrays(names: Sequence[str]) -> GivenRows:
     """Return the source of rows with distinct keys, with an array for each field."""
     given = ", ".join(f"${place + 1}" for place in range(len(names)))
-    return Source(values_of("g"), f"unnest({given}) as g({columns_of(names)})", locates=True)
+    return GivenRows(values_of("g"), f"unnest({given}) as g({columns_of(names)})", locates=True)
 
 
 def write_statement(binding: TableBinding, shape: WriteShape, *, many: bool) -> Statement:
@@ -145,16 +145,16 @@ def update_at_addresses(binding: TableBinding, names: tuple[str, ...], *, checke
         fields = [name for name in names if name not in binding.spec.primary_key]
         given = ", ".join(f"${place + 1}" for place in range(len(fields) + 1))
         rows = f"unnest({given}) as _given({', '.join([ADDRESS, *map(column, fields)])})"
-        text = write_sql(binding, shape, Source(values_of("_given"), rows, f"t.ctid = _given.{ADDRESS}"))
+        text = write_sql(binding, shape, GivenRows(values_of("_given"), rows, f"t.ctid = _given.{ADDRESS}"))
         return Statement(text, [TID_ARRAY, *(binding.array_oids[name] for name in fields)], is_small=False)
 
     return binding.kept(("update_at_addresses", names, checked), make)
 
 
-def write_sql(binding: TableBinding, shape: WriteShape, source: Source) -> str:
+def write_sql(binding: TableBinding, shape: WriteShape, source: GivenRows) -> str:
     """Return the SQL of a write; the server rejects it if the table has another version."""
     spec = binding.write_spec
-    changes: _Changes
+    changes: _WriteEffect
     changes = MergeSql(spec, shape.merge, shape.names) if shape.effect is Effect.MERGE else _PlainSql(spec, shape)
     if shape.when is When.ABSENT or (shape.waits and not shape.removes):
         return _insert(binding, changes, shape, source)
@@ -163,13 +163,13 @@ def write_sql(binding: TableBinding, shape: WriteShape, source: Source) -> str:
     if source.locates:
         given = {name: source.value(name) for name in shape.names}
         rows = _located(binding, source, given, "join")
-        source = Source(values_of("_given"), f"({rows}) as _given", f"t.ctid = _given.{ADDRESS}")
+        source = GivenRows(values_of("_given"), f"({rows}) as _given", f"t.ctid = _given.{ADDRESS}")
     if shape.removes:
         return delete_where(binding, source, changes.condition(source.value))
     return _update(binding, changes, source, source.value)
 
 
-class _Changes(Protocol):
+class _WriteEffect(Protocol):
     """The effect of a write on a row."""
 
     keeps_existing: bool
@@ -229,7 +229,7 @@ def _raised(spec: TableSpecification, name: str, amount: str) -> str:
 # Statements
 
 
-def _put_row(binding: TableBinding, changes: _Changes, shape: WriteShape, source: Source) -> str:
+def _put_row(binding: TableBinding, changes: _WriteEffect, shape: WriteShape, source: GivenRows) -> str:
     """Return the statement that changes the row of the parameters, or inserts it."""
     given = source.value
     operand = changes.operand(given)
@@ -249,7 +249,7 @@ def _put_row(binding: TableBinding, changes: _Changes, shape: WriteShape, source
     )
 
 
-def _put_rows(binding: TableBinding, changes: _Changes, shape: WriteShape, source: Source) -> str:
+def _put_rows(binding: TableBinding, changes: _WriteEffect, shape: WriteShape, source: GivenRows) -> str:
     """Return the statement that changes the rows of arrays that exist, and inserts the others."""
     given = source.value
     values = {**{name: given(name) for name in binding.spec.primary_key}, **changes.operand(given)}
@@ -257,7 +257,7 @@ def _put_rows(binding: TableBinding, changes: _Changes, shape: WriteShape, sourc
     parts = [f"with _given as materialized ({rows})"]
     new = values_of("_given")
     if not changes.keeps_existing:
-        found = Source(new, "_given", f"t.ctid = _given.{ADDRESS}")
+        found = GivenRows(new, "_given", f"t.ctid = _given.{ADDRESS}")
         parts.append(f", _changed as ({_update(binding, changes, found, new)})")
     columns = columns_of(values)
     parts.append(
@@ -267,7 +267,7 @@ def _put_rows(binding: TableBinding, changes: _Changes, shape: WriteShape, sourc
     return "".join(parts)
 
 
-def _located(binding: TableBinding, source: Source, values: Mapping[str, str], join: str) -> str:
+def _located(binding: TableBinding, source: GivenRows, values: Mapping[str, str], join: str) -> str:
     """Return the query of given rows with some of their values, and the addresses of the stored rows."""
     listed = [f"{value} as {column(name)}" for name, value in values.items()]
     rows, where = found_row(binding, source.value, [f"t.ctid as {ADDRESS}"]), all_of(source.test)
@@ -285,14 +285,14 @@ def found_row(binding: TableBinding, value: Name, wanted: Iterable[str]) -> str:
     return f"select {', '.join(wanted)} from {binding.qualified} as t where {where} limit 1"
 
 
-def _update(binding: TableBinding, changes: _Changes, source: Source, new: Name) -> str:
+def _update(binding: TableBinding, changes: _WriteEffect, source: GivenRows, new: Name) -> str:
     assigned = ", ".join(f"{column(name)} = {value}" for name, value in changes.assignments(new).items())
     tests = (_same(binding, source), source.test, changes.condition(new), binding.token)
     rows = f" from {source.rows}" if source.rows else ""
     return f"update {binding.qualified} as t set {assigned}{rows} where {all_of(*tests)}"
 
 
-def delete_where(binding: TableBinding, source: Source, condition: str = "true") -> str:
+def delete_where(binding: TableBinding, source: GivenRows, condition: str = "true") -> str:
     """Return the statement that deletes the rows of given keys for which a condition is true."""
     rows = f" using {source.rows}" if source.rows else ""
     where = all_of(_same(binding, source), condition, source.test, binding.token)
@@ -306,7 +306,7 @@ def taken(binding: TableBinding, digests: str) -> str:
         f"order by t.{_KEY} limit g.number"
     )
     doomed = f"(select _rows.{_KEY} from {digests} as g, lateral ({rows}) as _rows) as _doomed"
-    return delete_where(binding, Source(lambda _: "", doomed, f"t.{_KEY} = _doomed.{_KEY}"))
+    return delete_where(binding, GivenRows(lambda _: "", doomed, f"t.{_KEY} = _doomed.{_KEY}"))
 
 
 def take_rows(binding: TableBinding) -> Statement:
@@ -319,7 +319,7 @@ def take_rows(binding: TableBinding) -> Statement:
     return binding.kept("take_rows", make)
 
 
-def _insert(binding: TableBinding, changes: _Changes, shape: WriteShape, source: Source) -> str:
+def _insert(binding: TableBinding, changes: _WriteEffect, shape: WriteShape, source: GivenRows) -> str:
     """Return the statement that inserts rows and changes existing ones, whatever others write at the same time."""
     key, given = binding.spec.primary_key, source.value
     values = {**{name: given(name) for name in key}, **changes.operand(given)}
@@ -353,7 +353,7 @@ def columns_of(names: Iterable[str]) -> str:
     return ", ".join(map(column, names))
 
 
-def _same(binding: TableBinding, source: Source) -> str:
+def _same(binding: TableBinding, source: GivenRows) -> str:
     return same_key(binding, source.value) if source.same is None else source.same
 
 

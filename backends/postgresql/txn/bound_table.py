@@ -14,7 +14,7 @@ from structable.spi import InvalidFieldError, StructableError, UnsupportedOperat
 
 from .seen_rows import SeenRows
 
-__all__ = ["BoundTable", "Refusal", "TableCall", "on_current_schema"]
+__all__ = ["BoundTable", "RefusalHandler", "TableCall", "on_current_schema"]
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -45,7 +45,7 @@ class BoundTable:
         return self.binding is not before
 
 
-Refusal = Callable[[StatementRefusedError], StructableError | None]
+RefusalHandler = Callable[[StatementRefusedError], StructableError | None]
 """Returns the error of a write that the server rejected because of its row; None if the reason was another one."""
 
 
@@ -63,7 +63,7 @@ class TableCall:
         table: BoundTable,
         build: Callable[[TableBinding], Call],
         key: Pieces | None = None,
-        refusal: Refusal | None = None,
+        refusal: RefusalHandler | None = None,
     ) -> None:
         self.table = table
         self.build = build

@@ -33,7 +33,7 @@ class NewerTableError(Exception):
 
 
 def changed_since(name: str) -> TransactionConflictError:
-    """Return the error of a transaction that uses such a table."""
+    """Return the error of a transaction that uses a table changed since its snapshot."""
     return TransactionConflictError(f"table {name!r} was changed or dropped since the transaction's snapshot")
 
 

@@ -1,4 +1,4 @@
-"""`ScanRows`: the rows of a scan, fetched from a cursor of the server's in portions."""
+"""`ScanRows`: the rows of a scan, fetched from a cursor of the server's in chunks."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .server_transaction import ServerTransaction
 __all__ = ["ScanRows"]
 
 _MOST_ROWS = 5_000
-_PORTION = 2 << 20
-"""The approximate size of a portion, in bytes."""
+_CHUNK = 2 << 20
+"""The approximate size of a chunk, in bytes."""
 _MOST_READ_CURSORS = 64
 _numbers = itertools.count(1)
 
 
 class ScanRows(RowIterator):
-    """The rows of one scan in a transaction; it holds one portion of them at a time.
+    """The rows of one scan in a transaction; it holds one chunk of them at a time.
 
-    Few rows are read by one statement. It asks for one row more than a portion, unless the limit is less: if that row
+    Few rows are read by one statement. It asks for one row more than a chunk, unless the limit is less: if that row
     comes, a cursor returns all rows instead, opened before anything else is done in the transaction.
     """
 
@@ -88,7 +88,7 @@ class ScanRows(RowIterator):
             query, values = scan_query(binding, request)
             return query.call_freely(values, f"declare {self._cursor} no scroll cursor for ")
 
-        # Declared and fetched from in one round trip; the first portion is often the only one.
+        # Declared and fetched from in one round trip; the first chunk is often the only one.
         transaction.precede(table, declare)
         few = few_rows(table.binding, request.columns)
         result = transaction.ask(table, lambda _: self._fetch(few))
@@ -119,7 +119,7 @@ class ScanRows(RowIterator):
             value = result.get_value
             size = sum(len(value(row, column) or b"") for row in sample for column in range(result.nfields))
             average = max(size // len(sample), 1)
-            self._portion = max(1, min(_MOST_ROWS, _PORTION // average))
+            self._chunk = max(1, min(_MOST_ROWS, _CHUNK // average))
 
     def __next__(self) -> Row:
         if self._closed:
@@ -132,8 +132,8 @@ class ScanRows(RowIterator):
             self._finish()
             raise StopIteration
         try:
-            portion = self._portion
-            self._take(self._tx.ask(self._table, lambda _: self._fetch(portion)), portion)
+            chunk = self._chunk
+            self._take(self._tx.ask(self._table, lambda _: self._fetch(chunk)), chunk)
         except BaseException:
             self._finish()
             raise

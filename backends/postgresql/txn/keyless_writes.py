@@ -15,7 +15,7 @@ from structable.spi.operations import Effect, When
 from structable.spi.rules.keyless import new_ids, row_digest
 
 from .bound_table import BoundTable
-from .row_statements import EncodedRow, Given, RowStatement, defer, portions, size_of_rows
+from .row_statements import EncodedRow, Given, RowStatement, chunks, defer, size_of_rows
 from .server_transaction import ServerTransaction
 
 __all__ = ["apply_to_bag", "insert_keyless"]
@@ -36,13 +36,13 @@ def insert_keyless(
         one = EncodedRow(row, (hidden, *pieces), len(hidden) + at_most(pieces))
         groups.setdefault((HIDDEN_KEY, *names), []).append(one)
     writes = [
-        RowStatement(binding, WriteShape(Effect.PUT, names, When.ABSENT), portion, many=True)
+        RowStatement(binding, WriteShape(Effect.PUT, names, When.ABSENT), chunk, many=True)
         for names, group in groups.items()
-        for portion in portions(group, lambda one: one.size)
+        for chunk in chunks(group, lambda one: one.size)
     ]
     size = sum(size_of_rows(statement.rows) for statement in writes)
     tx.require_room(size + sum(len(digest) + SLACK for digest in taken))
-    for some in portions(taken.items(), lambda one: len(one[0])):
+    for some in chunks(taken.items(), lambda one: len(one[0])):
         _take(tx, table, some)
     for statement in writes:
         defer(tx, table, statement)

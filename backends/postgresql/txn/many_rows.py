@@ -23,10 +23,10 @@ from .row_statements import (
     EncodedRow,
     Given,
     RowStatement,
+    chunks,
     defer,
     defer_rows,
     encoded_row,
-    portions,
     require_sizes,
     size_of_rows,
 )
@@ -73,11 +73,10 @@ def upsert_batch(
         there = len(known) == len(group) and ABSENT not in known.values()
         shape = WriteShape(Effect.CHANGE, names, When.PRESENT if there else When.ANY, checked)
         writes += [
-            RowStatement(binding, shape, portion, many=True)
-            for portion in portions(group.values(), lambda one: one.size)
+            RowStatement(binding, shape, chunk, many=True) for chunk in chunks(group.values(), lambda one: one.size)
         ]
     if len(writes) > 1 or beside:
-        # A single portion is checked when it is deferred; several must fit together before any is written.
+        # A single chunk is checked when it is deferred; several must fit together before any is written.
         tx.require_room(beside + sum(size_of_rows(statement.rows) for statement in writes))
     for statement in writes:
         defer(tx, table, statement)
@@ -96,10 +95,10 @@ def insert_batch(tx: ServerTransaction, table: BoundTable, rows: Sequence[Given]
             raise RecordExistsError(spec.name, key)
         keys[pieces] = None
     tx.require_room(sum(map(at_most, keys)))
-    for portion in portions(keys, at_most):
+    for chunk in chunks(keys, at_most):
 
-        def build(binding: TableBinding, portion: list[Pieces] = portion) -> Call:
-            return lookup_many_call(binding, portion, binding.shape_of(binding.spec.primary_key))
+        def build(binding: TableBinding, chunk: list[Pieces] = chunk) -> Call:
+            return lookup_many_call(binding, chunk, binding.shape_of(binding.spec.primary_key))
 
         for found in tx.rows_of(tx.ask(table, build)):
             raise RecordExistsError(spec.name, tuple(found))
@@ -114,8 +113,8 @@ def delete_keys(tx: ServerTransaction, table: BoundTable, keys: Iterable[Pieces]
     shape = WriteShape(Effect.REMOVE, binding.spec.primary_key)
     rows = [EncodedRow({}, key, at_most(key)) for key in dict.fromkeys(keys)]
     tx.require_room(size_of_rows(rows))
-    for portion in portions(rows, lambda one: one.size):
-        defer(tx, table, RowStatement(binding, shape, portion, many=True))
+    for chunk in chunks(rows, lambda one: one.size):
+        defer(tx, table, RowStatement(binding, shape, chunk, many=True))
     for one in rows:
         table.seen.put(one.pieces, ABSENT)
 
@@ -144,9 +143,7 @@ def increment_batch(
             pieces = (*binding.key_pieces(key), *encoded)
             row = {**dict(zip(key_names, key, strict=True)), **amounts}
             groups.setdefault(names, []).append(EncodedRow(row, pieces, at_most(pieces)))
-        writes += [
-            (names, portion) for names, rows in groups.items() for portion in portions(rows, lambda one: one.size)
-        ]
+        writes += [(names, chunk) for names, rows in groups.items() for chunk in chunks(rows, lambda one: one.size)]
     tx.require_room(sum(size_of_rows(rows) for _, rows in writes))
     for names, rows in writes:
         defer_rows(tx, table, binding, WriteShape(Effect.STEP, names), rows)

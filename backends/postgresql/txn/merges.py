@@ -18,7 +18,7 @@ from structable.spi.table_options import AggregateFunction
 from .bound_table import BoundTable
 from .many_rows import delete_keys, upsert_batch
 from .one_row import after_merge, require_flag
-from .row_statements import EncodedRow, Given, defer_rows, encoded_row, portions, size_of_rows
+from .row_statements import EncodedRow, Given, chunks, defer_rows, encoded_row, size_of_rows
 from .server_transaction import ServerTransaction
 
 __all__ = ["SnapshotNeededError", "apply_plain_changes", "merge_changes"]
@@ -66,16 +66,16 @@ def merge_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tu
         _merge_here(tx, table, merger, given)
         return
     writes = [
-        (WriteShape(Effect.MERGE, names, waits=waits, merge=effect), portion)
+        (WriteShape(Effect.MERGE, names, waits=waits, merge=effect), chunk)
         for one_round in rounds
         for (effect, names), rows in one_round.items()
-        for portion in portions([rows[key] for key in sorted(rows)], lambda one: one.size)
+        for chunk in chunks([rows[key] for key in sorted(rows)], lambda one: one.size)
     ]
-    tx.require_room(sum(size_of_rows(portion) for _, portion in writes))
-    for shape, portion in writes:
-        defer_rows(tx, table, binding, shape, portion)
-    for shape, portion in writes:
-        for one_row in portion:
+    tx.require_room(sum(size_of_rows(chunk) for _, chunk in writes))
+    for shape, chunk in writes:
+        defer_rows(tx, table, binding, shape, chunk)
+    for shape, chunk in writes:
+        for one_row in chunk:
             key = one_row.pieces[:width]
             table.seen.put(key, after_merge(binding, table.seen.get(key), shape.merge, one_row.size))
 
@@ -113,10 +113,10 @@ def _merge_here(
     key_names = binding.spec.primary_key
     keys = [binding.key_pieces(tuple([row[name] for name in key_names])) for _, row in changes]
     old: dict[Pieces, Values] = {}
-    for portion in portions(dict.fromkeys(keys), at_most):
+    for chunk in chunks(dict.fromkeys(keys), at_most):
 
-        def look_up(current: TableBinding, portion: list[Pieces] = portion) -> Call:
-            return lookup_many_call(current, portion, current.shape)
+        def look_up(current: TableBinding, chunk: list[Pieces] = chunk) -> Call:
+            return lookup_many_call(current, chunk, current.shape)
 
         for found in build_rows(tx.rows_of(tx.ask(table, look_up)), table.binding.shape):
             old[binding.key_pieces(found.key)] = tuple([found[name] for name in merger.columns])

@@ -31,9 +31,9 @@ from structable.spi.rules.rows import check_row, check_row_size
 from structable.spi.values import MAX_ROW_SIZE
 
 from .row_statements import EncodedRow, Given, RowStatement, encoded_row, whole_row
-from .store_parts import StoreParts
+from .store_context import StoreContext
 
-__all__ = ["PLANS", "OneRow", "Plan", "commit_alone"]
+__all__ = ["PLANS", "OneRow", "RowPlan", "commit_alone"]
 
 _BEGIN = BEGIN[Isolation.SNAPSHOT, False]
 _SHAPES = {
@@ -52,7 +52,7 @@ _UNCHECKED, _CHECKED = ("put", "change"), ("put checked", "change checked")
 """Upserts of a row that may be absent, and of an existing row."""
 
 
-class Plan(NamedTuple):
+class RowPlan(NamedTuple):
     """A write of one row, with its statement for the version of the table that it was made for."""
 
     one: OneRow
@@ -99,7 +99,7 @@ class OneRow(NamedTuple):
         checked = check_row(self.binding.write_spec, self.encoded.row)
         return tuple(checked[name] for name in self.binding.spec.primary_key)
 
-    def put(self, seen: int | None = None, *, whole: bool = False) -> Plan | None:
+    def put(self, seen: int | None = None, *, whole: bool = False) -> RowPlan | None:
         """Return the plan of an upsert or a replacement; None if the call must read the row's size.
 
         `seen` is the known maximum size of the former row, or `ABSENT`.
@@ -111,34 +111,34 @@ class OneRow(NamedTuple):
         kinds = _CHECKED if judged_by is Judge.SERVER else _UNCHECKED
         return self._plan(kinds[seen is not None and seen != ABSENT], most, whole)
 
-    def put_of(self, most: int, *, there: bool) -> Plan:
+    def put_of(self, most: int, *, there: bool) -> RowPlan:
         """Return the plan of an upsert that surely fits, of a row that is known to be `there` or may be absent."""
         return self._plan(_UNCHECKED[there], most)
 
-    def insert(self) -> Plan:
+    def insert(self) -> RowPlan:
         """Return the plan of an insertion; the unique key rejects it if there is a row."""
         return self._plan("insert", self.encoded.size)
 
-    def update(self) -> Plan | None:
+    def update(self) -> RowPlan | None:
         """Return the plan of a change of an existing row; None if the call must read the row's size."""
         if self.encoded.size > CHECKED_SIZE:
             return None
         return self._plan("change checked", None)
 
-    def merge(self, seen: int | None, *, waits: bool) -> Plan:
+    def merge(self, seen: int | None, *, waits: bool) -> RowPlan:
         """Return the plan of an upsert of a table that merges."""
         require_flag(self.binding, self.encoded)
         if waits:  # the only call of its transaction
             return self._plan("merge waiting", None)
         return self._plan("merge", after_merge(self.binding, seen, MergeEffect.ADD, self.encoded.size))
 
-    def increment(self, seen: int | None = None) -> Plan:
+    def increment(self, seen: int | None = None) -> RowPlan:
         return self._plan("increment", None if seen is None else max(seen, 0) + self.encoded.size)
 
-    def delete(self) -> Plan:
+    def delete(self) -> RowPlan:
         return self._plan("delete", ABSENT)
 
-    def _plan(self, kind: str, most: int | None, whole: bool = False) -> Plan:
+    def _plan(self, kind: str, most: int | None, whole: bool = False) -> RowPlan:
         binding, names = self.binding, self.names
 
         def make() -> tuple[WriteShape, Statement]:
@@ -146,7 +146,7 @@ class OneRow(NamedTuple):
             return shape, write_statement(binding, shape, many=False)
 
         shape, statement = binding.kept((kind, names), make)
-        return Plan(self, shape, statement, most, whole)
+        return RowPlan(self, shape, statement, most, whole)
 
     @classmethod
     def raised(cls, binding: TableBinding, key: object, name: object, amount: object) -> OneRow:
@@ -189,12 +189,12 @@ def after_merge(binding: TableBinding, seen: int | None, merge: MergeEffect, siz
 # Committed alone
 
 
-def _plan_upsert(binding: TableBinding, row: Given) -> Plan | None:
+def _plan_upsert(binding: TableBinding, row: Given) -> RowPlan | None:
     one = OneRow.of(binding, row)
     return one.merge(None, waits=True) if binding.merges else one.put()
 
 
-PLANS: dict[str, Callable[[TableBinding, Any], Plan | None]] = {
+PLANS: dict[str, Callable[[TableBinding, Any], RowPlan | None]] = {
     "upsert": _plan_upsert,
     "replace": lambda binding, row: OneRow.whole(binding, row).put(whole=True),
     "insert": lambda binding, row: None if binding.merges else OneRow.of(binding, row).insert(),
@@ -208,7 +208,7 @@ Each function raises the errors of its argument.
 """
 
 
-def commit_alone(store: StoreParts, table: str, plan: Plan) -> bool:
+def commit_alone(store: StoreContext, table: str, plan: RowPlan) -> bool:
     """Commit a write of a row of a table; False if nothing was committed, and a transaction must try.
 
     Raises

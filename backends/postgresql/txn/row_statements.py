@@ -21,19 +21,19 @@ from structable.spi import Value
 from structable.spi.operations import Effect
 from structable.spi.rules.rows import check_row
 
-from .bound_table import BoundTable, Refusal
+from .bound_table import BoundTable, RefusalHandler
 from .server_transaction import ServerTransaction
 
 __all__ = [
     "EncodedRow",
     "Given",
     "RowStatement",
+    "chunks",
     "defer",
     "defer_rows",
     "encoded_row",
     "encoded_whole",
     "pieces_for",
-    "portions",
     "require_sizes",
     "size_of_rows",
     "whole_row",
@@ -44,7 +44,7 @@ Given: TypeAlias = Mapping[str, Value]
 
 _SINGLE = 3
 """The number of rows up to which a statement for each takes less time than one for all."""
-_PORTION = 8 << 20
+_CHUNK = 8 << 20
 """The approximate size of one statement's arrays, in bytes."""
 
 
@@ -129,7 +129,7 @@ class RowStatement(NamedTuple):
         return self.rows[0].pieces[: len(self.first.key_fields)]
 
     @property
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> RefusalHandler | None:
         """The explanation of a rejection by the server; None if its rows surely fit."""
         shape = self.shape
         if not (shape.checked or shape.effect in (Effect.STEP, Effect.MERGE)):
@@ -159,18 +159,18 @@ def defer_rows(
 # Many rows
 
 
-def portions(all_of_it: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+def chunks(all_of_it: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
     """Yield items in lists of about the size of one statement."""
-    portion: list[Item] = []
+    chunk: list[Item] = []
     size = 0
     for one in all_of_it:
-        portion.append(one)
+        chunk.append(one)
         size += size_of(one)
-        if size >= _PORTION:
-            yield portion
-            portion, size = [], 0
-    if portion:
-        yield portion
+        if size >= _CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def size_of_rows(rows: Iterable[EncodedRow]) -> int:
@@ -182,10 +182,10 @@ def require_sizes(
     tx: ServerTransaction, table: BoundTable, first: TableBinding, names: tuple[str, ...], rows: Iterable[EncodedRow]
 ) -> None:
     """Reject rows, encoded for the `first` version, that would be too large together with fields they do not name."""
-    for portion in portions(rows, lambda one: one.size):
+    for chunk in chunks(rows, lambda one: one.size):
 
-        def build(binding: TableBinding, portion: list[EncodedRow] = portion) -> Call:
-            given = [pieces_for(binding, first, names, one) for one in portion]
+        def build(binding: TableBinding, chunk: list[EncodedRow] = chunk) -> Call:
+            given = [pieces_for(binding, first, names, one) for one in chunk]
             return Call(oversized(binding, names), binding.arrays(names, given))
 
         for (size,) in tx.rows_of(tx.ask(table, build)):

@@ -34,11 +34,11 @@ from structable.backends.postgresql.sql.row_codec import Pieces
 from structable.spi import Isolation, StorageUnavailableError, StructableError
 from structable.spi.rules.transaction_size import check_transaction_size
 
-from .bound_table import BoundTable, Refusal, TableCall
+from .bound_table import BoundTable, RefusalHandler, TableCall
 from .changed_tables import NewerTableError, changed_since, explained, rebind
 from .deferred_writes import DeferredWrites
 from .receipts import Receipt
-from .store_parts import StoreParts
+from .store_context import StoreContext
 
 __all__ = ["ServerTransaction"]
 
@@ -59,7 +59,7 @@ class ServerTransaction(TransactionLifecycle):
 
     def __init__(
         self,
-        store: StoreParts,
+        store: StoreContext,
         isolation: Isolation,
         read_only: bool,
         *,
@@ -147,7 +147,7 @@ class ServerTransaction(TransactionLifecycle):
         table: BoundTable,
         build: Callable[[TableBinding], Call],
         key: Pieces | None = None,
-        refusal: Refusal | None = None,
+        refusal: RefusalHandler | None = None,
     ) -> None:
         """Defer a write until the next statement that may see it, at the latest until the commit.
 
@@ -165,7 +165,7 @@ class ServerTransaction(TransactionLifecycle):
         return self.has_one_call and not (self.begun or self.writes.works)
 
     def change(
-        self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces, refusal: Refusal | None
+        self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces, refusal: RefusalHandler | None
     ) -> bool:
         """Begin with an UPDATE of one row, and return whether it found the row."""
         self.writes.add(TableCall(table, build, key, refusal))
@@ -177,7 +177,7 @@ class ServerTransaction(TransactionLifecycle):
         table: BoundTable,
         build: Callable[[TableBinding], Call],
         key: Pieces | None = None,
-        refusal: Refusal | None = None,
+        refusal: RefusalHandler | None = None,
         *,
         counts: bool = True,
     ) -> None:

@@ -21,17 +21,17 @@ from structable.spi.values import MAX_ROW_SIZE
 
 from .bound_table import BoundTable
 from .many_rows import upsert_batch
-from .row_statements import EncodedRow, Given, encoded_row, portions, require_sizes
+from .row_statements import EncodedRow, Given, chunks, encoded_row, require_sizes
 from .server_transaction import ServerTransaction
 
-__all__ = ["Update", "checked_updates", "rounds_of", "update_batch"]
+__all__ = ["KeyUpdates", "checked_updates", "rounds_of", "update_batch"]
 
-_ONE_PORTION = 4_000
+_ONE_CHUNK = 4_000
 """The number of keys that one statement always takes, however large they are."""
 _FEW_BYTES = 8 << 20
 
 
-class Update(NamedTuple):
+class KeyUpdates(NamedTuple):
     """All updates of one key in a call."""
 
     names: tuple[str, ...]
@@ -49,14 +49,14 @@ class Update(NamedTuple):
     def encoded(self) -> EncodedRow:
         return EncodedRow(self.row, self.pieces, at_most(self.pieces))
 
-    def for_version(self, binding: TableBinding) -> Update:
+    def for_version(self, binding: TableBinding) -> KeyUpdates:
         """Return the same update for another version of the table."""
         return self._replace(pieces=binding.row_pieces(self.names, self.row))
 
 
 def checked_updates(
     binding: TableBinding, given: Iterable[Given | UpdateMessage], default: Given | None
-) -> list[Update]:
+) -> list[KeyUpdates]:
     """Check the elements of a call, each by itself."""
     shared = None if default is None else _Default(binding, default)
     found = []
@@ -82,7 +82,7 @@ def checked_updates(
         else:
             pieces = encode(row)
         created, size = (None, 0) if under is None else under.under(row)
-        found.append(Update(ordered, row, pieces, created, size, created is None))
+        found.append(KeyUpdates(ordered, row, pieces, created, size, created is None))
     return found
 
 
@@ -106,9 +106,9 @@ class _Default:
         return created.row, created.size
 
 
-def _by_key(binding: TableBinding, updates: Iterable[Update]) -> dict[Pieces, Update]:
+def _by_key(binding: TableBinding, updates: Iterable[KeyUpdates]) -> dict[Pieces, KeyUpdates]:
     width = len(binding.key_fields)
-    found: dict[Pieces, Update] = {}
+    found: dict[Pieces, KeyUpdates] = {}
     for one in updates:
         key = one.pieces[:width]
         before = found.get(key)
@@ -119,19 +119,19 @@ def _by_key(binding: TableBinding, updates: Iterable[Update]) -> dict[Pieces, Up
         if before.created is not None:
             _, (created, _, size) = encoded_row(binding, {**before.created, **one.row})
         names, (row, pieces, _) = encoded_row(binding, {**before.row, **one.row})
-        found[key] = Update(names, row, pieces, created, size, before.skips)
+        found[key] = KeyUpdates(names, row, pieces, created, size, before.skips)
     return found
 
 
 def rounds_of(
-    tx: ServerTransaction, table: BoundTable, binding: TableBinding, updates: Iterable[Update]
-) -> list[list[Update]]:
+    tx: ServerTransaction, table: BoundTable, binding: TableBinding, updates: Iterable[KeyUpdates]
+) -> list[list[KeyUpdates]]:
     """Divide updates, in order, into lists without repeated keys; raises if a row would be too large.
 
     They were checked for a version of the table, the `binding`.
     """
     width = len(binding.key_fields)
-    rounds: list[list[Update]] = []
+    rounds: list[list[KeyUpdates]] = []
     keys: set[Pieces] = set()
     for one in updates:
         key = one.pieces[:width]
@@ -142,7 +142,7 @@ def rounds_of(
         keys.add(key)
     if len(rounds) > 1:
         # A later round must not be rejected after an earlier one was written.
-        left: dict[Pieces, Update] = {}
+        left: dict[Pieces, KeyUpdates] = {}
         for one in (one for each in rounds for one in each):
             key = one.pieces[:width]
             left |= _by_key(binding, [left[key], one] if key in left else [one])
@@ -152,8 +152,8 @@ def rounds_of(
 
 
 def update_batch(
-    tx: ServerTransaction, table: BoundTable, first: TableBinding, updates: Iterable[Update]
-) -> list[Update]:
+    tx: ServerTransaction, table: BoundTable, first: TableBinding, updates: Iterable[KeyUpdates]
+) -> list[KeyUpdates]:
     """Change the rows that exist, and put defaults; return one skipped update of each key, in their order.
 
     The updates were checked for the `first` version of the table.
@@ -163,7 +163,7 @@ def update_batch(
     addresses = _addresses(tx, table, sorted([key for key in changes if key not in seen]))
     if table.binding is not first:
         changes = {key: one.for_version(table.binding) for key, one in changes.items()}
-    groups: dict[tuple[str, ...], dict[Pieces, Update]] = {}
+    groups: dict[tuple[str, ...], dict[Pieces, KeyUpdates]] = {}
     written: list[Given] = []
     skipped, total = [], 0
     for key, one in changes.items():
@@ -194,13 +194,13 @@ def update_batch(
 def _addresses(tx: ServerTransaction, table: BoundTable, keys: list[Pieces]) -> dict[Pieces, bytes]:
     """Return the row addresses (ctid) of some keys, found faster in key order; record the keys without a row."""
     found: dict[Pieces, bytes] = {}
-    for portion in portions(keys, at_most) if len(keys) > _ONE_PORTION else [keys] if keys else []:
+    for chunk in chunks(keys, at_most) if len(keys) > _ONE_CHUNK else [keys] if keys else []:
 
-        def build(binding: TableBinding, portion: list[Pieces] = portion) -> Call:
-            return Call(addresses_of(binding), binding.arrays(binding.spec.primary_key, portion))
+        def build(binding: TableBinding, chunk: list[Pieces] = chunk) -> Call:
+            return Call(addresses_of(binding), binding.arrays(binding.spec.primary_key, chunk))
 
         result = tx.ask(table, build)
-        found.update(read_addresses(portion, result.get_value(0, 0), result.get_value(0, 1)))
+        found.update(read_addresses(chunk, result.get_value(0, 0), result.get_value(0, 1)))
     if len(found) < len(keys):
         table.seen.put_all([key for key in keys if key not in found], ABSENT)
     return found
@@ -212,7 +212,7 @@ class _Located:
     `size` is an upper bound of their bytes.
     """
 
-    def __init__(self, binding: TableBinding, names: tuple[str, ...], updates: Mapping[Pieces, Update]) -> None:
+    def __init__(self, binding: TableBinding, names: tuple[str, ...], updates: Mapping[Pieces, KeyUpdates]) -> None:
         self._names = names
         self._updates = updates
         self._width = binding.width_without(names)
@@ -221,8 +221,8 @@ class _Located:
         longest = [max([len(one) for one in column if one is not None], default=0) for column in self._columns]
         self._largest = sum(longest) + SLACK * len(longest)
         self.size = self._largest * len(updates)
-        self._is_one_portion = self.size <= _FEW_BYTES
-        if not self._is_one_portion:
+        self._is_one_chunk = self.size <= _FEW_BYTES
+        if not self._is_one_chunk:
             self.size = sum(at_most(one.pieces) for one in updates.values())
         self._is_checked = judge(self._width, self._largest, None)[1] is not Judge.NOBODY
 
@@ -239,18 +239,18 @@ class _Located:
         oids = [binding.oids[name] for name in self._names[width:]]
         statement = update_at_addresses(binding, self._names, checked=self._is_checked)
         explain = partial(refusal, binding.spec, Effect.CHANGE, self._names) if self._is_checked else None
-        for keys, columns in self._portions():
+        for keys, columns in self._chunks():
             given = [array(oid, column) for oid, column in zip(oids, columns[width:], strict=True)]
             call = Call(statement, [array(TID, [addresses[key] for key in keys]), *given])
             # The transaction has read the rows in this version of the table.
             tx.defer(table, lambda _, call=call: call, None, explain)  # type: ignore[misc]
             table.seen.put_all(keys, MAX_ROW_SIZE if self._width is None else self._width + self._largest)
 
-    def _portions(self) -> Iterator[tuple[list[Pieces], list[tuple[bytes | None, ...]]]]:
+    def _chunks(self) -> Iterator[tuple[list[Pieces], list[tuple[bytes | None, ...]]]]:
         """Yield keys and columns of about the size of one statement."""
-        if self._is_one_portion:
+        if self._is_one_chunk:
             yield list(self._updates), self._columns
             return
-        for portion in portions(self._updates.items(), lambda one: at_most(one[1].pieces)):
-            keys, updates = zip(*portion, strict=True)
+        for chunk in chunks(self._updates.items(), lambda one: at_most(one[1].pieces)):
+            keys, updates = zip(*chunk, strict=True)
             yield list(keys), list(zip(*[one.pieces for one in updates], strict=True))

@@ -20,7 +20,7 @@ from .requests import (
     middle,
 )
 
-__all__ = ["STOCK_LEVEL", "SqlRow", "OrdersByRows"]
+__all__ = ["STOCK_LEVEL", "OrdersByRows", "SqlRow"]
 
 Result = TypeVar("Result")
 SqlRow = tuple[Any, ...]

@@ -9,10 +9,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 __all__ = [
-    "Numbers",
     "SCRAMBLED_ITEMS",
     "SCRAMBLED_ZETA",
     "THETA",
+    "Numbers",
     "ScrambledZipfian",
     "Zipfian",
     "keys_of",

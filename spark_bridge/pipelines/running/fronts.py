@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from structable.spark_bridge.base.table_ref import TableRef
-from structable.spark_bridge.pipelines.graph import Changes, Source
+from structable.spark_bridge.pipelines.graph import LoadedStream, TableFeed
 from structable.spark_bridge.pipelines.planned import Stage, Step
 from structable.spi.changes import FEED_COLUMNS
 
@@ -81,7 +81,7 @@ def loaded(step: Step, spark: SparkSession, *, streaming: bool, feeds: Mapping[s
         If the source gives the other kind.
     """
     node = step.node
-    if isinstance(node, Source):
+    if isinstance(node, LoadedStream):
         frame = node.load(spark)
         if not isinstance(frame, DataFrame):
             raise ValueError(f"load returned {frame!r}; it must return a DataFrame")
@@ -90,7 +90,7 @@ def loaded(step: Step, spark: SparkSession, *, streaming: bool, feeds: Mapping[s
             cure = "spark.readStream, or run_batch" if streaming else "spark.read, or start and run_available"
             raise ValueError(f"load returned a {found} DataFrame, and this run needs a {wanted} one: use {cure}")
         return frame
-    assert isinstance(node, Changes)
+    assert isinstance(node, TableFeed)
     if not streaming:
         raise ValueError(f"the changes of table {node.ref.name!r} are a stream: use start or run_available")
     reader = spark.readStream.format("structable").options(**read_options(node.ref)).option("readChangeFeed", "true")

@@ -17,7 +17,7 @@ from structable.spark_bridge.base.table_ref import TableRef
 from structable.spark_bridge.coordinator.applications import coordinator_of
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, RemoteTable, StoreTable, TableJoin
-from structable.spark_bridge.pipelines.planned import Planned, Step
+from structable.spark_bridge.pipelines.planned import PlannedPipeline, Step
 from structable.spark_bridge.read.found_rows import Found, Matches, RowCache
 from structable.spark_bridge.read.lookup_joins import check_join, joined
 from structable.spark_bridge.read.lookup_keys import KeyValues
@@ -34,7 +34,7 @@ from .open_in_workers import kept, using_store
 if TYPE_CHECKING:
     from structable.spi.access import RateLimit, Retry, TableReadFunction
 
-__all__ = ["Tables"]
+__all__ = ["RunTables"]
 
 _BATCH = 10_000
 """The number of rows whose keys are read together: the rows of an Arrow batch that Spark gives a task."""
@@ -43,10 +43,10 @@ _RENAME = "choose the columns, or give a prefix="
 
 
 @dataclass(slots=True)
-class Tables:
+class RunTables:
     """The tables of a run: their specifications, read once, and their joins with streams."""
 
-    planned: Planned
+    planned: PlannedPipeline
     spark: SparkSession
     feeds: dict[str, str]
     """The position after which each table between two stages is read."""
@@ -90,7 +90,8 @@ class Tables:
     def joined(self, step: Step, frame: DataFrame, whole: Callable[[str, DataFrame], DataFrame]) -> DataFrame:
         """Return the DataFrame of a step `join_table`; lazy.
 
-        `whole` takes the DataFrame of a table that is read whole, and returns the one of the micro-batch's snapshot.
+        `whole` takes the DataFrame of a table that is read whole, and returns the DataFrame of the micro-batch's
+        snapshot.
         """
         node, table = step.node, step.table
         assert isinstance(node, TableJoin)

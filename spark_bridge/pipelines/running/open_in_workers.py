@@ -27,30 +27,30 @@ T = TypeVar("T", bound=Closable)
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeptResource:
     thing: Closable
     users: int = 0
     idle_since: float = 0.0
 
 
-class _Worker:
+class _WorkerResources:
     """The resources that this process keeps open."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._things: dict[object, _Kept] = {}
+        self._things: dict[object, _KeptResource] = {}
         self._closer: threading.Thread | None = None
         self.stores = OpenStores(IDLE_SECONDS)
 
-    def enter(self, name: object, make: Callable[[], Closable]) -> _Kept:
+    def enter(self, name: object, make: Callable[[], Closable]) -> _KeptResource:
         with self._lock:
             found = self._things.get(name)
             if found is None:
-                found = self._things[name] = _Kept(make())
+                found = self._things[name] = _KeptResource(make())
             found.users += 1
             return found
 
-    def leave(self, found: _Kept) -> None:
+    def leave(self, found: _KeptResource) -> None:
         with self._lock:
             found.users -= 1
             found.idle_since = time.monotonic()
@@ -73,7 +73,7 @@ class _Worker:
                 one.thing.close()
 
 
-_worker = _Worker()
+_worker = _WorkerResources()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from structable.spark_bridge.base.errors import carrying_errors
 from structable.spark_bridge.pipelines.graph import RemoteTable
-from structable.spark_bridge.pipelines.planned import Numbered
+from structable.spark_bridge.pipelines.planned import MicroBatchIdentity
 from structable.spark_bridge.write.arguments import Sending
 from structable.spark_bridge.write.arrangement import Arrangement, RowOrder, named
 from structable.spark_bridge.write.jobs import WriteSummary, measure_missing
@@ -59,10 +59,10 @@ class RemoteWrite:
         self._sending = plan(self._spec, schema, streaming=streaming)
         cloudpickle.dumps(self._calls())  # type: ignore[no-untyped-call]  # refused now, not in the first task
 
-    def _calls(self) -> _Calls:
-        return _Calls(self._run, self._name, self._table, self._spec, self._options)
+    def _calls(self) -> _RemoteWriteTask:
+        return _RemoteWriteTask(self._run, self._name, self._table, self._spec, self._options)
 
-    def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary:
+    def run(self, frame: DataFrame | None, batch: MicroBatchIdentity) -> WriteSummary:
         sending, options = self._sending, self._options
         assert sending is not None
         assert frame is not None
@@ -83,7 +83,7 @@ class RemoteWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class _Calls:
+class _RemoteWriteTask:
     """The work of a task; picklable."""
 
     run: str

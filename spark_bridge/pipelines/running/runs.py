@@ -16,7 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from structable.spark_bridge.base.micro_batches import require_streaming
 from structable.spark_bridge.base.table_ref import TableRef
 from structable.spark_bridge.pipelines.plan import Plan
-from structable.spark_bridge.pipelines.planned import Numbered
+from structable.spark_bridge.pipelines.planned import MicroBatchIdentity
 from structable.spark_bridge.registration import register
 from structable.spi import WriteMode
 
@@ -66,7 +66,9 @@ def run_available(planned: Plan, spark: SparkSession, checkpoint: str) -> None:
 def run_batch(planned: Plan, spark: SparkSession, run_id: str | None = None) -> None:
     """Run each stage once, on batch DataFrames."""
     register(spark)
-    batch = Numbered(planned.name, 0, None, uuid.uuid4().hex if run_id is None else run_id, again=run_id is not None)
+    batch = MicroBatchIdentity(
+        planned.name, 0, None, uuid.uuid4().hex if run_id is None else run_id, again=run_id is not None
+    )
     for stage in planned.stages:
         for step in stage.steps:
             batch.job(step, "table", WriteMode.UPSERT, "fail")  # ValueError for a run_id that no job can have

@@ -15,23 +15,23 @@ from structable.spark_bridge.base.errors import carried_error
 from structable.spark_bridge.base.micro_batches import MicroBatch
 from structable.spark_bridge.base.table_ref import TableRef
 from structable.spark_bridge.pipelines.graph import (
-    Changes,
     Intermediate,
+    LoadedStream,
     Map,
     Merge,
     PartitionBy,
     Send,
     SideInput,
     Sink,
-    Source,
     StepKind,
+    TableFeed,
 )
-from structable.spark_bridge.pipelines.planned import Numbered, Planned, Problem, Stage, Step
+from structable.spark_bridge.pipelines.planned import MicroBatchIdentity, PlannedPipeline, Problem, Stage, Step
 from structable.spi import PlanError, RecordNotFoundError
 from structable.spi.metering import duration_histogram, recording_meter
 
 from .fronts import Front, loaded
-from .lookups import Tables
+from .lookups import RunTables
 from .streams import derived, require_columns
 from .writes import Write, write_of
 
@@ -40,7 +40,9 @@ __all__ = ["StageRun", "prepared", "record"]
 _LOADS = (StepKind.SOURCE, StepKind.CHANGES)
 
 
-def prepared(planned: Planned, spark: SparkSession, *, streaming: bool, feeds: dict[str, str]) -> list[StageRun]:
+def prepared(
+    planned: PlannedPipeline, spark: SparkSession, *, streaming: bool, feeds: dict[str, str]
+) -> list[StageRun]:
     """Build all stages of a pipeline and check them against their tables; nothing is read or written.
 
     `feeds` holds the position after which each table between two stages is read; missing ones are added.
@@ -60,18 +62,18 @@ def prepared(planned: Planned, spark: SparkSession, *, streaming: bool, feeds: d
 
 @dataclass(slots=True)
 class _Check:
-    planned: Planned
+    planned: PlannedPipeline
     spark: SparkSession
     streaming: bool
     feeds: dict[str, str]
-    tables: Tables = field(init=False)
+    tables: RunTables = field(init=False)
     problems: list[Problem] = field(default_factory=list)
     cause: Exception | None = None
     between: dict[TableRef, StructType] = field(default_factory=dict)
     """The schemas of streams between stages."""
 
     def __post_init__(self) -> None:
-        self.tables = Tables(self.planned, self.spark, self.feeds)
+        self.tables = RunTables(self.planned, self.spark, self.feeds)
 
     def stage(self, stage: Stage) -> StageRun | None:
         """Return a stage; None if it has problems."""
@@ -107,13 +109,13 @@ class _Check:
     def _stream(self, stage: Stage, step: Step, frames: dict[str, DataFrame], kept: dict[str, frozenset[str]]) -> None:
         node = step.node
         if step.kind in _LOADS:
-            if isinstance(node, Changes) and node.between and (node.ref not in self.between or not self.streaming):
+            if isinstance(node, TableFeed) and node.between and (node.ref not in self.between or not self.streaming):
                 if node.ref in self.between:
                     frames[step.name] = self.spark.createDataFrame([], self.between[node.ref])
                 return
             with self._finding(stage, step):
                 frames[step.name] = loaded(step, self.spark, streaming=self.streaming, feeds=self.feeds)
-                wanted = (*(node.key or ()), *(node.order or ())) if isinstance(node, Source) else ()
+                wanted = (*(node.key or ()), *(node.order or ())) if isinstance(node, LoadedStream) else ()
                 kept[step.name] = frozenset(wanted)
                 require_columns(frames[step.name], wanted, "the source lacks the columns of its key or order")
             return
@@ -164,7 +166,7 @@ class _Check:
 
 
 def _order_columns(stage: Stage) -> set[str]:
-    sources = (step.node for step in stage.front if isinstance(step.node, Source))
+    sources = (step.node for step in stage.front if isinstance(step.node, LoadedStream))
     return {column for source in sources for column in source.order or ()}
 
 
@@ -188,7 +190,7 @@ class StageRun:
 
     Parameters
     ----------
-    planned : Planned
+    planned : PlannedPipeline
         The pipeline.
     stage : Stage
         The stage.
@@ -196,7 +198,7 @@ class StageRun:
         Its loaded sources.
     front : Front
         Its front.
-    tables : Tables
+    tables : RunTables
         The tables that its steps read.
     writes : mapping of str to Write
         Its writes, by the names of their steps.
@@ -207,11 +209,11 @@ class StageRun:
         The error of its last micro-batch as an object: Spark passes on only its text.
     """
 
-    planned: Planned
+    planned: PlannedPipeline
     stage: Stage
     loads: Mapping[str, DataFrame]
     front: Front
-    tables: Tables
+    tables: RunTables
     writes: Mapping[str, Write]
     read_ahead: bool
     error: BaseException | None = None
@@ -225,16 +227,16 @@ class StageRun:
         """Run the steps of a micro-batch; the function of `foreachBatch`."""
         try:
             micro_batch, run = MicroBatch.of_driver(rows.sparkSession.sparkContext)
-            self.run(rows, Numbered(self.planned.name, number, micro_batch.query, run))
+            self.run(rows, MicroBatchIdentity(self.planned.name, number, micro_batch.query, run))
         except BaseException as error:
             self.error = error
             raise
 
-    def batch(self, batch: Numbered, between: dict[TableRef, DataFrame]) -> None:
+    def batch(self, batch: MicroBatchIdentity, between: dict[TableRef, DataFrame]) -> None:
         """Run the steps on batch DataFrames; `between` holds the streams of earlier stages, and gets this stage's."""
         frames: dict[str, DataFrame] = {}
         for step in self.stage.front:
-            if isinstance(step.node, Changes):
+            if isinstance(step.node, TableFeed):
                 frames[step.name] = between[step.node.ref]
             elif step.kind in _LOADS:
                 frames[step.name] = self.loads[step.name]
@@ -243,7 +245,7 @@ class StageRun:
                 frames[step.name] = derived(step, inputs, self.planned.partitioners)
         self.run(Front.of(self.stage, frames).frame, batch, between)
 
-    def run(self, rows: DataFrame, batch: Numbered, between: dict[TableRef, DataFrame] | None = None) -> None:
+    def run(self, rows: DataFrame, batch: MicroBatchIdentity, between: dict[TableRef, DataFrame] | None = None) -> None:
         """Run the steps on the rows of the front; `between` gets the streams to later stages of a batch run."""
         with _Scope() as scope:
             frames = self.front.streams(scope.persisted(rows) if self.stage.cached or self.read_ahead else rows)
@@ -269,7 +271,7 @@ class StageRun:
                     frame = derived(step, inputs, self.planned.partitioners)
                 frames[step.name] = scope.persisted(frame) if step.persist else frame
 
-    def _write(self, step: Step, inputs: list[DataFrame], batch: Numbered) -> None:
+    def _write(self, step: Step, inputs: list[DataFrame], batch: MicroBatchIdentity) -> None:
         begun = time.perf_counter()
         with self._telling(step):
             summary = self.writes[step.name].run(inputs[0] if inputs else None, batch)

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegralType
 
-from structable.spark_bridge.pipelines.graph import Filter, Map, Merge, PartitionBy, StreamJoin
+from structable.spark_bridge.pipelines.graph import Map, Merge, PartitionBy, RowFilter, StreamJoin
 from structable.spark_bridge.pipelines.partitioners import Partitioner, partition_sql
 from structable.spark_bridge.pipelines.planned import Step
 
@@ -25,7 +25,7 @@ def derived(step: Step, inputs: Sequence[DataFrame], rules: Mapping[str, Partiti
     match node:
         case Map():
             return node.function(first)
-        case Filter():
+        case RowFilter():
             return first.where(node.condition if isinstance(node.condition, str) else node.condition(first))
         case Merge():
             return reduce(DataFrame.unionByName, inputs)

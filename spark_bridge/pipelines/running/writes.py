@@ -14,7 +14,7 @@ from structable.spark_bridge.base.table_ref import TableRef
 from structable.spark_bridge.joins import JoinWorker, open_join
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, Intermediate, RemoteTable, Send, SideInput, Sink
-from structable.spark_bridge.pipelines.planned import Numbered, Planned, Step
+from structable.spark_bridge.pipelines.planned import MicroBatchIdentity, PlannedPipeline, Step
 from structable.spark_bridge.write.arguments import Planner, Sending
 from structable.spark_bridge.write.arrangement import COMMIT_VERSION
 from structable.spark_bridge.write.jobs import Reshape, WriteSummary, run_job
@@ -25,7 +25,7 @@ from structable.spark_bridge.write.updates import plan_updates
 from structable.spi import TableSpecification, WriteMode
 from structable.spi.metering import recording_meter
 
-from .lookups import Tables
+from .lookups import RunTables
 from .remote_writes import RemoteWrite
 
 __all__ = ["Write", "write_of"]
@@ -37,20 +37,20 @@ class Write(Protocol):
     def check(self, schema: StructType, *, streaming: bool) -> None:
         """Raise an error if rows of a schema cannot be written; called before anything runs."""
 
-    def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary | None:
+    def run(self, frame: DataFrame | None, batch: MicroBatchIdentity) -> WriteSummary | None:
         """Write the rows; `frame` is None for a foreign-key join. Return None if the rows were not counted."""
 
 
-def write_of(step: Step, planned: Planned, tables: Tables) -> Write:
+def write_of(step: Step, planned: PlannedPipeline, tables: RunTables) -> Write:
     """Return the write of a step."""
     node = step.node
     match node:
         case Sink():
-            return _Sink(node)
+            return _SinkWrite(node)
         case ForeignKeyTable():
-            return _Join(step, planned, tables)
+            return _JoinWrite(step, planned, tables)
         case Intermediate():
-            return _Between(step, node.ref, tables)
+            return _FeedTableWrite(step, node.ref, tables)
         case Send() | SideInput():
             assert step.table is not None
             target = planned.table(step.table)
@@ -72,7 +72,7 @@ def _plan(step: Step, *, keyless: bool) -> Planner:
 
 
 class _ToTable:
-    def __init__(self, step: Step, tables: Tables, ref: TableRef, plan: Planner) -> None:
+    def __init__(self, step: Step, tables: RunTables, ref: TableRef, plan: Planner) -> None:
         self._step, self._tables, self._ref, self._plan = step, tables, ref, plan
         self._sending: Sending | None = None
 
@@ -83,7 +83,7 @@ class _ToTable:
     def check(self, schema: StructType, *, streaming: bool) -> None:
         self._sending = self._plan(self.spec(), schema, streaming=streaming)
 
-    def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary:
+    def run(self, frame: DataFrame | None, batch: MicroBatchIdentity) -> WriteSummary:
         sending, spec = self._sending, self.spec()
         assert sending is not None
         assert frame is not None
@@ -96,10 +96,10 @@ class _ToTable:
         return run_job(self._ref.store, wanted, frame, prepare, run=run, submits_again=batch.again)
 
 
-class _Between(_ToTable):
+class _FeedTableWrite(_ToTable):
     """The write of a stream between two stages, to a table with a feed, which is made if it is missing."""
 
-    def __init__(self, step: Step, ref: TableRef, tables: Tables) -> None:
+    def __init__(self, step: Step, ref: TableRef, tables: RunTables) -> None:
         super().__init__(step, tables, ref, plan_rows(SendOptions(mode="insert", unordered=True)))
         self._spec: TableSpecification | None = None
 
@@ -125,13 +125,13 @@ class _Between(_ToTable):
 
 
 @dataclass(frozen=True, slots=True)
-class _Sink:
+class _SinkWrite:
     node: Sink
 
     def check(self, schema: StructType, *, streaming: bool) -> None:
         return None
 
-    def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary | None:
+    def run(self, frame: DataFrame | None, batch: MicroBatchIdentity) -> WriteSummary | None:
         assert frame is not None
         if recording_meter() is None:
             self._write(frame, batch)
@@ -147,7 +147,7 @@ class _Sink:
         rows = int(seen.get["rows"])
         return WriteSummary(rows, rows)
 
-    def _write(self, frame: DataFrame, batch: Numbered) -> None:
+    def _write(self, frame: DataFrame, batch: MicroBatchIdentity) -> None:
         write = self.node.write
         if not isinstance(write, Mapping):
             write(frame, batch.number)
@@ -157,10 +157,10 @@ class _Sink:
         writer.mode(given.get("mode", "append")).save()
 
 
-class _Join:
+class _JoinWrite:
     """The step that brings the result of a foreign-key join up to date after the stage's writes."""
 
-    def __init__(self, step: Step, planned: Planned, tables: Tables) -> None:
+    def __init__(self, step: Step, planned: PlannedPipeline, tables: RunTables) -> None:
         assert isinstance(step.node, ForeignKeyTable)
         names = planned.graph.names
         self._inputs = names[step.node.left], names[step.node.right]
@@ -174,7 +174,7 @@ class _Join:
         if not self._chained:  # else an earlier step makes one of the tables
             self._opened()
 
-    def run(self, frame: DataFrame | None, batch: Numbered) -> WriteSummary:
+    def run(self, frame: DataFrame | None, batch: MicroBatchIdentity) -> WriteSummary:
         progress = self._opened().run_available()
         return WriteSummary(progress.affected, progress.affected)
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import (
-    Call,
+    ThriftCall,
     increment,
 )
 from tests.hbase.support.fake_gateway import FakeGateway, Fault
@@ -38,7 +38,7 @@ def once(fault: str, api: str, number: int = 1) -> Fault:
     return decide
 
 
-def counting(amount: int = 1) -> Call[int]:
+def counting(amount: int = 1) -> ThriftCall[int]:
     return increment("t", b"counter", b"x:n", amount)
 
 

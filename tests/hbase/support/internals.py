@@ -10,7 +10,7 @@ from structable.backends.hbase.engine import HBaseEngine
 from structable.backends.hbase.failpoints import failpoints
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.txn.finaliser import Finaliser
-from structable.backends.hbase.upkeep.rounds import Report
+from structable.backends.hbase.upkeep.rounds import RoundReport
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Storage
 
@@ -42,7 +42,7 @@ def hold_finaliser(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Finaliser, "add", lambda _finaliser, _ended: None)
 
 
-def collect_garbage(storage: Storage) -> Report:
+def collect_garbage(storage: Storage) -> RoundReport:
     """Run one round of this process's janitor, even without the janitor's lease."""
     engine = engine_of(storage)
     session = engine.transactions.session

@@ -14,7 +14,7 @@ __all__ = ["Worker", "killed_at"]
 _SETUP = """
 import json, os, signal, sys
 from structable.backends.hbase import failpoints
-from structable.backends.hbase.tables import Tables
+from structable.backends.hbase.tables import PrefixTables
 from structable.spi import Field, TableSpecification, WriteMode, connect
 
 def die(*_arguments, **_options):

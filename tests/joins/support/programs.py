@@ -11,7 +11,7 @@ from typing import Any, Literal
 from structable.spark_bridge import TableRef
 from structable.spark_bridge.joins import ForeignKeyJoin, JoinWorker
 from structable.spark_bridge.joins.failpoints import FAILPOINTS, failpoints
-from structable.spark_bridge.joins.progress import PROGRESS, Record, read_record
+from structable.spark_bridge.joins.progress import PROGRESS, ProgressRecord, read_record
 from structable.spi import Field, RowKind, Storage, StructuredTable, TableNotFoundError, TableSpecification, Value
 
 from .clocks import LeaseClock
@@ -118,7 +118,7 @@ def equal(one: Rows, other: Rows) -> bool:
     return comparable(one) == comparable(other)
 
 
-def state_of(record: Record) -> list[tuple[int, int]]:
+def state_of(record: ProgressRecord) -> list[tuple[int, int]]:
     """Return the versions of both tables at one of which the result must stand."""
     assert record.positions is not None
     found = [record.positions]

@@ -8,7 +8,7 @@ from structable.spark_bridge import TableRef
 from structable.spark_bridge.joins import ForeignKeyJoin
 from structable.spi import Field, Storage, TableSpecification
 
-__all__ = ["FEED", "Limits", "ORDERS", "PRODUCTS", "join_of", "rows_of", "told"]
+__all__ = ["FEED", "ORDERS", "PRODUCTS", "Limits", "join_of", "rows_of", "told"]
 
 FEED = {"changelog-producer": "lookup"}
 ORDERS = TableSpecification(

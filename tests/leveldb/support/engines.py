@@ -7,8 +7,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from structable.backends.leveldb.engine import LevelDBEngine
-from structable.backends.leveldb.routed_engine import RoutedEngine, Settings
-from structable.backends.ordered.engine import BulkChunk, BulkCommit, EngineSnapshot, Increment, Step, Upcalls, WriteSet
+from structable.backends.leveldb.routed_engine import DatabaseSettings, RoutedEngine
+from structable.backends.ordered.engine import (
+    BlindStep,
+    BulkChunk,
+    BulkCommit,
+    EngineSnapshot,
+    Increment,
+    Upcalls,
+    WriteSet,
+)
 
 Routed = TypeVar("Routed", bound=RoutedEngine)
 
@@ -22,19 +30,19 @@ def key(name: object) -> bytes:
     return SPACE + str(name).encode()
 
 
-def merge(value: bytes | None, steps: Sequence[Step]) -> bytes:
+def merge(value: bytes | None, steps: Sequence[BlindStep]) -> bytes:
     amounts = [step.amount if isinstance(step, Increment) else int(step.row) for step in steps]
     return str(int(value or b"0") + sum(amounts)).encode()
 
 
-def describe(key: bytes, before: bytes | None, after: bytes, steps: Sequence[Step]) -> tuple[bytes, bytes] | None:
+def describe(key: bytes, before: bytes | None, after: bytes, steps: Sequence[BlindStep]) -> tuple[bytes, bytes] | None:
     if steps[0].schema != FED:
         return None
     return FEED, b"%b: %b to %b" % (key[len(SPACE) :], before or b"nothing", after)
 
 
 def make_engine(folder: Path, *, sync: bool = False, request_timeout: float = 30.0) -> LevelDBEngine:
-    return LevelDBEngine(folder, Settings(sync=sync, request_timeout=request_timeout))
+    return LevelDBEngine(folder, DatabaseSettings(sync=sync, request_timeout=request_timeout))
 
 
 def start(engine: Routed, **procedures: Callable[[bytes], bytes]) -> Routed:

@@ -23,7 +23,7 @@ from structable.spi import Change, Field, Storage, TableSpecification, connect
 
 from .feed_writer import APPLICATION
 
-__all__ = ["Findings", "Fault", "hammer"]
+__all__ = ["Fault", "Findings", "hammer"]
 
 TABLES = ("t", "u")
 _WRITERS = 8

@@ -1,7 +1,7 @@
-"""Portions of entries as columns that the server joins.
+"""Chunks of entries as columns that the server joins.
 
-A query asks for a side of images only if the portion before had it: most feeds have long runs of one kind.
-The server works on the next portion while the caller uses one: a thread receives it, so that a slow reader holds no
+A query asks for a side of images only if the chunk before had it: most feeds have long runs of one kind.
+The server works on the next chunk while the caller uses one: a thread receives it, so that a slow reader holds no
 statement open.
 """
 
@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import pq
 
-from structable.backends.postgresql.bulk.column_reading import WARM_UP, Column, column_of, integer_of
+from structable.backends.postgresql.bulk.column_reading import WARM_UP, ReadColumn, column_of, integer_of
 from structable.spi import Field, StorageUnavailableError
 
 from .entry_queries import FeedEntries, TicketPart
 from .entry_walk import MOST_ENTRIES
 from .feed_source import SourceReader
 
-__all__ = ["JoinedPortion", "JoinedReader"]
+__all__ = ["JoinedChunk", "JoinedReader"]
 
 Content = TypeVar("Content")
 Result = TypeVar("Result")
@@ -45,7 +45,7 @@ _OF_VERSIONS = (
     "string_agg(case n when 0 then set_bit(charsend(kind), 5, 1) else charsend(kind) end, null)",
     "string_agg(case n when 0 then int8send(version) || timestamptz_send(time) end, null)",
 )
-_OF_PIECE = (
+_OF_PART = (
     "count(*)",
     "max(again::bigint * 4294967296 + n)",
     "bool_or(is_long)::integer",
@@ -55,19 +55,19 @@ _OF_PIECE = (
 _STAMPS = {field.name: column_of(field.name, field) for field in (Field.long("version"), Field.timestamp("time"))}
 
 
-class JoinedPortion(Generic[Content]):
-    """A portion; `make` makes its content from the kinds of entries, and arrays by the names of columns.
+class JoinedChunk(Generic[Content]):
+    """A chunk; `make` makes its content from the kinds of entries, and arrays by the names of columns.
 
-    `key` has the columns of the key, if all were read; `follow` requests the portion after a number of entries.
+    `key` has the columns of the key, if all were read; `follow` requests the chunk after a number of entries.
     """
 
     def __init__(
         self,
         values: Sequence[bytes],
-        columns: Mapping[str, tuple[Column, Sequence[bytes]]],
+        columns: Mapping[str, tuple[ReadColumn, Sequence[bytes]]],
         key: tuple[str, ...],
         make: Callable[[Letters, dict[str, Array]], Content],
-        follow: Callable[[JoinedPortion[Content], int], None],
+        follow: Callable[[JoinedChunk[Content], int], None],
     ) -> None:
         count, last, is_long, kinds, stamps = values
         self.count = integer_of(count)
@@ -77,7 +77,7 @@ class JoinedPortion(Generic[Content]):
         self.is_long = integer_of(is_long) > 0
         letters: Numbers = np.frombuffer(kinds, np.uint8)
         self._kinds: Letters = (letters & ~np.uint8(_FIRST_BIT)).view("S1")
-        # The statement of each entry, from 0; a piece has one version, whatever its statements.
+        # The statement of each entry, from 0; a part has one version, whatever its statements.
         begins = letters & _FIRST_BIT > 0
         self._statements: Numbers = np.maximum(np.cumsum(begins) - 1, 0)
         self._versions: Numbers
@@ -142,7 +142,7 @@ def _ascend(versions: Numbers, key: Sequence[Array]) -> bool:
 
 
 class JoinedReader(Generic[Content]):
-    """Reads portions as columns, to be closed; `make` is passed to `JoinedPortion`."""
+    """Reads chunks as columns, to be closed; `make` is passed to `JoinedChunk`."""
 
     def __init__(
         self, reader: SourceReader, entries: FeedEntries, make: Callable[[Letters, dict[str, Array]], Content]
@@ -152,8 +152,8 @@ class JoinedReader(Generic[Content]):
         self._make = make
         key, before, after = entries.names()
         fields = {**before, **key, **after}
-        # The forms of columns, which become wider once a portion needs it.
-        self._columns: dict[str, Column] = {name: column_of(name, field) for name, field in fields.items()}
+        # The forms of columns, which become wider once a chunk needs it.
+        self._columns: dict[str, ReadColumn] = {name: column_of(name, field) for name, field in fields.items()}
         self._sides = {"before": tuple(before), "after": tuple(after)}
         self._both = tuple(key)
         self._key = tuple(key) if entries.has_whole_key else ()
@@ -162,7 +162,7 @@ class JoinedReader(Generic[Content]):
         self._ahead: _Ahead[pq.abc.PGresult] | None = None
 
     def wait(self) -> None:
-        """Wait for a portion that was requested ahead; then its connection is free."""
+        """Wait for a chunk that was requested ahead; then its connection is free."""
         if self._ahead is not None:
             self._ahead.wait()
 
@@ -170,31 +170,31 @@ class JoinedReader(Generic[Content]):
         self.wait()
         self._ahead = None
 
-    def versions(self, since: int, until: int) -> JoinedPortion[Content]:
-        def follow(portion: JoinedPortion[Content], count: int) -> None:
-            self._ask_ahead(self._of_versions(portion.version(count - 1), until))
+    def versions(self, since: int, until: int) -> JoinedChunk[Content]:
+        def follow(chunk: JoinedChunk[Content], count: int) -> None:
+            self._ask_ahead(self._of_versions(chunk.version(count - 1), until))
 
         return self._read(self._of_versions(since, until), follow)
 
-    def piece(self, part: TicketPart) -> JoinedPortion[Content]:
-        def follow(portion: JoinedPortion[Content], count: int) -> None:
-            self._ask_ahead(self._of_piece(part._replace(after=portion.last)))
+    def part(self, part: TicketPart) -> JoinedChunk[Content]:
+        def follow(chunk: JoinedChunk[Content], count: int) -> None:
+            self._ask_ahead(self._of_part(part._replace(after=chunk.last)))
 
-        return self._read(self._of_piece(part), follow)
+        return self._read(self._of_part(part), follow)
 
     def _of_versions(self, since: int, until: int) -> _Entries:
         return _Entries(self._entries.first_of_versions(since, until, MOST_ENTRIES), since, _OF_VERSIONS)
 
-    def _of_piece(self, part: TicketPart) -> _Entries:
-        return _Entries(self._entries.first_of_piece(part, MOST_ENTRIES), part.version - 1, _OF_PIECE)
+    def _of_part(self, part: TicketPart) -> _Entries:
+        return _Entries(self._entries.first_of_part(part, MOST_ENTRIES), part.version - 1, _OF_PART)
 
-    def _read(self, query: _Entries, follow: Callable[[JoinedPortion[Content], int], None]) -> JoinedPortion[Content]:
+    def _read(self, query: _Entries, follow: Callable[[JoinedChunk[Content], int], None]) -> JoinedChunk[Content]:
         facts, answers = self._ask(query, [self._columns[name] for name in self._asked])
         if not self._is_warm and integer_of(facts[0]) == MOST_ENTRIES:
             self._is_warm = True
             self._reader.ask(WARM_UP)
         if not integer_of(facts[0]):
-            return JoinedPortion((*facts[:1], b"", b"", b"", b""), {}, (), self._make, follow)
+            return JoinedChunk((*facts[:1], b"", b"", b"", b""), {}, (), self._make, follow)
         count, found = integer_of(facts[0]), dict(zip(self._asked, answers, strict=True))
         needed = (
             self._needed({letter & ~_FIRST_BIT for letter in set(facts[3])})
@@ -216,7 +216,7 @@ class JoinedReader(Generic[Content]):
                 if not column.tells(count, values):
                     fuller.append(column.fuller(values))
         columns = {name: (self._columns[name], found[name]) for name in needed}
-        return JoinedPortion(facts, columns, self._key, self._make, follow)
+        return JoinedChunk(facts, columns, self._key, self._make, follow)
 
     def _needed(self, kinds: set[int]) -> tuple[str, ...]:
         before = self._sides["before"] if kinds - {ord("I")} else ()
@@ -227,7 +227,7 @@ class JoinedReader(Generic[Content]):
         text = query.joined([self._columns[name] for name in self._asked])
         self._ahead = _Ahead(text, lambda: self._reader.result(text, query.since))
 
-    def _ask(self, query: _Entries, columns: Sequence[Column]) -> tuple[list[bytes], list[tuple[bytes, ...]]]:
+    def _ask(self, query: _Entries, columns: Sequence[ReadColumn]) -> tuple[list[bytes], list[tuple[bytes, ...]]]:
         """Return the facts of the entries of a query, and the values of columns; entries never change."""
         text = query.joined(columns)
         ahead = self._ahead
@@ -249,7 +249,7 @@ class _Entries(NamedTuple):
     since: int
     facts: tuple[str, ...]
 
-    def joined(self, columns: Sequence[Column]) -> str:
+    def joined(self, columns: Sequence[ReadColumn]) -> str:
         pieces = [*self.facts, *(piece for column in columns for piece in column.asked())]
         return f"select {', '.join(pieces)} from ({self.text}) as found"
 

@@ -1,4 +1,4 @@
-"""`Lingering`: resources of a process that stay open for some seconds after their last use, for another use."""
+"""`SharedResources`: resources of a process that stay open for some seconds after their last use, for another use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["Lingering"]
+__all__ = ["SharedResources"]
 
 IDLE_SECONDS = 5.0
 
@@ -19,13 +19,13 @@ Resource = TypeVar("Resource")
 
 
 @dataclass(slots=True, eq=False)
-class _Entry(Generic[Resource]):
+class _SharedResource(Generic[Resource]):
     resource: Resource
     users: int = 0
     left: float = 0.0
 
 
-class Lingering(Generic[Key, Resource]):
+class SharedResources(Generic[Key, Resource]):
     """Resources by their keys, shared by their users, each ended by `close`; safe to share between threads.
 
     A forked process has none of them: the owner must call `after_fork` there, which abandons and forgets each.
@@ -39,7 +39,7 @@ class Lingering(Generic[Key, Resource]):
     def _begin(self) -> None:
         # The garbage collector may drop a resource in a thread that holds the lock.
         self._lock = threading.RLock()
-        self._open: dict[Key, _Entry[Resource]] = {}
+        self._open: dict[Key, _SharedResource[Resource]] = {}
         self._timer: threading.Timer | None = None
 
     @contextlib.contextmanager
@@ -48,7 +48,7 @@ class Lingering(Generic[Key, Resource]):
         with self._lock:
             entry = self._open.get(key)
             if entry is None:
-                entry = self._open[key] = _Entry(open_resource())
+                entry = self._open[key] = _SharedResource(open_resource())
             entry.users += 1
         try:
             yield entry.resource

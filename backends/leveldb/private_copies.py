@@ -19,20 +19,20 @@ from pathlib import Path
 
 from structable.spi.errors import StorageUnavailableError
 
-from .folder import Folder
+from .folder import DatabaseFolder
 from .native.checkpoint import copy_checkpoint
 from .splits import Release, hold_plan
 
 __all__ = ["PrivateCopy", "private_folder"]
 
 
-def private_folder() -> Folder:
+def private_folder() -> DatabaseFolder:
     """Return the folder of this user's copies, closed to other users."""
     path = Path(tempfile.gettempdir(), f"structable-{os.getuid()}")
     try:
         if not _is_ours(path):
             path = _of_this_process()
-        folder = Folder(path)
+        folder = DatabaseFolder(path)
         folder.checkpoints.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise StorageUnavailableError(f"a private copy needs a temporary folder (TMPDIR): {error}") from error

@@ -1,4 +1,4 @@
-"""`StoreParts`: the parts of a storage that all its transactions share."""
+"""`StoreContext`: the objects of a storage that all its transactions share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from structable.backends.postgresql.schema.catalog import Catalog
 
 from .receipts import Receipts
 
-__all__ = ["StoreParts"]
+__all__ = ["StoreContext"]
 
 
-class StoreParts(NamedTuple):
+class StoreContext(NamedTuple):
     """The connections, tables, change feeds, receipts and signals of a storage."""
 
     pool: ServerPool

@@ -1,7 +1,7 @@
-"""Division of a range of a feed: into pages that are read one at a time, and into splits.
+"""Division of a range of a feed: into queries that are run one at a time, and into splits.
 
-Commits are inspected in windows: the number of entries of each, and whether they must be netted. Small commits are read
-together, a large commit in pieces.
+Some commits at a time are inspected: the number of entries of each, and whether they must be netted. Small commits are
+read together, a large commit in parts.
 """
 
 from __future__ import annotations
@@ -16,14 +16,24 @@ from structable.backends.postgresql.sql.names import literal
 from .entry_queries import FeedEntries, TicketPart
 from .feed_source import SourceReader
 
-__all__ = ["PAGE_BYTES", "CommitSize", "Page", "TicketSize", "has_long_values", "netted", "pages", "pieces", "windows"]
+__all__ = [
+    "QUERY_BYTES",
+    "CommitSize",
+    "EntryQuery",
+    "TicketSize",
+    "commit_sizes",
+    "has_long_values",
+    "netted",
+    "parts_of_commit",
+    "queries",
+]
 
-_FIRST_WINDOW, _WINDOW = 32, 1_000
+_FIRST_COMMITS, _MOST_COMMITS = 32, 1_000
 """The minimum and maximum number of commits inspected together; few at first, since a caller may need no more."""
-_PAGE = 4_096
-"""The maximum number of entries of a page."""
-PAGE_BYTES = 8 << 20
-"""The size of a page with long values, exceeded by one entry at most."""
+_QUERY_ENTRIES = 4_096
+"""The maximum number of entries that a query returns together."""
+QUERY_BYTES = 8 << 20
+"""The size of the answer to a query of long values, exceeded by one entry at most."""
 
 
 class TicketSize(NamedTuple):
@@ -62,7 +72,7 @@ class CommitSize(NamedTuple):
         return len(self.tickets) > 1 or self.tickets[0].again > 0
 
 
-class Page(NamedTuple):
+class EntryQuery(NamedTuple):
     """A part of a range: a query of entries after the version `since`."""
 
     since: int
@@ -73,15 +83,15 @@ class Page(NamedTuple):
     """Whether the number of rows is unlimited."""
 
 
-def windows(
+def commit_sizes(
     reader: SourceReader, entries: FeedEntries, since: int, until: int, *, in_bytes: bool = False
 ) -> Iterator[list[CommitSize]]:
     """Yield the commits with entries of the versions (since, until], in order, some at a time."""
     bytes_ = " + ".join(f"coalesce({size}, 0)" for size in entries.stored_sizes()) if in_bytes else ""
-    window = _FIRST_WINDOW
+    most = _FIRST_COMMITS
     while since < until:
-        limit = window
-        window = min(4 * window, _WINDOW)
+        limit = most
+        most = min(4 * most, _MOST_COMMITS)
         while True:
             found = reader.rows(_sizes(entries, since, until, bytes_, limit), since)
             commits = [
@@ -113,7 +123,7 @@ def _sizes(entries: FeedEntries, since: int, until: int, bytes_: str, limit: int
 
 
 def has_long_values(reader: SourceReader, entries: FeedEntries) -> bool:
-    """Return whether requested values may lie outside the rows, so that portions have no limit on their size."""
+    """Return whether requested values may lie outside the rows, so that chunks have no limit on their size."""
     if not entries.stored_sizes():
         return False
     outside = (
@@ -133,42 +143,42 @@ def netted(reader: SourceReader, entries: FeedEntries, commits: list[CommitSize]
     return frozenset(int(str(row[0])) for row in reader.ask(entries.repeated(several), freely=True))
 
 
-def pages(reader: SourceReader, entries: FeedEntries, since: int, until: int) -> Iterator[Page]:
-    """Yield the pages of the versions (since, until], in order, of about as many bytes."""
+def queries(reader: SourceReader, entries: FeedEntries, since: int, until: int) -> Iterator[EntryQuery]:
+    """Yield the queries of the versions (since, until], in order, of about as many bytes."""
     done = since
-    for commits in windows(reader, entries, since, until, in_bytes=True):
+    for commits in commit_sizes(reader, entries, since, until, in_bytes=True):
         nets = netted(reader, entries, commits)
         number = size = 0
         last, has_nets = done, False
         for commit in commits:
-            is_large = commit.number > _PAGE or commit.bytes > PAGE_BYTES
-            if number and (is_large or number + commit.number > _PAGE or size + commit.bytes > PAGE_BYTES):
-                yield _page(entries, done, last, has_nets)
+            is_large = commit.number > _QUERY_ENTRIES or commit.bytes > QUERY_BYTES
+            if number and (is_large or number + commit.number > _QUERY_ENTRIES or size + commit.bytes > QUERY_BYTES):
+                yield _query(entries, done, last, has_nets)
                 done, number, size, has_nets = last, 0, 0, False
             if is_large:
-                yield _page_of(entries, commit, commit.version in nets)
+                yield _query_of(entries, commit, commit.version in nets)
                 done = commit.version
             else:
                 number, size, has_nets = number + commit.number, size + commit.bytes, has_nets or commit.version in nets
             last = commit.version
         if number:
-            yield _page(entries, done, last, has_nets)
+            yield _query(entries, done, last, has_nets)
             done = last
 
 
-def _page(entries: FeedEntries, since: int, until: int, has_nets: bool) -> Page:
+def _query(entries: FeedEntries, since: int, until: int, has_nets: bool) -> EntryQuery:
     query = entries.net_versions(since, until) if has_nets else entries.versions(since, until)
-    return Page(since, query, has_nets, False)
+    return EntryQuery(since, query, has_nets, False)
 
 
-def _page_of(entries: FeedEntries, commit: CommitSize, is_netted: bool) -> Page:
-    """Return the page of a large commit."""
+def _query_of(entries: FeedEntries, commit: CommitSize, is_netted: bool) -> EntryQuery:
+    """Return the query of a large commit."""
     since = commit.version - 1
     query = entries.net_versions(since, commit.version) if is_netted else entries.versions(since, commit.version)
-    return Page(since, query, is_netted, True)
+    return EntryQuery(since, query, is_netted, True)
 
 
-def pieces(reader: SourceReader, entries: FeedEntries, commit: CommitSize, size: int) -> list[TicketPart]:
+def parts_of_commit(reader: SourceReader, entries: FeedEntries, commit: CommitSize, size: int) -> list[TicketPart]:
     """Return the parts, of about `size` entries each, of a commit that is not netted, in order."""
     parts = []
     for one in commit.tickets:
