@@ -32,6 +32,7 @@ from structable.spi import (
     Value,
     connect,
 )
+from structable.spi.operations import RowMove
 from structable.spi.values import MAX_ROW_SIZE
 from tests.waiting import until
 
@@ -95,7 +96,8 @@ def values(storage: Storage) -> list[Value]:
 
 
 WRITES: dict[str, tuple[Write, list[int]]] = {
-    "writes at once": (lambda storage: storage._run_at_once(moves), [0, 0, 0, 5, 5]),
+    "writes at once": (lambda storage: storage._run_at_once(moves), [0, 0, 0, 5, 5, 5]),
+    "move": (lambda storage: storage._run_at_once(lambda tx: move(tx, 2, 8)), [0, 0, 0, 0, 5]),
     "upsert": (lambda storage: storage.table("t").upsert({"k": 1, "n": 5}), [0, 5, 0, 0, 0]),
     "replace": (lambda storage: storage.table("t").replace({"k": 1, "n": 5}), [0, 5, 0, 0, 0]),
     "insert": (lambda storage: storage.table("t").insert({"k": 7, "n": 5}), [0, 0, 0, 0, 0, 5]),
@@ -130,11 +132,14 @@ WRITES: dict[str, tuple[Write, list[int]]] = {
 }
 
 
+def move(transaction: Transaction, key: int, to: int) -> None:
+    expected = ("n", 0, RecordNotFoundError("t", (key,)))
+    transaction.table("t")._move(RowMove([(key,)], [{"k": to, "n": 5, "s": None}], ("n",), expected))
+
+
 def moves(transaction: Transaction) -> None:
-    table = transaction.table("t")
-    table._expect((1,), "n", 0, RecordNotFoundError("t", (1,)))
-    table.delete((1,))
-    table.upsert({"k": 4, "n": 5})
+    move(transaction, 1, 6)
+    transaction.table("t").upsert({"k": 4, "n": 5})
     transaction.table("sums").upsert({"k": 1, "n": 5})
 
 
@@ -202,7 +207,7 @@ def test_expectation_that_fails(storage: Storage, proxy: Proxy, first: dict[str,
     assert values(storage) == before
     storage.run(reset)
     storage._run_at_once(moves)
-    assert values(storage) == [0, 0, 0, 5, 5]
+    assert values(storage) == [0, 0, 0, 5, 5, 5]
 
 
 PLACES = {
@@ -211,7 +216,7 @@ PLACES = {
     "write": r"^(update|with|insert into (?!.*receipts)|delete from (?!.*receipts))",
     "commit": r"^commit",
 }
-ALONE = ["upsert", "update", "increment", "merge"]
+ALONE = ["upsert", "update", "increment", "merge", "move"]
 """Writes whose statement is a transaction of its own."""
 
 
