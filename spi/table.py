@@ -357,7 +357,7 @@ class StructuredTable(Frames):
         self._write(RowWrites(verb, consumed(rows)))  # type: ignore[arg-type]  # rejected unless it is a sequence
 
     def _move(self, move: RowMove) -> None:
-        """Replace rows in a transaction; in `_run_at_once` the commit may raise the error of `expected`."""
+        """Replace rows by rows of other keys, all or none."""
         move.check(self._lookup)
         self.upsert_many(move.rows)
         self.delete_many(move.keys)

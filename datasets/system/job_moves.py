@@ -47,11 +47,11 @@ def queue_channel(prefix: str, queue: str) -> str:
 
 def signal_due(context: Context, jobs: Iterable[Job]) -> None:
     """Signal the queues of jobs that are due before an idle worker would look by itself, now or at `signal_late`."""
-    ready = [job for job in jobs if job.state is JobState.READY]
-    if not ready:
-        return
-    soon = context.now() + _LOOK
-    for job in ready:
+    soon: dt.datetime | None = None
+    for job in jobs:
+        if job.state is not JobState.READY:
+            continue
+        soon = soon or context.now() + _LOOK
         if job.due <= soon:
             context.tx.signal(queue_channel(context.prefix, job.queue))
         else:
@@ -94,12 +94,10 @@ def held(context: Context, job: Job) -> Job:
     return stored
 
 
-def move(
-    context: Context, before: Job, *, expected: tuple[str, Value, StructableError] | None = None, **changes: object
-) -> Job:
-    """Change a job, its state included, and return it; with `expected`, as `StructuredTable._move` says."""
+def move(context: Context, before: Job, **changes: object) -> Job:
+    """Change a job, its state included, and return it."""
     after: Job = msgspec.structs.replace(before, **changes)
-    move_all(context, [(before, after)], tuple(changes), expected=expected)
+    move_all(context, [(before, after)], changes)
     return after
 
 
@@ -107,35 +105,26 @@ def move_all(
     context: Context,
     moves: Sequence[tuple[Job, Job]],
     changed: Iterable[str],
-    *,
     expected: tuple[str, Value, StructableError] | None = None,
 ) -> None:
-    """Replace the rows of jobs, whose fields `changed`. A rejected row raises before any write."""
+    """Replace the rows of jobs that differ in the fields `changed`. A rejected row raises before any write."""
     keys = [job_key(before) for before, _ in moves]
     rows = [context.row(JOBS, after) for _, after in moves]
-    fields = tuple(name for name in changed if name not in JOB_KEY)
+    fields = tuple([name for name in changed if name not in JOB_KEY])
     context.records(JOBS).table._move(RowMove(keys, rows, fields, expected))
     signal_due(context, [after for _, after in moves])
 
 
-def ended(
-    context: Context,
-    before: Job,
-    state: JobState,
-    at: dt.datetime,
-    *,
-    expected: tuple[str, Value, StructableError] | None = None,
-    **changes: object,
-) -> Job:
+def ended(context: Context, before: Job, state: JobState, at: dt.datetime, **changes: object) -> Job:
     """End a job, whose unique key becomes free."""
-    after = move(context, before, expected=expected, state=state, finished=at, **changes)
+    after = move(context, before, state=state, finished=at, **changes)
     if before.unique_key is not None:
         context.records(JOB_KEYS).delete(before.queue, before.unique_key)
     return after
 
 
 def complete_unread(context: Context, job: Job, result: object) -> None:
-    """End a job as DONE; the commit checks that its worker still has it, at the latest.
+    """End a job without a unique key as DONE, by one write, which checks that its worker still has it.
 
     Raises
     ------
@@ -145,7 +134,8 @@ def complete_unread(context: Context, job: Job, result: object) -> None:
     lost = LeaseLostError(job.id)
     if job.state is not JobState.RUNNING:
         raise lost
-    ended(context, job, JobState.DONE, context.now(), expected=("claims", job.claims, lost), result=result)
+    after = msgspec.structs.replace(job, state=JobState.DONE, finished=context.now(), result=result)
+    move_all(context, [(job, after)], ("finished", "result"), ("claims", job.claims, lost))
 
 
 def error_text(error: BaseException | str) -> str:

@@ -80,10 +80,12 @@ class Queue:
                 timeout=timeout,
             )
 
-        return self._run_at_once(add)
+        return (self._run_at_once if unique_key is None else self._run)(add)
 
     def complete(self, job: Job, result: object = None) -> None:
         """End a job as DONE, as `Jobs.complete` does, in a transaction of its own: one round trip to a server.
+
+        A job with a unique key, which becomes free, takes as long as in a session.
 
         Raises
         ------
@@ -92,7 +94,10 @@ class Queue:
         DocumentError
             If the result is not a JSON document.
         """
-        self._run_at_once(lambda context: complete_unread(context, job, result))
+        if job.unique_key is None:
+            self._run_at_once(lambda context: complete_unread(context, job, result))
+        else:
+            self._run(lambda context: Jobs(context).complete(job, result))
 
     def claim(self, worker: str, limit: int) -> list[Job]:
         """Give the worker the first due jobs of the queue, at most `limit`, and return them RUNNING, in their order.

@@ -17,8 +17,8 @@ def move_statement(
 ) -> Statement:
     """Return the statement that moves one row.
 
-    Its parameters are the new values of the fields `names`, then the former key, then the expected value of a field; it
-    divides by zero unless that row exists. If `checked`, it fails if the row becomes too large.
+    Its parameters are the new values of the fields `names`, then the former key, then the expected value of a field. If
+    `checked`, it fails if the row becomes too large.
     """
 
     def make() -> Statement:
@@ -30,11 +30,8 @@ def move_statement(
         if checked:
             values = guarded(binding.spec, values)
         where = all_of(same_key(binding, old.__getitem__), test, binding.token)
-        text = _update(binding, values, "", where)
-        if expected is not None:
-            text = f"with _moved as ({text} returning 1) select 1 / count(*) from _moved"
         given = (*names, *key, *(() if expected is None else (expected,)))
-        return Statement(text, [binding.oids[name] for name in given])
+        return Statement(_update(binding, values, "", where), [binding.oids[name] for name in given])
 
     return binding.kept(("move", names, expected, checked), make)
 

@@ -14,7 +14,7 @@ from structable.spi import InvalidFieldError, StructableError, UnsupportedOperat
 
 from .seen_rows import SeenRows
 
-__all__ = ["BoundTable", "Build", "Refusal", "TableCall", "on_current_schema"]
+__all__ = ["BoundTable", "Refusal", "TableCall", "on_current_schema"]
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -48,27 +48,22 @@ class BoundTable:
 Refusal = Callable[[StatementRefusedError], StructableError | None]
 """Returns the error of a write that the server rejected because of its row; None if the reason was another one."""
 
-Build = Callable[[TableBinding], Call]
-"""Makes a statement for a version of a table."""
-
 
 class TableCall:
     """A statement that `build` makes for a version of a table, not yet run.
 
     `key` is the only row that it concerns, None is any row; `refusal` explains a rejected write that may not fit its
-    row. One `of_one_row` can be a transaction of its own.
+    row.
     """
 
-    __slots__ = ("build", "call", "key", "of_one_row", "refusal", "table")
+    __slots__ = ("build", "call", "key", "refusal", "table")
 
     def __init__(
         self,
         table: BoundTable,
-        build: Build,
+        build: Callable[[TableBinding], Call],
         key: Pieces | None = None,
         refusal: Refusal | None = None,
-        *,
-        of_one_row: bool = False,
     ) -> None:
         self.table = table
         self.build = build
@@ -76,7 +71,6 @@ class TableCall:
         self.call = build(table.binding)
         require_sendable(*self.call)
         self.key = key
-        self.of_one_row = of_one_row or key is not None
 
     def meets(self, other: TableCall) -> bool:
         """Return whether both statements may concern the same row."""

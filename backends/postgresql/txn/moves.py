@@ -1,80 +1,97 @@
-"""`move_rows`: rows that get other keys, by one statement."""
+"""Moves: rows that get other keys, by one statement, unless one of them may become too large."""
 
 from __future__ import annotations
 
-from structable.backends.postgresql.driver.errors import DIVISION_BY_ZERO, StatementRefusedError
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
 from structable.backends.postgresql.driver.statement import Call
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.move_statement import move_many, move_statement
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
 from structable.backends.postgresql.sql.row_limit import ABSENT, Judge, judge, refusal
 from structable.backends.postgresql.sql.types import encode_value
-from structable.spi import StructableError
-from structable.spi.operations import Effect, RowMove
+from structable.backends.postgresql.sql.write_statements import WriteShape
+from structable.spi.operations import Effect, RowMove, When
 
 from .bound_table import BoundTable
-from .one_row import OneRow
+from .one_row import OneRow, Plan
 from .row_statements import pieces_for
 from .server_transaction import ServerTransaction
 
-__all__ = ["move_rows"]
+__all__ = ["move_rows", "plan_move"]
+
+
+class _Moved(NamedTuple):
+    """A row with its former key, and its maximum size afterwards, which the server may have to check."""
+
+    key: Pieces
+    one: OneRow
+    most: int | None
+    checked: bool
+
+
+def plan_move(binding: TableBinding, move: RowMove) -> Plan | None:
+    """Return the plan of the move of one row with an expected value; None if it needs a transaction."""
+    plain = binding.rules is None and not binding.merges and move.expected is not None
+    found = _moved(binding, move, lambda key: None) if plain else None
+    if found is None or len(found) != 1 or move.expected is None:
+        return None
+    [(key, one, most, checked)] = found
+    field, value, _ = move.expected
+    statement = move_statement(binding, one.names, expected=field, checked=checked)
+    pieces = (*one.encoded.pieces, *key, encode_value(binding.spec.field(field), value))
+    shape = WriteShape(Effect.CHANGE, one.names, When.PRESENT, checked)
+    return Plan(one._replace(encoded=one.encoded._replace(pieces=pieces)), shape, statement, most)
 
 
 def move_rows(tx: ServerTransaction, table: BoundTable, move: RowMove) -> bool:
-    """Replace rows by rows of other keys; False, without effect, if that takes more than one statement.
-
-    A row with an expected value is moved by the first call of a transaction that `has_one_call`. Others must have been
-    read.
-    """
+    """Move rows that the transaction has read; False, without effect, if that takes more than one statement."""
     binding = table.binding
-    if binding.merges or (move.expected is not None and not tx.begins):
+    found = None if binding.merges or move.expected is not None else _moved(binding, move, table.seen.get)
+    if found is None or (len(found) > 1 and any(one.checked for one in found)):
         return False
-    names = (*binding.spec.primary_key, *move.changed)
-    keys = [binding.encoded_key(key)[1] for key in move.keys]
-    rows = [OneRow.of(binding, {name: row[name] for name in names}) for row in move.rows]
-    sizes: dict[Pieces, int | None] = dict.fromkeys(keys, ABSENT)
-    checked = False
-    for key, one in zip(keys, rows, strict=True):
-        # An index entry, which holds the key, must not grow.
-        fits = not binding.write_spec.indexes or at_most(one.key) <= at_most(key)
-        sizes[one.key], judged_by = judge(binding.width_without(names), one.encoded.size, table.seen.get(key))
-        checked = judged_by is Judge.SERVER
-        if not fits or judged_by is Judge.CALL or (checked and len(rows) > 1):
-            return False
-    if len(rows) == 1:
-        _move_one(tx, table, keys[0], rows[0], move, checked=checked)
-    elif rows:
-        _move_many(tx, table, keys, rows)
-    table.seen.put_each(sizes)
+    if len(found) == 1:
+        _move_one(tx, table, found[0])
+    elif found:
+        _move_many(tx, table, found)
+    table.seen.put_each({**{one.key: ABSENT for one in found}, **{one.one.key: one.most for one in found}})
     return True
 
 
-def _move_one(
-    tx: ServerTransaction, table: BoundTable, key: Pieces, one: OneRow, move: RowMove, *, checked: bool
-) -> None:
-    field, value, error = move.expected or (None, None, None)
+def _moved(binding: TableBinding, move: RowMove, seen: Callable[[Pieces], int | None]) -> list[_Moved] | None:
+    names = (*binding.spec.primary_key, *move.changed)
+    others = binding.width_without(names)
+    found = []
+    for given, row in zip(move.keys, move.rows, strict=True):
+        _, key = binding.encoded_key(given)
+        one = OneRow.of(binding, {name: row[name] for name in names})
+        most, judged_by = judge(others, one.encoded.size, seen(key))
+        # The entries of indexes, which hold the key, must not grow.
+        if judged_by is Judge.CALL or (binding.write_spec.indexes and at_most(one.key) > at_most(key)):
+            return None
+        found.append(_Moved(key, one, most, judged_by is Judge.SERVER))
+    return found
+
+
+def _move_one(tx: ServerTransaction, table: BoundTable, moved: _Moved) -> None:
+    key, one, _, checked = moved
 
     def build(binding: TableBinding) -> Call:
         pieces = (*pieces_for(binding, one.binding, one.names, one.encoded), *key)
-        if field is not None:
-            pieces = (*pieces, encode_value(binding.spec.field(field), value))
-        return Call(move_statement(binding, one.names, expected=field, checked=checked), pieces)
+        return Call(move_statement(binding, one.names, checked=checked), pieces)
 
-    def refused(rejection: StatementRefusedError) -> StructableError | None:
-        if rejection.state == DIVISION_BY_ZERO:
-            return error
-        return refusal(one.binding.spec, Effect.CHANGE, one.names, rejection)
-
-    tx.defer(table, build, None, refused if checked or error is not None else None, of_one_row=True)
+    # It concerns two rows, so it has no key.
+    tx.defer(table, build, None, partial(refusal, one.binding.spec, Effect.CHANGE, one.names) if checked else None)
 
 
-def _move_many(tx: ServerTransaction, table: BoundTable, keys: list[Pieces], rows: list[OneRow]) -> None:
-    names = rows[0].names
-    # Two such statements lock rows in the same order.
-    moves = sorted(zip(keys, rows, strict=True), key=lambda pair: pair[0])
+def _move_many(tx: ServerTransaction, table: BoundTable, found: list[_Moved]) -> None:
+    names = found[0].one.names
+    found = sorted(found, key=lambda moved: moved.key)  # two such statements lock rows in the same order
 
     def build(binding: TableBinding) -> Call:
-        given = [(*pieces_for(binding, one.binding, names, one.encoded), *key) for key, one in moves]
+        given = [(*pieces_for(binding, one.binding, names, one.encoded), *key) for key, one, _, _ in found]
         return Call(move_many(binding, names), binding.arrays((*names, *binding.spec.primary_key), given))
 
     tx.defer(table, build)

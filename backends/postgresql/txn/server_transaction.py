@@ -34,7 +34,7 @@ from structable.backends.postgresql.sql.row_codec import Pieces
 from structable.spi import Isolation, StorageUnavailableError, StructableError
 from structable.spi.rules.transaction_size import check_transaction_size
 
-from .bound_table import BoundTable, Build, Refusal, TableCall
+from .bound_table import BoundTable, Refusal, TableCall
 from .changed_tables import NewerTableError, changed_since, explained, rebind
 from .deferred_writes import DeferredWrites
 from .receipts import Receipt
@@ -133,7 +133,9 @@ class ServerTransaction(TransactionLifecycle):
     def rows_of(self, result: pq.abc.PGresult) -> list[Values]:
         return self.connection.rows(result)
 
-    def ask(self, table: BoundTable, build: Build, key: Pieces | None = None) -> pq.abc.PGresult:
+    def ask(
+        self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces | None = None
+    ) -> pq.abc.PGresult:
         """Run a statement now, in one round trip with the deferred writes that it may read.
 
         Other writes stay deferred, so that their rows are not locked yet.
@@ -143,11 +145,9 @@ class ServerTransaction(TransactionLifecycle):
     def defer(
         self,
         table: BoundTable,
-        build: Build,
+        build: Callable[[TableBinding], Call],
         key: Pieces | None = None,
         refusal: Refusal | None = None,
-        *,
-        of_one_row: bool = False,
     ) -> None:
         """Defer a write until the next statement that may see it, at the latest until the commit.
 
@@ -157,14 +157,16 @@ class ServerTransaction(TransactionLifecycle):
         """
         if not self.begun and not self.has_one_call:
             self.flush()
-        self.precede(table, build, key, refusal, of_one_row=of_one_row)
+        self.precede(table, build, key, refusal)
 
     @property
     def begins(self) -> bool:
         """Whether the only call has sent and deferred nothing yet."""
         return self.has_one_call and not (self.begun or self.writes.works)
 
-    def change(self, table: BoundTable, build: Build, key: Pieces, refusal: Refusal | None) -> bool:
+    def change(
+        self, table: BoundTable, build: Callable[[TableBinding], Call], key: Pieces, refusal: Refusal | None
+    ) -> bool:
         """Begin with an UPDATE of one row, and return whether it found the row."""
         self.writes.add(TableCall(table, build, key, refusal))
         result = self._exchange(None, None)
@@ -173,15 +175,14 @@ class ServerTransaction(TransactionLifecycle):
     def precede(
         self,
         table: BoundTable,
-        build: Build,
+        build: Callable[[TableBinding], Call],
         key: Pieces | None = None,
         refusal: Refusal | None = None,
         *,
         counts: bool = True,
-        of_one_row: bool = False,
     ) -> None:
         """Run a statement just before the next one."""
-        if self.writes.add(TableCall(table, build, key, refusal, of_one_row=of_one_row), counts=counts):
+        if self.writes.add(TableCall(table, build, key, refusal), counts=counts):
             try:
                 self.flush()
             except StructableError as error:
@@ -303,7 +304,7 @@ class ServerTransaction(TransactionLifecycle):
     ) -> pq.abc.PGresult | None:
         """Begin, run statements and commit. The bindings, which were looked up before the snapshot, are in it."""
         works = self.writes.works
-        of_one_row = len(works) == 1 and works[0].of_one_row
+        of_one_row = len(works) == 1 and works[0].key is not None
         try:
             result = receipt.commit(self._begin, calls, of_one_row=of_one_row, waits=self.waits)
         except BrokenConnectionError as loss:
@@ -350,7 +351,8 @@ class ServerTransaction(TransactionLifecycle):
             # Without a receipt the commit takes another round trip, as the transaction's number must be known first.
             self._exchange(None, None, ends=True)
         if not self.begun:
-            self._end()
+            if self.usable:
+                self._end()
             return
         connection = self.connection
         sent = time.monotonic()
