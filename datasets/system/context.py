@@ -66,8 +66,11 @@ class Context:
         self.tx = tx
         self.keys = keys
         self.job_beats = job_beats
-        self.delayed: dict[str, dt.datetime] = {}
-        """The time at which the first job of each queue is due, of jobs written without a signal."""
+        self.delayed: dict[str, dt.datetime] | None = {}
+        """The time at which the first job of each queue is due, of jobs written without a signal.
+
+        None if all jobs are signalled, because the end of the transaction is not seen.
+        """
         self._tables = tables
         self._clock = clock
         self._records: dict[str, Records[Any]] = {}

@@ -52,7 +52,7 @@ def signal_due(context: Context, jobs: Iterable[Job]) -> None:
         if job.state is not JobState.READY:
             continue
         soon = soon or context.now() + _LOOK
-        if job.due <= soon:
+        if context.delayed is None or job.due <= soon:
             context.tx.signal(queue_channel(context.prefix, job.queue))
         else:
             context.delayed[job.queue] = min(job.due, context.delayed.get(job.queue, job.due))
