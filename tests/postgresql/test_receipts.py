@@ -207,7 +207,7 @@ PLACES = {
     "write": r"^(update|with|insert into (?!.*receipts)|delete from (?!.*receipts))",
     "commit": r"^commit",
 }
-ALONE = ["upsert", "update", "increment", "merge", "move"]
+ALONE = ["upsert", "update", "increment", "merge"]
 """Writes whose statement is a transaction of its own."""
 
 
@@ -219,7 +219,7 @@ def END(message: Message) -> bool:
 @pytest.mark.parametrize(
     ("name", "place"),
     [(name, PLACES[place]) for name in ("upsert_many", "merges", "append") for place in PLACES]
-    + [(name, place) for name in [*ALONE, "insert"] for place in (PLACES["write"], "")],
+    + [(name, place) for name in [*ALONE, "insert", "move"] for place in (PLACES["write"], "")],
 )
 @pytest.mark.parametrize("cut", Cut)
 def test_connection_lost_in_the_round_trip(
@@ -308,6 +308,33 @@ def test_write_that_waits_for_another(storage: Storage, postgresql_schema: Schem
     else:
         assert not failures
         assert storage.table(table).read((1,), ["n"]) == {"k": 1, "n": expected}
+
+
+@pytest.mark.parametrize("made", [0, 70])
+def test_move_that_waits_for_another(storage: Storage, postgresql_schema: Schema, made: int) -> None:
+    """It takes effect on the row that the other transaction makes, if that has the expected value."""
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            move(storage)
+        except RecordNotFoundError as error:
+            failures.append(error)
+
+    with (
+        psycopg.connect(postgresql_schema.conninfo) as holder,
+        psycopg.connect(postgresql_schema.conninfo, autocommit=True) as watch,
+    ):
+        table = f'"{postgresql_schema.name}".t'
+        holder.execute(f"delete from {table} where k = 2")
+        holder.execute(f"insert into {table} (k, n) values (2, {made})")
+        thread = threading.Thread(target=work)
+        thread.start()
+        until(lambda: _waits_for(watch, holder))
+        holder.commit()
+        thread.join()
+    assert len(failures) == (1 if made else 0)
+    assert values(storage) == ([0, 0, made, 0, 0] if made else [0, 0, 0, 0, 5])
 
 
 @pytest.mark.parametrize("other", ["insert into {} (k, n) values (7, 70)", "delete from {} where k = 7"])
