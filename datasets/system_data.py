@@ -189,8 +189,13 @@ class SystemData:
         )
 
     def bind(self, tx: Transaction) -> Session:
-        """Return the datasets inside a transaction of the caller's."""
-        return Session(self._context(tx))
+        """Return the datasets inside a transaction of the caller's.
+
+        Its commit wakes the workers of each queue with new READY jobs, also for jobs that are due later.
+        """
+        context = self._context(tx)
+        context.delayed = None
+        return Session(context)
 
     def queue(self, name: str) -> Queue:
         """Return a queue of jobs; it may be empty.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from .errors import UnsupportedOperationError
-from .operations import Answer, Lookup, RangeWrite, RowWrites, Scan
+from .operations import Answer, Lookup, RangeWrite, RowMove, RowWrites, Scan
 from .rows import Row
 from .runner import retry
 from .scans import PlannedScan, RowIterator, ScanExplanation
@@ -105,6 +105,9 @@ class AutoCommitTable(StructuredTable):
                 return transaction.table(self._name)._write(writes)
 
         return retry(self._storage, attempt, writes=True)
+
+    def _move(self, move: RowMove) -> None:
+        self._storage.run(lambda transaction: transaction.table(self._name)._move(move))
 
     def _write_range(self, write: RangeWrite) -> int:
         return self._storage.run(lambda transaction: transaction.table(self._name)._write_range(write))

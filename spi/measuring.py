@@ -15,7 +15,7 @@ from typing import TypeVar
 from .bulk import CommitResult, StagedWrite, WriteJob
 from .delegation import DelegatingStorage
 from .errors import StructableError
-from .operations import Answer, Lookup, RangeWrite, RowWrites, Scan, consumed
+from .operations import Answer, Lookup, RangeWrite, RowMove, RowWrites, Scan, consumed
 from .positions import FeedPosition
 from .rows import Row
 from .runner import observing_retries
@@ -101,6 +101,9 @@ class _MeasuringTable(StructuredTable):
 
     def upsert(self, row: Mapping[str, Value]) -> None:
         self._run("write", lambda table: table.upsert(row))
+
+    def _move(self, move: RowMove) -> None:
+        self._run("write", lambda table: table._move(move))
 
     def _admit(self, operation: str) -> None:
         self._table._admit(operation)

@@ -7,14 +7,16 @@ checks them against its schema. So an operation is always checked against the sc
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from .aggregates import Aggregation
 from .bulk import WriteMode
+from .errors import StructableError
 from .filters import Filter
 from .ranges import Range
-from .values import Value
+from .rows import Row
+from .values import Key, Value
 
 __all__ = [
     "APPLY_CHANGES",
@@ -41,6 +43,7 @@ __all__ = [
     "Otherwise",
     "PlanScan",
     "RangeWrite",
+    "RowMove",
     "RowWrites",
     "Scan",
     "Verb",
@@ -162,6 +165,34 @@ class RangeWrite(NamedTuple):
     range: Range
     changes: Mapping[str, Value] | None
     where: Filter | None
+
+
+class RowMove(NamedTuple):
+    """The replacement of rows by rows of other keys.
+
+    Parameters
+    ----------
+    keys : sequence
+        The keys of the rows to replace, each once. They exist, as the transaction has read, or as it expects.
+    rows : sequence of mapping
+        For each key the new row, of all fields; no row has its key.
+    changed : tuple of str
+        The fields besides those of the key in which the new rows may differ.
+    expected : tuple, optional
+        Of a single row: a field, its value, which is not None, and the error if the row to replace has another value.
+    """
+
+    keys: Sequence[Key]
+    rows: Sequence[Mapping[str, Value]]
+    changed: tuple[str, ...]
+    expected: tuple[str, Value, StructableError] | None = None
+
+    def check(self, look_up: Callable[[Lookup], Iterable[Row]]) -> None:
+        """Raise the error unless the row to replace has the expected value."""
+        if self.expected is not None:
+            field, value, error = self.expected
+            if not any(row[field] == value for row in look_up(Lookup("read", tuple(self.keys), (field,)))):
+                raise error
 
 
 class Lookup(NamedTuple):

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 
 from .changes import Change, RowKind, UpdateMessage
-from .errors import StructableError
 from .filters import Filter
 from .frames import Frames
 from .operations import (
@@ -28,6 +27,7 @@ from .operations import (
     Answer,
     Lookup,
     RangeWrite,
+    RowMove,
     RowWrites,
     Scan,
     Verb,
@@ -57,8 +57,7 @@ class StructuredTable(Frames):
     - `TransactionClosedError`: the transaction has ended;
     - `TransactionConflictError`, `StorageUnavailableError`: the transaction can only be left.
 
-    Each method makes a value of `operations` from its arguments, as they were given, and passes it to one of the
-    methods that a backend implements, at the end. A backend may override `read` and `upsert` with a shorter way.
+    Each method passes a value of `operations`, made of its arguments as given, to a method that a backend implements.
     """
 
     __slots__ = ()
@@ -357,10 +356,11 @@ class StructuredTable(Frames):
         self._admit(verb.name)
         self._write(RowWrites(verb, consumed(rows)))  # type: ignore[arg-type]  # rejected unless it is a sequence
 
-    def _expect(self, key: Key, field: str, value: Value, error: StructableError) -> None:
-        """Raise the error unless the row has the value, which is not None; in `_run_at_once` the commit may do so."""
-        if not any(row[field] == value for row in self._lookup(Lookup("read", (key,), (field,)))):
-            raise error
+    def _move(self, move: RowMove) -> None:
+        """Replace rows by rows of other keys, all or none."""
+        move.check(self._lookup)
+        self.upsert_many(move.rows)
+        self.delete_many(move.keys)
 
     # The methods that a backend implements. They check their arguments, against the schema that the operation meets.
 

@@ -184,9 +184,5 @@ class Transactional(ABC):
         return retry(self, attempt, max_attempts=max_attempts, deadline=deadline, writes=not read_only)
 
     def _run_at_once(self, body: Callable[[Transaction], Result]) -> Result:
-        """Run a body whose calls follow one another with nothing in between, as `run` does.
-
-        Writes before its first read may take effect in the snapshot of that read, or of the commit: a store may begin
-        and commit in one exchange. The body must end with the first call that raises.
-        """
+        """Run a body that makes one write and then signals, as `run` does; a store may commit the write at its call."""
         return self.run(body)

@@ -10,6 +10,7 @@ from structable.spi import (
     InvalidFieldError,
     Isolation,
     Key,
+    RecordNotFoundError,
     Row,
     RowIterator,
     Storage,
@@ -20,7 +21,7 @@ from structable.spi import (
 )
 from structable.spi.autocommit import AutoCommitTable
 from structable.spi.computed_rows import ListedRows
-from structable.spi.operations import Answer, Effect, RangeWrite, RowWrites, Scan, Verb, consumed
+from structable.spi.operations import Answer, Effect, RangeWrite, RowMove, RowWrites, Scan, Verb, consumed
 from structable.spi.rules.scans import ScanRequest
 from structable.spi.runner import retry
 
@@ -39,7 +40,8 @@ from .sql.queries import MOST_FEW, few_rows, scan_query
 from .transaction import PostgreSQLTransaction
 from .txn.cursor_scan import ScanRows
 from .txn.merges import SnapshotNeededError
-from .txn.one_row import PLANS, commit_alone
+from .txn.moves import plan_move
+from .txn.one_row import PLANS, RowPlan, commit_alone
 from .txn.store_context import StoreContext
 
 __all__ = ["AutoCommitPostgreSQLTable"]
@@ -79,6 +81,14 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
                 return self._once(lambda table: table._write(writes), waits=True)
         return self._once(lambda table: table._write(writes))
 
+    def _move(self, move: RowMove) -> None:
+        try:
+            done = self._committed(lambda binding: plan_move(binding, move))
+        except RecordNotFoundError as error:
+            raise (move.expected[2] if move.expected else error) from None
+        if not done:
+            self._once(lambda table: table._move(move))
+
     def _write_range(self, write: RangeWrite) -> int:
         return self._once(lambda table: table._write_range(write))
 
@@ -94,12 +104,19 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
 
     def _alone(self, verb: Verb, given: object) -> bool:
         """Commit a write of one row, as `commit_alone` does; False if a transaction must try."""
+
+        def plan(binding: TableBinding) -> RowPlan | None:
+            known = given if binding.rules is None else binding.rules.alone(verb, given)
+            return None if known is None else PLANS[verb.name](binding, known)
+
+        return self._committed(plan)
+
+    def _committed(self, make: Callable[[TableBinding], RowPlan | None]) -> bool:
         binding = self._catalog.known(self._name)
         if binding is None or binding.spec.keyless or binding.takes_input:
             return False
         try:
-            known = given if binding.rules is None else binding.rules.alone(verb, given)
-            plan = None if known is None else PLANS[verb.name](binding, known)
+            plan = make(binding)
         except InvalidFieldError:
             return False  # the table may have changed
         if plan is None:

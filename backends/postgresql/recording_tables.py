@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from structable.spi import Range, RowKind, TableStatistics, Value
+from structable.spi import Range, RowKind, StructuredTable, TableStatistics, Value
 from structable.spi.operations import (
     APPLY_CHANGES,
     DELETE,
@@ -19,6 +19,7 @@ from structable.spi.operations import (
     FeedRecords,
     Otherwise,
     RangeWrite,
+    RowMove,
     RowWrites,
     When,
 )
@@ -98,6 +99,9 @@ class RecordingTable(PostgreSQLTable):
         if writes.verb.otherwise is Otherwise.REPORT:
             return [binding.encoded_key(rows[0][0])[1]]
         return [OneRow.of(binding, row).key for row in rows]
+
+    def _move(self, move: RowMove) -> None:
+        StructuredTable._move(self, move)  # by writes that are recorded
 
     def _write_range(self, write: RangeWrite) -> int:
         if self.binding.spec.keyless:

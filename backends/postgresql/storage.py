@@ -36,8 +36,8 @@ from structable.spi.bulk import StagedData
 from structable.spi.operations import BeginWrite, PlanScan
 from structable.spi.rules.jobs import requested_job
 from structable.spi.rules.signals import check_channels, feeds_of
-from structable.spi.runner import retry
 
+from .at_once import AtOnce
 from .autocommit import AutoCommitPostgreSQLTable
 from .bulk.jobs import WriteJobs
 from .bulk.shared_plans import SharedPlans
@@ -149,15 +149,7 @@ class PostgreSQLStorage(Storage):
         return PostgreSQLTransaction(self._parts, isolation, bool(read_only))
 
     def _run_at_once(self, body: Callable[[Transaction], Result]) -> Result:
-        self._require_open()
-
-        def attempt() -> Result:
-            with PostgreSQLTransaction(
-                self._parts, Isolation.SNAPSHOT, read_only=False, has_one_call=True
-            ) as transaction:
-                return body(transaction)
-
-        return retry(self, attempt, writes=True)
+        return body(AtOnce(self, self._signals))
 
     def table(self, name: str) -> StructuredTable:
         self._require_open()

@@ -184,6 +184,7 @@ class Topics:
                 f"the changes of {topic.subject} cannot be published again: act on what `dead` returns, then `purge`"
             )
         check_name(group, "group")
+        keys = self._keys(topic, group, ids)  # before the large ones, which then include all of theirs
         large = self._letters(topic, group, where=col("body").is_null())
         whole = {(row.version, row.number): row for row in self._whole(topic, large)}
 
@@ -194,7 +195,7 @@ class Topics:
                     raise NotFoundError(topic.table(self._prefix), (message_id(row.version, row.number),))
                 insert(context, topic, row.key, row.body, {**(row.headers or {}), REDRIVEN: group})
 
-        return self._taken(topic, group, ids, give_back)
+        return self._taken(keys, give_back, is_all=ids is None)
 
     def purge(self, topic: GroupSource[Any], group: str, ids: Iterable[str] | None = None) -> int:
         """Delete dead letters, all or those with the given ids, and return their number.
@@ -206,7 +207,7 @@ class Topics:
         ValueError
             If a text is not an id.
         """
-        return self._taken(topic, group, ids, lambda context, rows: None)
+        return self._taken(self._keys(topic, group, ids), lambda context, rows: None, is_all=ids is None)
 
     def _run(self, body: Callable[[Context], Result], *, read_only: bool = False) -> Result:
         return self._storage.run(lambda tx: body(self._contexts(tx)), read_only=read_only)
@@ -235,26 +236,28 @@ class Topics:
             return letters
         return [row if row.body is not None else _completed(topic, feed, row) for row in letters]
 
+    def _keys(self, topic: GroupSource[Any], group: str, ids: Iterable[str] | None) -> list[tuple[object, ...]]:
+        if ids is None:
+            return [(topic.subject, group, row.version, row.number) for row in self._letters(topic, group)]
+        return [(topic.subject, group, *parse_id(one)) for one in dict.fromkeys(ids)]
+
     def _taken(
         self,
-        topic: GroupSource[Any],
-        group: str,
-        ids: Iterable[str] | None,
+        keys: list[tuple[object, ...]],
         act: Callable[[Context, list[DeadLetterRow]], None],
+        *,
+        is_all: bool,
     ) -> int:
-        """Delete dead letters in transactions that also pass them to `act`."""
-        if ids is None:
-            keys: list[tuple[object, ...]] = [
-                (topic.subject, group, row.version, row.number) for row in self._letters(topic, group)
-            ]
-        else:
-            keys = [(topic.subject, group, *parse_id(one)) for one in dict.fromkeys(ids)]
+        """Delete dead letters in transactions that also pass them to `act`.
+
+        Unless they are all of a group, a missing one is an error.
+        """
         done = 0
 
         def take(context: Context, wanted: list[tuple[object, ...]]) -> int:
             letters = context.records(DEAD_LETTERS)
             rows = letters.get_many(wanted)
-            if ids is not None and len(rows) < len(wanted):
+            if not is_all and len(rows) < len(wanted):
                 found = {(row.topic, row.group, row.version, row.number) for row in rows}
                 raise NotFoundError(letters.table.specification.name, next(key for key in wanted if key not in found))
             act(context, rows)

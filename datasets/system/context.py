@@ -12,7 +12,7 @@ from structable.datasets.errors import SecretError
 from structable.datasets.records import Record, Records, RecordTable
 from structable.datasets.tables.namespaces import NAMESPACES
 from structable.spi import FieldSizeLimitError, Transaction, Value, check_row
-from structable.spi.plain_values import is_aware, plain_datetime
+from structable.spi.plain_values import is_aware, own_class, plain_datetime
 from structable.spi.values import MAX_ROW_SIZE, value_size
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Context", "Dataset", "PrefixedTables", "SessionFences"]
 
 R = TypeVar("R", bound=Record)
+_DATETIME = own_class(dt.datetime)
 
 
 class PrefixedTables:
@@ -65,8 +66,11 @@ class Context:
         self.tx = tx
         self.keys = keys
         self.job_beats = job_beats
-        self.delayed: dict[str, dt.datetime] = {}
-        """The time at which the first job of each queue is due, of jobs written without a signal."""
+        self.delayed: dict[str, dt.datetime] | None = {}
+        """The time at which the first job of each queue is due, of jobs written without a signal.
+
+        None if all jobs are signalled, because the end of the transaction is not seen.
+        """
         self._tables = tables
         self._clock = clock
         self._records: dict[str, Records[Any]] = {}
@@ -96,11 +100,15 @@ class Context:
         return self._tables[table].codec.encode(record)
 
     def row_with_room(self, table: RecordTable[R], record: R, room: int) -> dict[str, Value]:
-        """Return the row of a record, as `row` does, after checking that it leaves `room` bytes for later writes."""
-        specification, most = self._tables[table].specification, MAX_ROW_SIZE - room
-        row = self.row(table, record)
-        if sum([len(value) for value in row.values() if isinstance(value, str | bytes)]) >= most // 8:
+        """Return the row of a record, as `row` does, after checking that it leaves `room` bytes for later writes.
+
+        Its texts that are no documents are checked names.
+        """
+        named, most = self._tables[table], MAX_ROW_SIZE - room
+        row = named.codec.encode(record)
+        if sum([len(str(row[name])) for name in named.codec.documents]) >= most // 8:
             # With 4 bytes a character, and its small values, a row below that has less.
+            specification = named.specification
             size = sum(value_size(specification.field(name), value) for name, value in row.items())
             if size > most:
                 raise FieldSizeLimitError(specification.name, "row", size, most)
@@ -115,6 +123,8 @@ class Context:
             If it is not an aware datetime.
         """
         time = self._clock() if at is None else at
+        if time.__class__ is _DATETIME and time.tzinfo is dt.UTC:
+            return time
         if not is_aware(time):
             raise ValueError(f"the time is {time!r}; it must be an aware datetime")
         return plain_datetime(time).astimezone(dt.UTC)

@@ -17,7 +17,7 @@ from structable.datasets.tables.jobs import JOB_KEY, JOBS, Job, JobState
 from structable.spi import Range
 
 from .context import Context
-from .job_moves import ended, expect_held, move_all
+from .job_moves import complete_unread, move_all
 from .jobs import LANES, PRIORITIES, Enqueued, Jobs
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["Queue"]
 
 Result = TypeVar("Result")
+
+
+_CLAIMED = ("attempt", "claims", "worker", "until")
+"""The fields besides the state that a claim changes."""
 
 
 class TransactionRunner(Protocol):
@@ -76,10 +80,12 @@ class Queue:
                 timeout=timeout,
             )
 
-        return self._run_at_once(add)
+        return (self._run_at_once if unique_key is None else self._run)(add)
 
     def complete(self, job: Job, result: object = None) -> None:
         """End a job as DONE, as `Jobs.complete` does, in a transaction of its own: one round trip to a server.
+
+        A job with a unique key, which becomes free, takes as long as in a session.
 
         Raises
         ------
@@ -88,12 +94,10 @@ class Queue:
         DocumentError
             If the result is not a JSON document.
         """
-
-        def end(context: Context) -> None:
-            expect_held(context, job)
-            ended(context, job, JobState.DONE, context.now(), result=result)
-
-        self._run_at_once(end)
+        if job.unique_key is None:
+            self._run_at_once(lambda context: complete_unread(context, job, result))
+        else:
+            self._run(lambda context: Jobs(context).complete(job, result))
 
     def claim(self, worker: str, limit: int) -> list[Job]:
         """Give the worker the first due jobs of the queue, at most `limit`, and return them RUNNING, in their order.
@@ -126,7 +130,7 @@ class Queue:
             lanes = max(1, lanes // 4)  # two random halves of the lanes nearly always share one
             taken = [(job, _claimed(job, worker, now)) for job in found]
             if taken:
-                move_all(context, taken)
+                move_all(context, taken, _CLAIMED)
             return [after for _, after in taken]
 
         return self._run(take)

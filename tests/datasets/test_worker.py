@@ -201,3 +201,7 @@ def test_commit_signals_delayed_jobs_that_are_due_by_then(open_for: int, signall
             with pytest.raises(ZeroDivisionError):
                 system.run(failing)
             assert not listener.wait(0)
+
+            with storage.transaction() as tx:  # whose end `bind` does not see
+                body(system.bind(tx))
+            assert listener.wait(0)

@@ -32,6 +32,7 @@ from structable.spi import (
     Value,
     connect,
 )
+from structable.spi.operations import RowMove
 from structable.spi.values import MAX_ROW_SIZE
 from tests.waiting import until
 
@@ -94,8 +95,14 @@ def values(storage: Storage) -> list[Value]:
     return [row["n"] for name in ("t", "sums", "log") for row in storage.table(name).scan()]
 
 
+def move(storage: Storage) -> None:
+    """Give the row 2 the key 8, if its number is 0."""
+    expected = ("n", 0, RecordNotFoundError("t", (2,)))
+    storage.table("t")._move(RowMove([(2,)], [{"k": 8, "n": 5, "s": None}], ("n",), expected))
+
+
 WRITES: dict[str, tuple[Write, list[int]]] = {
-    "writes at once": (lambda storage: storage._run_at_once(moves), [0, 0, 0, 5, 5]),
+    "move": (move, [0, 0, 0, 0, 5]),
     "upsert": (lambda storage: storage.table("t").upsert({"k": 1, "n": 5}), [0, 5, 0, 0, 0]),
     "replace": (lambda storage: storage.table("t").replace({"k": 1, "n": 5}), [0, 5, 0, 0, 0]),
     "insert": (lambda storage: storage.table("t").insert({"k": 7, "n": 5}), [0, 0, 0, 0, 0, 5]),
@@ -123,19 +130,7 @@ WRITES: dict[str, tuple[Write, list[int]]] = {
         [0, 0, 0, 0, 0, 10, 5],
     ),
     "append": (lambda storage: storage.table("log").insert_many([{"k": 1, "n": 5}]), [0, 0, 0, 0, 0, 5]),
-    "write at once": (
-        lambda storage: storage._run_at_once(lambda tx: tx.table("t").upsert({"k": 1, "n": 5})),
-        [0, 5, 0, 0, 0],
-    ),
 }
-
-
-def moves(transaction: Transaction) -> None:
-    table = transaction.table("t")
-    table._expect((1,), "n", 0, RecordNotFoundError("t", (1,)))
-    table.delete((1,))
-    table.upsert({"k": 4, "n": 5})
-    transaction.table("sums").upsert({"k": 1, "n": 5})
 
 
 def receipts(schema: Schema) -> int:
@@ -180,29 +175,30 @@ def test_refusals_of_the_server(storage: Storage) -> None:
     assert table.read((3,), ["n"]) == {"k": 3, "n": 1}
 
 
-@pytest.mark.parametrize("reads", [False, True])
-@pytest.mark.parametrize("first", [{"k": 1, "n": 7}, {"k": 1}, None], ids=["other value", "null", "no row"])
-def test_expectation_that_fails(storage: Storage, proxy: Proxy, first: dict[str, Value] | None, reads: bool) -> None:
-    """The error is the given one, at the commit unless the transaction has read, and nothing is written."""
-    storage.table("t").delete((1,))
+@pytest.mark.parametrize("first", [{"k": 2, "n": 7}, {"k": 2}, None], ids=["other value", "null", "no row"])
+def test_move_of_another_row(storage: Storage, proxy: Proxy, first: dict[str, Value] | None) -> None:
+    """Without the expected value the error is the given one, and nothing is written."""
+    storage.table("t").delete((2,))
     if first is not None:
         storage.table("t").upsert(first)
 
-    def body(transaction: Transaction) -> None:
-        if reads:
-            transaction.table("t").read((2,))
-        moves(transaction)
-
     def fail() -> None:
         with pytest.raises(RecordNotFoundError):
-            storage._run_at_once(body)
+            move(storage)
 
     before = values(storage)
-    assert proxy.trips_of(fail) == (3 if reads else 2)  # with the rollback
+    assert proxy.trips_of(fail) <= 2  # the second from a snapshot
     assert values(storage) == before
-    storage.run(reset)
-    storage._run_at_once(moves)
-    assert values(storage) == [0, 0, 0, 5, 5]
+
+
+def test_move_of_a_row_that_becomes_too_large(storage: Storage) -> None:
+    """The limit holds for the whole row, of which a move writes a part."""
+    table = storage.table("t")
+    text = "x" * (MAX_ROW_SIZE - 4)
+    table.upsert({"k": 2, "n": None, "s": text})
+    with pytest.raises(FieldSizeLimitError):
+        table._move(RowMove([(2,)], [{"k": 8, "n": 1, "s": text}], ("n",), ("k", 2, RecordNotFoundError("t", (2,)))))
+    assert [row.key for row in table.scan(columns=["k"])] == [(0,), (1,), (2,), (3,), (4,)]
 
 
 PLACES = {
@@ -222,8 +218,8 @@ def END(message: Message) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "place"),
-    [(name, PLACES[place]) for name in ("upsert_many", "merges", "append", "writes at once") for place in PLACES]
-    + [(name, place) for name in [*ALONE, "insert"] for place in (PLACES["write"], "")],
+    [(name, PLACES[place]) for name in ("upsert_many", "merges", "append") for place in PLACES]
+    + [(name, place) for name in [*ALONE, "insert", "move"] for place in (PLACES["write"], "")],
 )
 @pytest.mark.parametrize("cut", Cut)
 def test_connection_lost_in_the_round_trip(
@@ -312,6 +308,33 @@ def test_write_that_waits_for_another(storage: Storage, postgresql_schema: Schem
     else:
         assert not failures
         assert storage.table(table).read((1,), ["n"]) == {"k": 1, "n": expected}
+
+
+@pytest.mark.parametrize("made", [0, 70])
+def test_move_that_waits_for_another(storage: Storage, postgresql_schema: Schema, made: int) -> None:
+    """It takes effect on the row that the other transaction makes, if that has the expected value."""
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            move(storage)
+        except RecordNotFoundError as error:
+            failures.append(error)
+
+    with (
+        psycopg.connect(postgresql_schema.conninfo) as holder,
+        psycopg.connect(postgresql_schema.conninfo, autocommit=True) as watch,
+    ):
+        table = f'"{postgresql_schema.name}".t'
+        holder.execute(f"delete from {table} where k = 2")
+        holder.execute(f"insert into {table} (k, n) values (2, {made})")
+        thread = threading.Thread(target=work)
+        thread.start()
+        until(lambda: _waits_for(watch, holder))
+        holder.commit()
+        thread.join()
+    assert len(failures) == (1 if made else 0)
+    assert values(storage) == ([0, 0, made, 0, 0] if made else [0, 0, 0, 0, 5])
 
 
 @pytest.mark.parametrize("other", ["insert into {} (k, n) values (7, 70)", "delete from {} where k = 7"])

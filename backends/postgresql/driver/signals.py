@@ -12,6 +12,7 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable
+from functools import lru_cache
 from weakref import WeakSet
 
 from structable.backends.base.uninterrupted import uninterrupted
@@ -98,7 +99,7 @@ class ServerSignals:
         names = list(channels)
         if names:
             self._local.send(names)
-            self._notifier.send(map(self._name, names))
+            self._notifier.send([_name(self._schema, channel) for channel in names])
 
     def close(self) -> None:
         """End all listeners, and send the notifications that are due; idempotent."""
@@ -110,12 +111,8 @@ class ServerSignals:
         self._notifier.close()
         self._notifications.close()
 
-    def _name(self, channel: str) -> str:
-        digest = hashlib.blake2b(f"{self._schema}\0{channel}".encode(), digest_size=16)
-        return f"structable_{digest.hexdigest()}"
-
     def _wanted(self) -> frozenset[str]:
-        self._channels = {self._name(channel): channel for channel in self._local.channels}
+        self._channels = {_name(self._schema, channel): channel for channel in self._local.channels}
         return frozenset(self._channels) | ({self._probe} if self._probing else frozenset())
 
     def _heard(self, name: str, payload: str) -> None:
@@ -164,3 +161,9 @@ class ServerSignals:
             _PROBED,
         )
         return False
+
+
+@lru_cache(1024)
+def _name(schema: str, channel: str) -> str:
+    digest = hashlib.blake2b(f"{schema}\0{channel}".encode(), digest_size=16)
+    return f"structable_{digest.hexdigest()}"

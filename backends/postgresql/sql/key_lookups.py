@@ -26,7 +26,6 @@ __all__ = [
     "build_rows",
     "current",
     "decode_row",
-    "expecting",
     "identified",
     "look_at_size",
     "look_at_swap",
@@ -111,16 +110,6 @@ def look_at_swap(binding: TableBinding, names: tuple[str, ...], *, is_null: bool
 
     more = () if is_null else (binding.oids[name],)
     return _look(binding, ("look_at_swap", name, is_null), names, wanted, more)
-
-
-def expecting(binding: TableBinding, name: str) -> Statement:
-    """Return the statement that divides by zero unless the row of a key has a value of a field, the last parameter."""
-
-    def wanted() -> str:
-        return f"1 / count(*) filter (where t.{column(name)} = ${len(key) + 1})"
-
-    key = binding.spec.primary_key
-    return _look(binding, ("expecting", name), key, wanted, (binding.oids[name],))
 
 
 # Many rows

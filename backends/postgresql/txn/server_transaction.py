@@ -351,7 +351,8 @@ class ServerTransaction(TransactionLifecycle):
             # Without a receipt the commit takes another round trip, as the transaction's number must be known first.
             self._exchange(None, None, ends=True)
         if not self.begun:
-            self._end()
+            if self.usable:
+                self._end()
             return
         connection = self.connection
         sent = time.monotonic()

@@ -8,6 +8,7 @@ import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
+from typing import Any, TypeVar
 
 import pytest
 
@@ -40,14 +41,18 @@ from structable.spi import (
     Storage,
     StorageUnavailableError,
     TableSpecification,
+    Transaction,
     TransactionClosedError,
     TransactionConflictError,
     UnsupportedOperationError,
 )
+from structable.spi.delegation import DelegatingStorage
 from structable.spi.values import MAX_ROW_SIZE
 from tests.datasets.conftest import Begin
 from tests.datasets.support.clock import Clock
 from tests.datasets.support.ticks import Ticks
+
+Result = TypeVar("Result")
 
 
 class Event(Record):
@@ -67,6 +72,21 @@ def events(shared_store: Storage, system: SystemData, clock: Clock, ticks: Ticks
     with SystemData.open(shared_store, clock=clock, monotonic=ticks) as events:
         events.topics.create(EVENTS)
         yield events
+
+
+class Interrupted(DelegatingStorage):
+    """Does something behind the first transaction that reads."""
+
+    def __init__(self, storage: Storage, then: Callable[[], object]) -> None:
+        super().__init__(storage)
+        self._then: Callable[[], object] | None = then
+
+    def run(self, body: Callable[[Transaction], Result], **options: Any) -> Result:  # noqa: ANN401 - those of `Storage.run`
+        found = super().run(body, **options)
+        then, self._then = self._then, None
+        if then is not None:
+            then()
+        return found
 
 
 def publish(system: SystemData, *texts: str, **options: object) -> None:
@@ -578,6 +598,19 @@ class TestFailure:
             consumer.poll(wait=0).retry(MuteError())
         (dead,) = events.topics.dead(EVENTS, "g")
         assert dead.error == "MuteError: its text raises RuntimeError"
+
+    def test_large_message_that_dies_while_others_are_redriven(self, events: SystemData, shared_store: Storage) -> None:
+        key = "k" * (MAX_ROW_SIZE - 1_000)
+
+        def die(text: str, key: str) -> None:
+            publish(events, text, key=key)
+            with joined(events, max_attempts=1) as consumer:
+                consumer.poll(1, wait=0).retry("x" * 2_000)
+
+        die("a", "k")
+        storage = Interrupted(shared_store, lambda: die("b", key))
+        assert SystemData.open(storage).topics.redrive(EVENTS, "g") == 1
+        assert [dead.body for dead in events.topics.dead(EVENTS, "g")] == [Event(what="b")]
 
     def test_message_too_large_for_a_dead_letter(self, events: SystemData, shared_store: Storage) -> None:
         """With its error it is larger than a row: it is read from the topic, as long as that keeps it."""
