@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from structable.spi import InvalidFieldError, Row, StructableError, StructuredTable, Transaction, Value
@@ -69,12 +70,15 @@ class Batch:
         Rows that were read, that were changed, and for which no value fits.
     done : bool
         Whether the part has no further rows.
+    opening : float
+        The seconds until the transaction could read its first row.
     """
 
     seen: int
     changed: int
     failed: int
     done: bool
+    opening: float = 0.0
 
 
 def do_batch(history: History, key: TaskKey, fill: Fill, *, rows: int, lost: int, epoch: int, clock: Clock) -> Batch:
@@ -94,6 +98,7 @@ def do_batch(history: History, key: TaskKey, fill: Fill, *, rows: int, lost: int
     MigrationError
         If the lease was lost; or with the row's key, if a row cannot be changed.
     """
+    begun = time.monotonic()
     with history.storage.transaction() as tx:
         check_epoch(tx, history, epoch)
         tasks = history.tasks(tx)
@@ -102,6 +107,7 @@ def do_batch(history: History, key: TaskKey, fill: Fill, *, rows: int, lost: int
             raise MigrationError(f"the store has no part {key.part} of operation {key.operation}; run 'up' again")
         if task.done:
             return Batch(0, 0, 0, True)
+        opening = time.monotonic() - begun
         batch, cursor = transform(tx, fill, task, rows)
         tasks.update(
             {
@@ -115,7 +121,7 @@ def do_batch(history: History, key: TaskKey, fill: Fill, *, rows: int, lost: int
                 "updated": clock(),
             }
         )
-    return batch
+    return replace(batch, opening=opening)
 
 
 def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[Batch, str | None]:
