@@ -79,7 +79,7 @@ class JsonField:
     path: tuple[str | int, ...]
     type: FieldType | str
     strict: bool = field(default=False, kw_only=True)
-    _steps: tuple[tuple[type, str | int], ...] = field(init=False, repr=False, compare=False)
+    _steps: tuple[tuple[object, str | int], ...] = field(init=False, repr=False, compare=False)
     _bound: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
