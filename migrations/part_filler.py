@@ -34,8 +34,8 @@ _LONGEST_PAUSE = 1.0
 class _Sizes(threading.local):
     """The size of batches that each thread has found best; it carries over from part to part."""
 
-    def __init__(self) -> None:
-        self.size = BatchSize()
+    def __init__(self, rows_per_second: float | None) -> None:
+        self.size = BatchSize(rows_per_second)
 
 
 class Filling:
@@ -60,7 +60,7 @@ class Filling:
         self.clock = clock
         self.pace = Pace(throttle.rows_per_second)
         self.ended = threading.Event()
-        self._sizes = _Sizes()
+        self._sizes = _Sizes(throttle.rows_per_second)
 
     def part(self, key: TaskKey, epoch: int) -> None:
         """Fill a part to its end, unless `ended` is set."""
@@ -91,7 +91,7 @@ class Filling:
                     raise
                 self._pause(8)
             else:
-                size.took(batch.seen, time.monotonic() - begun)
+                size.took(batch.seen, time.monotonic() - begun, batch.opening)
                 lost = conflicts = 0
                 away = None
                 self.pace.spend(batch.seen, self.ended)

@@ -26,6 +26,9 @@ from .operations import (
 
 __all__ = ["Constructors", "Recorder"]
 
+_MOST_DAYS = 36_500
+"""The date on which a table is dropped must exist."""
+
 
 class Constructors:
     """Makes fields (`op.long("n")`), tables (`op.table("runs", fields, ["app"])`) and functions (`op.lower()`)."""
@@ -103,8 +106,8 @@ class Recorder(Constructors):
 
     def drop_table(self, table: str, keep_days: int = 7) -> None:
         """Retire a table in contract: programs no longer find it; its rows are deleted `keep_days` later."""
-        if isinstance(keep_days, bool) or not isinstance(keep_days, int) or keep_days < 0:
-            raise RevisionError(f"keep_days is {keep_days!r}; it must be a whole number of days, 0 or more")
+        if isinstance(keep_days, bool) or not isinstance(keep_days, int) or not 0 <= keep_days <= _MOST_DAYS:
+            raise RevisionError(f"keep_days is {keep_days!r}; it must be a whole number of days, 0 to {_MOST_DAYS:,}")
         self._record(DropTable(self._name(table), keep_days), "up", "contract")
 
     def add_field(
@@ -167,6 +170,8 @@ class Recorder(Constructors):
         It must be idempotent, and old code must understand the result. `where` is an expression in the syntax of the
         command line; the function sees only rows for which it is true.
         """
+        if where is not None and not isinstance(where, str):
+            raise RevisionError(f"where is {where!r}; it must be a text such as 'n > 3', or None")
         self._record(Rewrite(self._name(table), self._callable(function), where), "up", "down")
 
     def run(self, function: str) -> None:

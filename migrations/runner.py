@@ -212,6 +212,7 @@ class Runner:
         elif not isinstance(error, StructableError):
             text = f"{type(error).__name__}: {error}"
         text = "\n".join([text, *getattr(error, "__notes__", ())]).replace("\0", "")[:10_000]
+        text = text.encode(errors="backslashreplace").decode()  # no store keeps a lone surrogate
         with contextlib.suppress(StructableError):  # an unreachable store: the revision continues as after a kill
             self._in_transaction(
                 lambda tx, at: self._history.move(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ __all__ = ["BatchSize", "Pace", "Throttle"]
 
 _FIRST = 100
 _AIM = 0.05
+_OPENINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +60,36 @@ class Pace:
             return
         with self._lock:
             now = time.monotonic()
-            self._next = max(self._next, now) + rows * self._seconds
+            # The time that the batch took counts; a slower time of the store is not made up for.
+            self._next = max(self._next + rows * self._seconds, now)
             wait = self._next - now
         ended.wait(wait)
 
 
 class BatchSize:
-    """The number of rows of a part's next batch: it aims at 50 ms, and halves on a conflict."""
+    """The number of rows of a part's next batch: it aims at 50 ms, and halves on a conflict.
 
-    def __init__(self) -> None:
-        self.rows = _FIRST
+    A store that is far away takes longer for a batch of any size: there it aims at five times the time until the batch
+    can read its first row. With a limit of rows a second, a batch has at most the rows of that time: few rows often
+    delay others less than many at once.
+    """
 
-    def took(self, rows: int, seconds: float) -> None:
-        """Learn from the time of a batch; the short one at the end of a part is ignored."""
-        if rows >= self.rows or seconds > _AIM:
-            share = min(2.0, max(0.5, _AIM / max(seconds, 1e-6)))
-            self.rows = max(1, min(MOST_ROWS, int(self.rows * share)))
+    def __init__(self, rows_per_second: float | None = None) -> None:
+        self._rows_per_second = math.inf if rows_per_second is None else rows_per_second
+        self._opening = math.inf
+        self.rows = self._bounded(_FIRST, _AIM)
+
+    def took(self, rows: int, seconds: float, opening: float) -> None:
+        """Learn from the time of a batch, and until its first row; the short one at the end of a part is ignored."""
+        self._opening = min(self._opening, opening)  # a store that is only busy is spared
+        aim = max(_AIM, _OPENINGS * self._opening)
+        if rows >= self.rows or seconds > aim:
+            share = min(2.0, max(0.5, aim / max(seconds, 1e-6)))
+            self.rows = self._bounded(self.rows * share, aim)
 
     def conflicted(self) -> None:
         """Learn from a batch that conflicted."""
         self.rows = max(1, self.rows // 2)
+
+    def _bounded(self, rows: float, seconds: float) -> int:
+        return max(1, int(min(MOST_ROWS, rows, self._rows_per_second * seconds)))

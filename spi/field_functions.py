@@ -79,6 +79,7 @@ class JsonField:
     path: tuple[str | int, ...]
     type: FieldType | str
     strict: bool = field(default=False, kw_only=True)
+    _steps: tuple[tuple[object, str | int], ...] = field(init=False, repr=False, compare=False)
     _bound: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +96,7 @@ class JsonField:
         if not isinstance(self.strict, bool):
             raise InvalidSpecificationError(f"strict is {shown(self.strict)}; it must be True or False")
         object.__setattr__(self, "path", tuple(self.path))
+        object.__setattr__(self, "_steps", tuple((dict if isinstance(one, str) else list, one) for one in self.path))
         object.__setattr__(self, "type", _plain_type(self.type))
         bits = self.type.integer_bits if isinstance(self.type, FieldType) else 0
         object.__setattr__(self, "_bound", 1 << (bits - 1) if bits else 0)
@@ -105,8 +107,8 @@ class JsonField:
             return _NULL
         try:
             found = _document(value, exact=isinstance(self.type, str))
-            for step in self.path:
-                if found.__class__ is not (dict if isinstance(step, str) else list):
+            for container, step in self._steps:
+                if found.__class__ is not container:
                     return _FAILED
                 found = found[step]  # type: ignore[index]  # a dict or a list
             if found is None:
@@ -248,10 +250,11 @@ def _document(text: Value, *, exact: bool) -> object:
     """Return a JSON document, its real numbers as texts if `exact`; raises ValueError if the text is not JSON."""
     if not isinstance(text, str):
         raise ValueError(text)
-    if text.count("[") + text.count("{") > _MOST_LEVELS and _levels(text) > _MOST_LEVELS:
-        raise ValueError(text)
-    # Python's own functions are six times as fast as ours.
-    exact = exact or (len(text) > _MOST_DIGITS and _MANY_DIGITS.search(text) is not None)
+    if len(text) > _MOST_LEVELS:  # a short text has neither many levels nor many digits
+        if text.count("[") + text.count("{") > _MOST_LEVELS and _levels(text) > _MOST_LEVELS:
+            raise ValueError(text)
+        # Python's own functions are six times as fast as ours.
+        exact = exact or (len(text) > _MOST_DIGITS and _MANY_DIGITS.search(text) is not None)
     decoder = _EXACT if exact else _FAST
     if text[:1] == "{":  # nearly always; `decode` looks for white space around it, which takes as long as all else
         found, end = decoder.raw_decode(text)

@@ -98,7 +98,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         result = tx.ask(self, lambda binding: lookup_many_call(binding, checked, binding.shape_of(names)))
         if not tx.read_only:
             self.seen.note(result, self.binding, None if names == self.binding.shape.columns else names)
-        return build_rows(tx.rows_of(result), self.binding.shape_of(names))
+        return list(build_rows(tx.rows_of(result), self.binding.shape_of(names)))
 
     def _look_up_one(self, key: object, columns: Iterable[str] | None) -> list[Row]:
         tx = self._tx

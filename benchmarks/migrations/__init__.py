@@ -22,6 +22,8 @@ def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
     if not available():
         print("PostgreSQL is not measured: there is no server", file=sys.stderr)
         return
-    with database() as found, found.on_separate_cores(), found.connection() as raw:
-        yield from fills.measure_postgresql(found.ours.url, raw, folder, scale)
+    with database() as found:
+        with found.on_separate_cores(), found.connection() as raw:
+            yield from fills.measure_postgresql(found.ours.url, raw, folder, scale)
+        # On one core with the runner, the service would wait for the runner's computing rather than for the store.
         yield from services.measure(found.ours.url, folder, scale)

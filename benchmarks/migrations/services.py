@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 from benchmarks.measuring import Measurement, Scale, measured
-from structable.migrations import Migrator, Throttle
+from structable.migrations import Migrator
 from structable.spi import Storage, connect
 
 from .tables import AREA, TABLE, make, revision
@@ -23,18 +27,37 @@ def measure(url: str, folder: Path, scale: Scale) -> Iterator[Measurement]:
     revisions = revision(folder)
     idle: list[float] = []
     busy: list[float] = []
-    with connect(url) as storage, connect(url) as filling:
+    with connect(url) as storage:
         for turn in range(-1, scale.rounds):
             make(storage, scale.rows)
             quiet = _percentile(storage, scale)
-            background = Migrator(filling, revisions).up(background=True, throttle=Throttle(rows_per_second=_RATE))
-            assert background is not None
-            loud = _percentile(storage, scale)
-            background.stop()
+            with _filling(storage, url, revisions):
+                loud = _percentile(storage, scale)
             if turn >= 0:
                 idle.append(quiet)
                 busy.append(loud)
     yield measured(AREA, "p99 of updates during a fill of 2,000 rows a second, PostgreSQL", "idle", idle, busy, 1.5)
+
+
+@contextmanager
+def _filling(storage: Storage, url: str, revisions: Path) -> Iterator[None]:
+    """Let `structable migrate up` fill the table while the block runs: a process of its own, as operators run it.
+
+    The schema change is over when the block begins.
+    """
+    command = [sys.executable, "-m", "structable.cli", "migrate", "up", url, "--folder", str(revisions)]
+    runner = subprocess.Popen(
+        [*command, "--rows-per-second", str(_RATE)], text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    try:
+        while not any(one.changed for one in Migrator(storage, revisions).status()):
+            if runner.poll() is not None:
+                raise RuntimeError(f"the runner has ended: {runner.communicate()[1]}")
+            sleep(0.05)
+        yield
+    finally:
+        runner.send_signal(signal.SIGINT)
+        runner.communicate()
 
 
 def _percentile(storage: Storage, scale: Scale) -> float:

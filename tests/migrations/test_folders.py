@@ -45,6 +45,8 @@ def test_a_wrong_number_names_both_files(scripts: Scripts, name: str, reason: st
         ("op.drop_rule('t', 'n')", "is an operation of contract, not of up"),
         ("op.rewrite('t', 'nothing')", "does not name a function"),
         ("op.drop_table('t', keep_days=-1)", "keep_days is -1"),
+        ("op.drop_table('t', keep_days=10**9)", "keep_days is 1000000000"),
+        ("op.rewrite('t', 'm:f', where=3)", "where is 3"),
         ("op.create_table('t')", "takes a table of op.table"),
         ("op.create_table(op.table('t', [op.long('n')], ['m']))", "InvalidSpecificationError"),
         ("op.unknown()", "AttributeError"),

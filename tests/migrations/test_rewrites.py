@@ -6,6 +6,7 @@ import pytest
 
 from structable.migrations import MigrationError, Migrator, State
 from structable.spi import Storage, col
+from tests.migrations.conftest import every_store
 from tests.migrations.support.folders import Scripts, put_runs
 
 
@@ -30,6 +31,22 @@ def test_what_a_function_gets_wrong_is_shown_with_its_row(
     [paused] = migrator.status()
     assert (paused.state, paused.resumes) == (State.PAUSED, State.FILLING)
     assert "row ('app1', 7)" in str(paused.error)
+
+
+@every_store
+def test_an_error_that_no_store_can_keep_is_recorded_in_other_words(store: Storage, scripts: Scripts) -> None:
+    put_runs(store, 3)
+    module = scripts.function("""
+    def wrong(row):
+        raise ValueError("a file named \\udc80, \\0")
+    """)
+    scripts.add("wrong", up=f'op.rewrite("runs", "{module}:wrong")')
+    migrator = Migrator(store, scripts.path)
+    with pytest.raises(MigrationError):
+        migrator.up()
+    [paused] = migrator.status()
+    assert paused.state is State.PAUSED
+    assert r"ValueError: a file named \udc80, " in str(paused.error)
 
 
 def test_fields_that_come_first_are_there_in_a_rehearsal(store: Storage, scripts: Scripts) -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 import threading
 import time
 from collections.abc import Iterable
+from types import SimpleNamespace
 
 import pytest
 
@@ -237,6 +238,50 @@ def test_a_rate_is_kept(store: Storage, migrator: Migrator) -> None:
     begun = time.monotonic()
     migrator.up(throttle=Throttle(rows_per_second=1_000))
     assert time.monotonic() - begun >= 0.09  # the first hundred rows are paid for before the second
+
+
+def batch_sizes(
+    migrator: Migrator, monkeypatch: pytest.MonkeyPatch, rate: float | None, opening: float = 0.0
+) -> list[int]:
+    """Return how many rows each batch asks for when each takes two openings."""
+    now, asked = 0.0, []
+    transform = batches.transform
+
+    def timed(tx: Transaction, fill: Fill, task: Row, rows: int) -> object:
+        nonlocal now
+        asked.append(rows)
+        now += opening
+        return transform(tx, fill, task, rows)
+
+    def opened(*args: object) -> None:
+        nonlocal now
+        now += opening
+
+    clock = SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr(backfill, "cut", lambda *given: [Part(None, None)])
+    monkeypatch.setattr(batches, "check_epoch", opened)
+    monkeypatch.setattr(batches, "transform", timed)
+    monkeypatch.setattr(batches, "time", clock)
+    monkeypatch.setattr(part_filler, "time", clock)
+    monkeypatch.setattr(Pace, "spend", lambda self, rows, ended: None)
+    migrator.up(throttle=Throttle(rows_per_second=rate))
+    return asked
+
+
+@pytest.mark.parametrize(("rate", "sizes"), [(600, {30}), (5, {1}), (1e9, {100, 200})])
+def test_a_rate_is_spread_over_time(
+    migrator: Migrator, monkeypatch: pytest.MonkeyPatch, rate: float, sizes: set[int]
+) -> None:
+    """By batches of the rows of 50 ms."""
+    assert {*batch_sizes(migrator, monkeypatch, rate)} == sizes
+
+
+def test_a_distant_store_is_filled_by_large_batches(
+    store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time that a batch of any size takes says nothing about its size."""
+    put_runs(store, 2_000)
+    assert batch_sizes(migrator, monkeypatch, None, opening=0.1)[:4] == [100, 200, 400, 800]
 
 
 def test_every_row_counts_against_the_rate(store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch) -> None:

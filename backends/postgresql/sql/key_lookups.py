@@ -8,7 +8,7 @@ commit wins.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from structable.backends.postgresql.driver.statement import Call, Statement, Values
 from structable.spi import Row, Value
@@ -189,12 +189,16 @@ def read_addresses(keys: Sequence[Pieces], numbers: bytes | None, addresses: byt
     return dict(zip(found, there, strict=True))
 
 
-def build_rows(values: list[Values], shape: RowShape) -> list[Row]:
-    """Return rows of all columns of a shape."""
+def build_rows(values: list[Values], shape: RowShape) -> Iterator[Row]:
+    """Yield rows of all columns of a shape.
+
+    Each is made when it is asked for: rows that live together are traversed by every garbage collection, at length.
+    """
     kind, new = shape.row_type, object.__new__
-    rows: list[Row] = []
-    for one in values:
+
+    def made(one: Values) -> Row:
         row = new(kind)
         row._values = one
-        rows.append(row)
-    return rows
+        return row
+
+    return map(made, values)  # unlike a generator, it survives an exception of a signal handler

@@ -73,7 +73,7 @@ class ScanRows(RowIterator):
         self._done = True
         if not self._tx.read_only:
             table.seen.note(result, table.binding, request.columns)
-        self._rows = iter(build_rows(self._tx.rows_of(result), table.binding.shape_of(request.columns)))
+        self._rows = build_rows(self._tx.rows_of(result), table.binding.shape_of(request.columns))
         return True
 
     def _open_cursor(self, request: ScanRequest) -> None:
@@ -113,7 +113,7 @@ class ScanRows(RowIterator):
         self._done = count < wanted
         if self._done:
             self._tx.read_cursors.append(self._cursor)
-        self._rows = iter(build_rows(self._tx.rows_of(result), self._shape))
+        self._rows = build_rows(self._tx.rows_of(result), self._shape)
         if not self._done:
             sample = range(0, count, max(count // 8, 1))
             value = result.get_value

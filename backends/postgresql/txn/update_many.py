@@ -166,12 +166,12 @@ def update_batch(
     groups: dict[tuple[str, ...], dict[Pieces, KeyUpdates]] = {}
     written: list[Given] = []
     skipped, total = [], 0
-    for key, one in changes.items():
+    alike = {one.names for one in changes.values()}
+    if len(alike) == 1 and len(addresses) == len(changes):
+        groups[alike.pop()] = changes
+    for key, one in () if groups else changes.items():
         if key in addresses:
-            names = one.names
-            if names not in groups:
-                groups[names] = {}
-            groups[names][key] = one
+            groups.setdefault(one.names, {})[key] = one
         elif seen.get(key, ABSENT) != ABSENT:
             written.append(one.row)
             total += at_most(one.pieces)
