@@ -148,7 +148,7 @@ class SparkSteps:
         def most(rows_per_read: int) -> int:
             return min(left() // rows_per_read, self._large, _MOST_SELECTED)
 
-        with reading(stores) as view:
+        with reading(stores, kernel) as view:
             now = view.positions
             if not now.reach(changes.seen):
                 return None
@@ -182,6 +182,7 @@ class SparkSteps:
             result = planned(stores.result, join.result.name, kernel.columns)  # before the tables
             left = planned(stores.left, join.left.name, bound.left_columns)
             right = planned(stores.right, join.right.name, bound.right_columns)
+            bound.require_unchanged(left.specification, right.specification)
             yield _State(left, right, result, snapshots)
 
     def _stage_few(self, stores: JoinStores, kernel: Kernel, job: WriteJob, state: _State, changes: Changes) -> Staged:
