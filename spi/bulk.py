@@ -16,6 +16,8 @@ from .positions import FeedPosition
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+    from .specification import TableSpecification
+
 __all__ = [
     "PATCH_COLUMNS",
     "ArrowStream",
@@ -163,8 +165,8 @@ class ScanPlan:
 
     Parameters
     ----------
-    table : str
-        The table.
+    specification : TableSpecification
+        The table in the snapshot.
     columns : tuple of str
         The columns of the batches, in their order.
     states : list of bytes
@@ -179,11 +181,11 @@ class ScanPlan:
         committed after the snapshot.
     """
 
-    __slots__ = ("columns", "hold", "ordered", "position", "splits", "table")
+    __slots__ = ("columns", "hold", "ordered", "position", "specification", "splits", "table")
 
     def __init__(
         self,
-        table: str,
+        specification: TableSpecification,
         columns: tuple[str, ...],
         states: list[bytes],
         hold: SnapshotHold,
@@ -191,7 +193,8 @@ class ScanPlan:
         ordered: bool = False,
         position: FeedPosition | None = None,
     ) -> None:
-        self.table = table
+        self.specification = specification
+        self.table = table = specification.name
         self.columns = columns
         self.hold = hold
         self.ordered = ordered

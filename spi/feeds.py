@@ -11,6 +11,7 @@ from .bulk import ScanPlan, SnapshotHold
 from .changes import Change
 from .errors import UnsupportedOperationError
 from .positions import FeedPosition
+from .specification import TableSpecification
 
 __all__ = ["ChangeFeed", "ChangeIterator", "ChangePlan"]
 
@@ -46,7 +47,7 @@ class ChangePlan(ScanPlan):
 
     Parameters
     ----------
-    table, columns, states
+    specification, columns, states
         As in `ScanPlan`; `columns` end with `FEED_COLUMNS`.
     since, until : FeedPosition
         The range (since, until] as it was taken.
@@ -55,9 +56,14 @@ class ChangePlan(ScanPlan):
     __slots__ = ("since", "until")
 
     def __init__(
-        self, table: str, columns: tuple[str, ...], states: list[bytes], since: FeedPosition, until: FeedPosition
+        self,
+        specification: TableSpecification,
+        columns: tuple[str, ...],
+        states: list[bytes],
+        since: FeedPosition,
+        until: FeedPosition,
     ) -> None:
-        super().__init__(table, columns, states, SnapshotHold(lambda: None))
+        super().__init__(specification, columns, states, SnapshotHold(lambda: None))
         self.since = since
         self.until = until
 

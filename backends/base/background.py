@@ -1,14 +1,36 @@
-"""`BackgroundThread` and `NotifiedThread`: threads that live while there is work, and end with their store."""
+"""`BackgroundThread`, `NotifiedThread`: threads that live while there is work, end with their store, and rest."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Callable
+from time import perf_counter
 
 from .uninterrupted import uninterrupted
 
-__all__ = ["BackgroundThread", "NotifiedThread"]
+__all__ = ["BackgroundThread", "NotifiedThread", "resting"]
+
+_REST = 3
+"""The rest after a step, as a multiple of its time, most of which a step needs the interpreter's lock."""
+_LONGEST_REST = 0.1  # seconds
+
+
+def resting(stopping: threading.Event) -> Callable[[], bool]:
+    """Return a function to call between the steps of background work: it rests, and returns whether to stop.
+
+    So foreground threads have the interpreter's lock for three quarters of the time. The rest ends once the event is
+    set.
+    """
+    since = perf_counter()
+
+    def rest() -> bool:
+        nonlocal since
+        stopped = stopping.wait(min(_REST * (perf_counter() - since), _LONGEST_REST))
+        since = perf_counter()
+        return stopped
+
+    return rest
 
 
 class BackgroundThread:

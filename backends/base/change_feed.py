@@ -283,7 +283,7 @@ class RecordedFeed(ChangeFeed):
             wanted = check_columns(view.spec, names) or view.spec.field_names
             request, begin, end = self._request(view, since, until, wanted, net, to_mark=to_mark)
             first, last = FeedPosition(view.feed, begin), FeedPosition(view.feed, end)
-            return ChangePlan(self._table, (*wanted, *FEED_COLUMNS), view.states(request, most), first, last)
+            return ChangePlan(view.spec, (*wanted, *FEED_COLUMNS), view.states(request, most), first, last)
 
         return self._ask(body)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from structable.spi import StructableError, TableNotFoundError, UnsupportedOperationError
 
-from .background import BackgroundThread
+from .background import BackgroundThread, resting
 
 __all__ = ["FeedUpkeep"]
 
@@ -41,6 +41,10 @@ class FeedUpkeep:
     def stopped(self) -> bool:
         """Return whether `stop` was called."""
         return self._background.stopping.is_set()
+
+    def resting(self) -> Callable[[], bool]:
+        """Return a function to call between the steps of an expiry: it rests, and returns whether `stop` was called."""
+        return resting(self._background.stopping)
 
     def noticed(self, table: str) -> None:
         """Record that the feed of a table was written or read; cheap if it is already recorded."""

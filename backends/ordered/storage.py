@@ -239,7 +239,7 @@ class OrderedStorage(Storage):
 
     def expire(self, table: str) -> None:
         """Drop the changes of a table that are too old; ends early when the storage is closed."""
-        stopped = self._feeds.stopped
+        stopped = self._feeds.resting()
         OrderedFeed(self.engine, self._catalog, table, read_only=False, stopped=stopped).expire()
 
     def traffic(self) -> Traffic | None:

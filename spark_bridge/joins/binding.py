@@ -10,6 +10,7 @@ from structable.spi import (
     InvalidSpecificationError,
     SchemaIncompatibleError,
     TableSpecification,
+    TransactionConflictError,
     UnsupportedOperationError,
     plan_schema_change,
 )
@@ -82,6 +83,18 @@ class BoundJoin:
         if self.select is None:
             return None
         return {name: f"{side}.{field}" for name, (side, field) in self.select.items()}
+
+    def require_unchanged(self, left: TableSpecification, right: TableSpecification) -> None:
+        """Check the tables of a snapshot; if their rules were changed, reads compute what the definition does not know.
+
+        Raises
+        ------
+        TransactionConflictError
+            If a table is not as it was when the join was bound to it.
+        """
+        for bound, found in ((self.left, left), (self.right, right)):
+            if bound != found:
+                raise TransactionConflictError(f"table {bound.name!r} was changed during a step; run the step again")
 
 
 def bind(

@@ -37,7 +37,7 @@ from structable.spi.changes import CHANGE_TYPE
 
 from .affected import Changes, rows_to_join
 from .few_changes import RightImages, SnapshotRows, keys_are
-from .joining import Counts, differences
+from .joining import Counts, differences, imaged_differences
 from .kernel import Kernel
 from .progress import Positions
 from .rebuild import Staged, difference_batches, reading
@@ -148,7 +148,7 @@ class SparkSteps:
         def most(rows_per_read: int) -> int:
             return min(left() // rows_per_read, self._large, _MOST_SELECTED)
 
-        with reading(stores) as view:
+        with reading(stores, kernel) as view:
             now = view.positions
             if not now.reach(changes.seen):
                 return None
@@ -164,7 +164,11 @@ class SparkSteps:
                 raise TableNotFoundError(stores.join.result.name)
             lefts, rights = found
             counts = Counts(len(lefts))
-            batches = difference_batches(kernel, differences(kernel, view.right, view.result, lefts, rights), counts)
+            if kernel.bound.images_suffice:
+                differing = imaged_differences(kernel, view.right, lefts, changes)
+            else:
+                differing = differences(kernel, view.right, view.result, lefts, rights)
+            batches = difference_batches(kernel, differing, counts)
             return Staged([stores.result.stage(job, 0, 0, batches)], now, counts)
 
     @contextmanager
@@ -182,6 +186,7 @@ class SparkSteps:
             result = planned(stores.result, join.result.name, kernel.columns)  # before the tables
             left = planned(stores.left, join.left.name, bound.left_columns)
             right = planned(stores.right, join.right.name, bound.right_columns)
+            bound.require_unchanged(left.specification, right.specification)
             yield _StoreStates(left, right, result, snapshots)
 
     def _stage_few(
@@ -202,8 +207,7 @@ class SparkSteps:
                 staged = self._staged(self._of_splits(plan.splits), staging, state.positions)
         if left.rows:
             rights = SnapshotRows(state.snapshots[stores.right], stores.right, bound.right)
-            results = SnapshotRows(state.snapshots[stores.result], stores.result, bound.result)
-            found = differences(kernel, rights, results, left.rows, right.rows)
+            found = imaged_differences(kernel, rights, left.rows, changes)
             batches = difference_batches(kernel, found, staged.counts)
             staged.writes.append(stores.result.stage(job, splits, 0, batches))  # no task has this number
             staged.counts.affected += len(left.rows)

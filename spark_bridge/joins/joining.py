@@ -9,10 +9,11 @@ from typing import Protocol
 
 from structable.spi import Row, RowKind
 
+from .affected import Changes
 from .kernel import Difference, Kernel, Values
 from .progress import JoinProgress, Positions
 
-__all__ = ["BATCH_ROWS", "Counts", "KeyedRows", "batches", "compared", "differences"]
+__all__ = ["BATCH_ROWS", "Counts", "KeyedRows", "batches", "compared", "differences", "imaged_differences"]
 
 BATCH_ROWS = 10_000
 """The number of left rows in memory together, with their rows of the right table and of the result."""
@@ -79,6 +80,35 @@ def differences(
     while batch := dict(islice(remaining, BATCH_ROWS)):
         before = {row.key: kernel.result_values(row) for row in result.multi_read(list(batch))}
         yield from compared(kernel, right, before, batch, right_rows)
+
+
+def imaged_differences(
+    kernel: Kernel, right: KeyedRows, left_rows: Mapping[Values, Row | None], changes: Changes
+) -> Iterator[Difference]:
+    """Yield differences as `differences` does, without reading the result.
+
+    The result equals the join at the recorded positions, so its rows follow from the images before the changes. Images
+    must suffice: see `BoundJoin.images_suffice`.
+    """
+    left_before, right_before, right_rows = changes.left.before, changes.right.before, changes.right.rows
+    remaining = iter(left_rows.items())
+    while batch := dict(islice(remaining, BATCH_ROWS)):
+        before = {key: left_before.get(key, row) for key, row in batch.items()}
+        references = {kernel.foreign_key(row) for row in (*batch.values(), *before.values())}
+        missing = [one for one in references if one is not None and one not in right_rows]
+        read = {row.key: row for row in right.multi_read(missing, kernel.bound.right_columns)} if missing else {}
+        olds: dict[Values, Row | None] = {**read, **right_before}
+        news: dict[Values, Row | None] = {**read, **right_rows}
+        for key, new in batch.items():
+            was, now = _joined(kernel, before[key], olds), _joined(kernel, new, news)
+            difference = kernel.difference(key, was, now)
+            if difference is not None:
+                yield difference
+
+
+def _joined(kernel: Kernel, left: Row | None, rights: Mapping[Values, Row | None]) -> Values | None:
+    reference = kernel.foreign_key(left)
+    return kernel.joined(left, None if reference is None else rights.get(reference))
 
 
 def compared(

@@ -88,7 +88,7 @@ class MergePass:
     def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, changes: Changes) -> Staged | None:
         """Stage the differences by the changes; None if more than `large` rows are affected."""
         counts = Counts()
-        with reading(stores) as view:
+        with reading(stores, kernel) as view:
             if not view.positions.reach(changes.seen):
                 return Staged([], view.positions, counts)
             try:
@@ -101,7 +101,7 @@ class MergePass:
     def stage_all(self, stores: JoinStores, kernel: Kernel, job: WriteJob) -> Staged:
         """Stage the differences between the whole join and the result."""
         counts = Counts()
-        with reading(stores) as view:
+        with reading(stores, kernel) as view:
             writes = [
                 stores.result.stage(job, 0, 0, difference_batches(kernel, _all_differences(kernel, view), counts))
             ]
@@ -135,14 +135,21 @@ class MergePass:
 
 def count_differences(stores: JoinStores, kernel: Kernel) -> int:
     """Return how many rows of the result differ from the whole join, all at the newest state."""
-    with reading(stores) as view:
+    with stores.result.transaction(read_only=True) as tx, stores.view(tx) as view:
         return sum(1 for _ in _all_differences(kernel, view))
 
 
 @contextmanager
-def reading(stores: JoinStores) -> Iterator[View]:
-    """Yield the tables, to read their newest state."""
+def reading(stores: JoinStores, kernel: Kernel) -> Iterator[View]:
+    """Yield the tables, to stage the differences at their newest state.
+
+    Raises
+    ------
+    TransactionConflictError
+        As `BoundJoin.require_unchanged` does.
+    """
     with stores.result.transaction(read_only=True) as tx, stores.view(tx) as view:
+        kernel.bound.require_unchanged(view.left.specification, view.right.specification)
         yield view
 
 

@@ -110,9 +110,10 @@ class SharedPlanRules(SharedCase):
             {"where": col("id").isin([3, 5, 1_000]), "columns": ["id"]},
             {"range": Range.above((1_000,)), "splits": 5},
         ]
-        wanted = []
+        wanted, spec = [], pair.admin.get_specification("other")
         for arguments in wholes:
             with pair.plan_scan("other", **arguments) as plan:
+                assert plan.specification == spec
                 wanted.append((plan.columns, plan.ordered, rows_of(pair, plan.splits)))
         with pair.share_snapshot() as shared, ExitStack() as stack:
             plans = []
@@ -121,7 +122,7 @@ class SharedPlanRules(SharedCase):
                 pair.table("other").delete_all(Range.all())
             for plan, (columns, ordered, rows) in zip(plans, wanted, strict=True):
                 assert isinstance(plan, ScanPlan)
-                assert (plan.table, plan.columns, plan.ordered) == ("other", columns, ordered)
+                assert (plan.specification, plan.columns, plan.ordered) == (spec, columns, ordered)
                 assert [split.index for split in plan.splits] == list(range(len(plan.splits)))
                 assert rows_of(pair, plan.splits) == rows
 

@@ -9,11 +9,18 @@ import os
 import uuid
 
 import pytest
+from pyspark.sql import SparkSession
 
-from structable.spark_bridge.joins import progress
-from structable.spi import connect
+from structable.spark_bridge.joins import ForeignKeyJoin, JoinWorker, progress
+from structable.spark_bridge.joins.affected import Changes
+from structable.spark_bridge.joins.distributed import SparkSteps
+from structable.spark_bridge.joins.kernel import Kernel
+from structable.spark_bridge.joins.rebuild import LargeSteps, MergePass, Staged
+from structable.spark_bridge.joins.stores import JoinStores
+from structable.spi import WriteJob, connect
 from tests.variants import seeds
 
+from .support import programs
 from .support.clocks import LeaseClock
 from .support.programs import run_program
 
@@ -32,8 +39,29 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> LeaseClock:
     return clock
 
 
+class StepsByKey(MergePass):
+    """Large steps as the Spark form takes them in the driver, without a session."""
+
+    def stage_changes(self, stores: JoinStores, kernel: Kernel, job: WriteJob, changes: Changes) -> Staged | None:
+        steps = SparkSteps(SparkSession.__new__(SparkSession), self._large)
+        staged = steps._stage_selected(stores, kernel, job, changes)
+        return staged or super().stage_changes(stores, kernel, job, Changes.after(changes.since))
+
+
+class WorkerByKey(JoinWorker):
+    def __init__(self, join: ForeignKeyJoin, **limits: int) -> None:
+        super().__init__(join, small=0, large=limits.get("large", 1_000_000))
+
+    def _large_steps(self, large: int) -> LargeSteps:
+        return StepsByKey(large)
+
+
+@pytest.mark.parametrize("worker", [JoinWorker, WorkerByKey])
 @pytest.mark.parametrize("group", range(0, len(chosen()), GROUP))
-def test_result_equals_the_batch_join_at_every_commit(group: int, clock: LeaseClock) -> None:
+def test_result_equals_the_batch_join_at_every_commit(
+    group: int, worker: type[JoinWorker], clock: LeaseClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "JoinWorker", worker)
     for seed in chosen()[group : group + GROUP]:
         url = f"memory://{uuid.uuid4().hex}"
         with connect(url) as storage:

@@ -95,7 +95,7 @@ def plan_table_scan(
         assert divided.version is not None, "an engine with feeds gives its plans a version"
         position = FeedPosition(feed.token, divided.version)
     held = hold(divided.release)
-    plan = ScanPlan(binding.spec.name, names, states, held, ordered=ordered, position=position)
+    plan = ScanPlan(binding.spec, names, states, held, ordered=ordered, position=position)
     return plan, divided.epoch
 
 

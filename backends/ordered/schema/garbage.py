@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import closing, suppress
 
-from structable.backends.base.background import NotifiedThread
+from structable.backends.base.background import NotifiedThread, resting
 from structable.backends.ordered.engine import SchemaChangedError, Upkeep, WriteSet
 from structable.spi import StructableError, TransactionConflictError
 
@@ -54,9 +54,12 @@ class GarbageCollector:
 
     def _collect(self) -> bool:
         """Delete all deletable garbage; False if some of it must wait."""
-        whole = True
-        for beginning in self._engine.look(list_garbage):
-            if not self._engine.discard(beginning, self._background.stopping.is_set):
+        whole, stopping = True, self._background.stopping
+        garbage = self._engine.look(list_garbage)
+        for beginning in garbage:
+            # With more of it there is no rest: a table may be overwritten faster than its old rows are deleted.
+            stopped = resting(stopping) if len(garbage) == 1 else stopping.is_set
+            if not self._engine.discard(beginning, stopped):
                 whole = False
                 continue
             _log.info("deleted a dropped table or index: all keys that begin with %s", beginning.hex())

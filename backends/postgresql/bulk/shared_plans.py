@@ -99,7 +99,7 @@ class SharedPlans(HeldSnapshot):
                 connection.pipeline((_UNDO, _RELEASE))
             raise
         connection.pipeline((_RELEASE,))
-        return TablePlan(binding.spec.name, scan.names, states, position)
+        return TablePlan(binding.spec, scan.names, states, position)
 
     def _bound(self, connection: ServerConnection, name: str) -> TableBinding:
         """Return the version of a table in the snapshot."""

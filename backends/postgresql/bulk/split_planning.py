@@ -33,6 +33,7 @@ from structable.spi import (
     SnapshotHold,
     StorageUnavailableError,
     StructableError,
+    TableSpecification,
     TransactionConflictError,
 )
 from structable.spi.operations import PlanScan, Scan
@@ -106,14 +107,14 @@ class PlanArguments(NamedTuple):
 class TablePlan(NamedTuple):
     """A divided scan of a table, without a hold on its snapshot yet."""
 
-    table: str
+    specification: TableSpecification
     names: tuple[str, ...]
     states: list[bytes]
     position: FeedPosition | None
 
     def held(self, hold: SnapshotHold) -> ScanPlan:
         """Return the plan with the function that frees its snapshot."""
-        return ScanPlan(self.table, self.names, self.states, hold, position=self.position)
+        return ScanPlan(self.specification, self.names, self.states, hold, position=self.position)
 
 
 def plan_table_scan(
@@ -147,7 +148,7 @@ def first_plan(
             scan = PlanArguments.of(binding, arguments)
             snapshot, sizes, position = _begun(connection, gate, binding, for_feeds=for_feeds)
             states = divided(snapshot, binding, scan, splits, sizes)
-            return TablePlan(binding.spec.name, scan.names, states, position), snapshot
+            return TablePlan(binding.spec, scan.names, states, position), snapshot
         except BaseException as error:
             release_snapshot(pool, connection)
             if isinstance(error, _TableOutdatedError) or (

@@ -43,6 +43,7 @@ from structable.spi.signals import wait_for_any
 from tests.waiting import until
 
 from .clocks import LeaseClock
+from .moments import rule_of_a_moment
 from .programs import Crash, run_program
 from .tables import FEED, ORDERS, PRODUCTS, Limits, join_of, rows_of, told
 
@@ -472,6 +473,23 @@ class JoinCases:
         changes = told(storage)
         assert len(changes) == 2 + 4 + 2 + 2
         assert all(kind != "-U" or one != other for (kind, one), (_, other) in pairwise(changes))
+
+    @pytest.mark.parametrize("call", ["step", "rebuild"])
+    @pytest.mark.parametrize("side", ["orders", "products"])
+    def test_rules_of_a_moment(self, url: str, storage: Storage, side: str, call: str) -> None:
+        """A rule that is set and removed during a large step or a rebuild leaves nothing in the result."""
+        computed = [Field.string("computed")]
+        storage.admin.create(ORDERS.evolve(fields=[*ORDERS.fields, *(computed if side == "orders" else [])]))
+        storage.admin.create(PRODUCTS.evolve(fields=[*PRODUCTS.fields, *(computed if side == "products" else [])]))
+        source, select = ("product", "left") if side == "orders" else ("name", "right")
+        with JoinWorker(join_of(url, select={"computed": f"{select}.computed"}), small=0) as worker:
+            worker.step()
+            self.put(storage, "a", "y")
+            self.name(storage, "y", "bar")
+            with rule_of_a_moment(storage, side, Derived("computed", source, Lower())):
+                getattr(worker, call)()
+            worker.step()
+            assert (rows_of(storage), worker.verify()) == ([{"id": "a", "computed": None}], 0)
 
     def test_foreign_key_by_a_new_name(self, url: str, storage: Storage) -> None:
         """A renamed field that is being filled is found by the index of its old name."""

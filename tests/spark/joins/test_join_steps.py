@@ -15,6 +15,7 @@ from structable.spi import Derived, Field, InvalidFieldError, Lower, Storage, co
 from tests.joins.support import programs
 from tests.joins.support.cases import of_wrong_type
 from tests.joins.support.clocks import LeaseClock
+from tests.joins.support.moments import rule_of_a_moment
 from tests.joins.support.programs import Program
 from tests.joins.support.tables import ORDERS, PRODUCTS, join_of, rows_of, told
 from tests.spark.conftest import every_store
@@ -135,6 +136,22 @@ def test_fields_that_reads_compute(spark: SparkSession, url: str, storage: Stora
         step = worker.step()
         assert (step.updated, step.rebuilt, worker.verify()) == (11, False, 0)
         assert {row["title"] for row in rows_of(storage)} == {"name 0", None, "name 2"}
+
+
+@pytest.mark.parametrize("url", ["leveldb"], indirect=True)
+def test_rules_of_a_moment(spark: SparkSession, url: str, storage: Storage) -> None:
+    """A rule that is set and removed during a large step or a rebuild leaves nothing in the result."""
+    storage.admin.create(ORDERS)
+    storage.admin.create(PRODUCTS.evolve(fields=[*PRODUCTS.fields, Field.string("title")]))
+    storage.table("products").upsert({"sku": "y", "name": "BAR"})
+    with open_join(spark, join_of(url, select={"title": "right.title"}), small=0) as worker:
+        worker.step()
+        for call in (worker.step, worker.rebuild):
+            storage.table("orders").upsert({"id": call.__name__, "product": "y"})
+            with rule_of_a_moment(storage, "products", Derived("title", "name", Lower())):
+                call()
+            worker.step()
+            assert ({row["title"] for row in rows_of(storage)}, worker.verify()) == ({None}, 0)
 
 
 @pytest.mark.parametrize("url", ["leveldb"], indirect=True)
