@@ -16,6 +16,7 @@ from .arguments import (
     check_choice,
     check_class,
     check_count,
+    check_flag,
     check_function,
     checked_columns,
     checked_name,
@@ -181,8 +182,9 @@ class Pipeline:
             raise ValueError(
                 f"cache is given, and access is {access!r}: only lookups use a cache; leave one of them out"
             )
-        if not isinstance(copartition, bool):
-            raise ValueError(f"copartition is {copartition!r}; it must be True or False")
+        check_flag("copartition", copartition)
+        if not isinstance(side_inputs, Iterable):
+            raise TypeError(f"side_inputs is {side_inputs!r}; it must be a list of streams")
         given = tuple(self._declared.stream(stream, "side_inputs") for stream in side_inputs)
         node = StoreTable(
             name=checked_name("name", name),

@@ -13,6 +13,7 @@ __all__ = [
     "check_choice",
     "check_class",
     "check_count",
+    "check_flag",
     "check_function",
     "check_target",
     "checked_columns",
@@ -51,6 +52,12 @@ def check_choice(argument: str, given: object, allowed: Collection[str]) -> None
     """Check one of a few texts."""
     if given not in allowed:
         raise ValueError(f"{argument} is {given!r}; allowed are {', '.join(allowed)}")
+
+
+def check_flag(argument: str, given: object) -> None:
+    """Check a boolean."""
+    if not isinstance(given, bool):
+        raise ValueError(f"{argument} is {given!r}; it must be True or False")
 
 
 def check_class(argument: str, given: object, name: str) -> None:
@@ -109,6 +116,8 @@ def checked_remote(
         raise ValueError(f"remote table {name!r} has neither a read nor a write function; give at least one")
     check_class("read", read, "TableReadFunction")
     check_class("write", write, "TableWriteFunction")
+    if not isinstance(schema, Iterable):
+        raise TypeError(f"schema is {schema!r}; it must be a list of fields")
     keyed, fields = checked_columns("key", key) or (), tuple(schema)
     try:
         TableSpecification("remote", fields, primary_key=keyed)

@@ -12,6 +12,7 @@ from structable.spi.values import Value
 from .arguments import (
     check_choice,
     check_count,
+    check_flag,
     check_function,
     check_target,
     checked_columns,
@@ -62,6 +63,7 @@ class Stream:
         It must keep the columns of key and order. With `rekeys=True` it changes the key's values: the key is unknown.
         """
         check_function("fn", fn)
+        check_flag("rekeys", rekeys)
         return self._then(Map(name=name, inputs=(self.number,), function=fn, rekeys=rekeys))
 
     def filter(self, condition: str | Callable[[DataFrame], Column], *, name: str | None = None) -> Stream:

@@ -52,14 +52,16 @@ class SendOptions:
             raise ValueError(f"deletes is {self.deletes!r}, and mode is {self.mode!r}: deletes needs upsert or replace")
 
 
-def order_of(order_by: object, *, unordered: bool) -> tuple[str, ...] | None:
+def order_of(order_by: object, *, unordered: object) -> tuple[str, ...] | None:
     """Return the columns of `order_by`, None if there are none.
 
     Raises
     ------
     ValueError
-        If they are not names, or `unordered` contradicts them.
+        If they are not names, or `unordered` contradicts them or is no boolean.
     """
+    if not isinstance(unordered, bool):
+        raise ValueError(f"unordered is {unordered!r}; it must be True or False")
     if order_by is None:
         return None
     if unordered:

@@ -68,6 +68,9 @@ WRONG: dict[str, tuple[Wrong, str]] = {
         "only lookups use a cache",
     ),
     "map": (lambda p, s, t: s.map(None), "fn is None"),  # type: ignore[arg-type]
+    "rekeys": (lambda p, s, t: s.map(load, rekeys="a"), "rekeys is 'a'; it must be True or False"),  # type: ignore[arg-type]
+    "unordered": (lambda p, s, t: s.send_to(t, unordered=["a"]), r"unordered is \['a'\]; it must be True or False"),  # type: ignore[arg-type]
+    "copartition": (lambda p, s, t: p.table("A", REF, copartition=1), "copartition is 1; it must be True or False"),  # type: ignore[arg-type]
     "filter": (lambda p, s, t: s.filter(" "), "condition is ' '"),
     "merge": (lambda p, s, t: s.merge(), "merge has no other stream"),
     "window": (lambda p, s, t: s.join(s, "a", window=None), "window is None"),  # type: ignore[arg-type]
@@ -135,9 +138,11 @@ def test_wrong_types() -> None:
         lambda: remote(p, read=5),  # type: ignore[arg-type]
         lambda: p.remote_table("U", key="id", schema=[Field.string("id")], read=Read(), read_retry=3),  # type: ignore[arg-type]
         lambda: p.remote_table("U", key="id", schema=[Field.string("id")], read=Read(), rate_limit=3),  # type: ignore[arg-type]
+        lambda: p.table("U", REF, side_inputs=stream),  # type: ignore[arg-type]
+        lambda: p.remote_table("U", key="id", schema=5, read=Read()),  # type: ignore[arg-type]
         lambda: p.source("U", load, partition_column="p"),  # type: ignore[call-arg]
     ):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=r"it must be|unexpected keyword argument"):
             wrong()
 
 
