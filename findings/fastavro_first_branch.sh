@@ -3,8 +3,8 @@
 #
 # In a union of a date and a timestamp a datetime loses its time of day, as a Python datetime is also a date; in a union
 # of double and long an integer beyond 2**53 is rounded. The documentation of the writer names one ambiguity, records that
-# fit two branches, and pairs of a name and a value as its remedy. In Avro's specification the order of the branches
-# decides only the type of the default value. With the branches in the other order both values are right.
+# fit two branches, and pairs of a name and a value as its remedy. Avro's specification names no order in which a writer
+# tries the branches. With the branches in the other order both values are right.
 #
 # Expected: a branch that holds the value.
 # Seen, without an error:
