@@ -30,7 +30,7 @@ from structable.spi.rules.keyless import check_mode
 from structable.spi.table_options import ChangelogProducer
 
 from .importing import commit, write_job
-from .snapshots import whole_batches, whole_count
+from .scans import whole_batches, whole_count
 from .tables import YesToOverwrite, confirm
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from structable.spi import SharedSnapshot, Storage, UnsupportedOperationError, W
 from .copying import Target, copied_specification, planned_target
 from .creation import undone
 from .importing import FileImport
-from .snapshots import whole_batches
+from .scans import whole_batches
 
 __all__ = ["export_all", "import_all"]
 

@@ -29,7 +29,7 @@ from structable.spi import (
     plan_schema_change,
 )
 
-from .snapshots import whole_count
+from .scans import whole_count
 
 __all__ = ["DryRun", "Yes", "YesToOverwrite", "backends", "compact", "confirm", "create", "describe", "drop", "tables"]
 

@@ -26,7 +26,7 @@ from structable.spi import WriteMode
 
 from .creation import Create, PrimaryKey, made_for, re_readable, undone
 from .importing import FileImport
-from .snapshots import snapshot_batches
+from .scans import snapshot_batches
 from .tables import YesToOverwrite
 
 __all__ = ["export_rows", "import_rows"]

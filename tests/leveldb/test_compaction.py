@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from structable.backends.leveldb import compaction
+from structable.backends.leveldb import engine
 from structable.backends.leveldb.client.client import Client
 from structable.backends.leveldb.native.database import COMPRESSION
 from structable.spi import Field, Range, Storage, TableSpecification, WriteMode, connect
@@ -174,7 +174,7 @@ def test_a_killed_process_loses_nothing_and_repeating_completes(
 ) -> None:
     """A client goes on with the next owner."""
     compacting = """
-compaction._PART_BYTES = 1 << 16
+engine._PART_BYTES = 1 << 16
 for progress in connect(f"leveldb://{folder}?durability=process&compression=none").compact():
     if progress.fraction:
         send("compacting")
@@ -182,9 +182,9 @@ for progress in connect(f"leveldb://{folder}?durability=process&compression=none
 """
     with connect(url_of(old)) as storage:
         rows = rows_of(storage)
-    monkeypatch.setattr(compaction, "_PART_BYTES", 1 << 16)
+    monkeypatch.setattr(engine, "_PART_BYTES", 1 << 16)
     process = run(
-        "from structable.backends.leveldb import compaction\n" + OWNER + (compacting if victim == "client" else "")
+        "from structable.backends.leveldb import engine\n" + OWNER + (compacting if victim == "client" else "")
     )
     assert process.receive() == "ready"
     with connect(url_of(old, "&compression=none")) as storage:
@@ -255,7 +255,7 @@ def test_everything_goes_on_during_compactions(old: Path) -> None:
 
 def test_closing_ends_a_compaction(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The part under way is completed; nothing is lost."""
-    monkeypatch.setattr(compaction, "_PART_BYTES", 1 << 16)
+    monkeypatch.setattr(engine, "_PART_BYTES", 1 << 16)
     storage = connect(url_of(old, "&compression=none"))
     rows = rows_of(storage)
     begun = threading.Event()

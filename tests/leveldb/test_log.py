@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.backends.leveldb.native.log import log_files, roll_back, sync_logs
-from structable.backends.leveldb.native.log_format import records
+from structable.backends.leveldb.native.logs import log_files, records, roll_back, sync_logs
 from structable.backends.leveldb.native.manifest import manifest_state
 from structable.backends.leveldb.owner import database_handle
 from structable.spi import Field, TableSpecification, connect

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from structable.spi.errors import DataCorruptionError
 
-from .log_format import read_number, read_text, records
+from .logs import read_number, read_text, records
 
 __all__ = ["ManifestState", "TableFile", "manifest_state", "parsed_manifest", "read_manifest"]
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from structable.spi.errors import DataCorruptionError
 
 from .disk import cut, replace_durably, sync_folder
-from .log import log_files
-from .log_format import begins_intact_record, first_tear, records, sequence
+from .logs import begins_intact_record, first_tear, log_files, records, sequence
 from .manifest import manifest_state
 
 __all__ = ["UNSYNCED", "all_synced", "note_unsynced", "repair_after_crash"]

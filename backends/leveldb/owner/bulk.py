@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from structable.backends.leveldb.native.database import Database, WriteFailedError
-from structable.backends.leveldb.native.log import sync_logs
+from structable.backends.leveldb.native.logs import sync_logs
 from structable.backends.ordered.engine import BulkCommit
 from structable.spi.errors import CommitOutcomeUnknownError, StorageUnavailableError
 

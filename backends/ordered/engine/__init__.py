@@ -27,9 +27,17 @@ from .ordered_map import (
     renewed,
     successor,
 )
-from .raw_rows import BATCH_BYTES, BATCH_ROWS, RawRows, rows_of_pairs, rows_of_values
 from .runs import RunLostError, RunStore, StagedRun
-from .splits import SharedSplits, SplitPlan, SplitSource
+from .splits import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    RawRows,
+    SharedSplits,
+    SplitPlan,
+    SplitSource,
+    rows_of_pairs,
+    rows_of_values,
+)
 from .traits import BulkApplication, EngineTraits
 from .upkeep import Spaces, SpaceTakenError, Upkeep
 

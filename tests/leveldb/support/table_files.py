@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from structable.backends.leveldb.native.log_format import read_number
+from structable.backends.leveldb.native.logs import read_number
 from structable.backends.leveldb.native.manifest import read_manifest
 
 __all__ = ["compressions", "table_files"]

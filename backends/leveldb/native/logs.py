@@ -1,13 +1,29 @@
-"""LevelDB's log format, in which its logs and manifests are written: records, in fragments, in blocks.
+"""LevelDB's logs: the format of their records, making them durable, and cutting off a record whose write failed.
 
-LevelDB's `doc/log_format.md` describes it. A record of a log is a write batch, see LevelDB's `write_batch.cc`.
+Manifests are written in the same format: records, in fragments, in blocks. LevelDB's `doc/log_format.md` describes it.
+A record of a log is a write batch, see LevelDB's `write_batch.cc`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
-__all__ = ["begins_intact_record", "first_tear", "operations", "read_number", "read_text", "records", "sequence"]
+from .disk import cut, sync_folder
+
+__all__ = [
+    "begins_intact_record",
+    "first_tear",
+    "log_files",
+    "operations",
+    "read_number",
+    "read_text",
+    "records",
+    "roll_back",
+    "sequence",
+    "sync_logs",
+]
 
 _BLOCK = 32768
 _HEADER = 7
@@ -162,3 +178,49 @@ def read_number(record: bytes, offset: int) -> tuple[int, int]:
         if byte < 128:
             return number, offset
         shift += 7
+
+
+def log_files(folder: Path) -> list[Path]:
+    """Return the log files of a LevelDB database, the newest last."""
+    return sorted((path for path in folder.glob("*.log") if path.stem.isdigit()), key=lambda path: int(path.stem))
+
+
+def sync_logs(folder: Path) -> None:
+    """Make everything that was written to the logs durable; LevelDB's own sync covers the newest log only."""
+    for path in log_files(folder):
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # its rows are in a table file by now, which LevelDB syncs
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+    sync_folder(folder)  # LevelDB does not sync the name of a log that it begins
+
+
+def roll_back(folder: Path, batch: Iterable[Mapping[bytes, bytes | None]], *, is_state: bool) -> None:
+    """Cut the newest log back to the records before a batch whose write failed; nothing may be written to it any more.
+
+    After a failed write the record may be in the log, wholly or in part, and reappear when the database is opened.
+    LevelDB appends nothing after the failure, so that the cut makes the outcome certain.
+
+    With `is_state`, the database holds exactly these values already. A complete record of this content then stays: it
+    may be an earlier commit's, and is harmless if it is not. Raises `OSError` or `ValueError` if the log cannot be cut;
+    the outcome stays unknown.
+    """
+    files = log_files(folder)
+    if not files:
+        return
+    newest = files[-1]
+    content = newest.read_bytes()
+    last_start = last_end = 0
+    last = b""
+    for start, end, record in records(content):
+        last_start, last_end, last = start, end, record
+    keep = last_end
+    wanted = [(key, value) for part in batch for key, value in part.items()]
+    if not is_state and last and operations(last) == wanted:
+        keep = last_start
+    if keep < len(content):
+        cut(newest, keep)
