@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from structable.spi import Field, Storage, StructuredTable, TableSpecification
 
-__all__ = ["CALLS_OF_TYPES", "create_tables_of_types"]
+__all__ = ["CALLS_OF_TYPES", "READ_FIRST", "create_tables_of_types"]
 
 CALLS_OF_TYPES: dict[str, tuple[str, Callable[[StructuredTable], object]]] = {
     "upsert": ("parts", lambda table: table.upsert({"id": 1, "note": "x"})),
@@ -23,6 +23,8 @@ CALLS_OF_TYPES: dict[str, tuple[str, Callable[[StructuredTable], object]]] = {
     "put into a bag": ("bag", lambda table: table.apply_changes([("+I", {"text": "x"})] * 5)),
     "take out of a bag": ("bag", lambda table: table.apply_changes([("-D", {"text": "a"}), ("-D", {"text": "b"})])),
 }
+READ_FIRST = ("upsert", "upsert_many", "apply_changes", "insert_many", "take out of a bag")
+"""The calls that read rows, which the ordered stores do at once."""
 
 
 def create_tables_of_types(storage: Storage) -> None:

@@ -25,7 +25,7 @@ from structable.spi import (
 )
 
 from .support.bank import quick
-from .support.bank_killing import killed
+from .support.bank_killing import at_each_step_of_a_job, killed
 from .support.bank_worker import SUMS, submit_sums
 from .support.internals import collect_garbage, stall_beside_janitor
 
@@ -53,20 +53,7 @@ def test_stalled_job_beside_its_own_janitor(hbase_url: str) -> None:
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-@pytest.mark.parametrize(
-    ("point", "number", "committed"),
-    [
-        ("after_listed", 1, False),
-        ("bulk_locked", 1, False),
-        ("bulk_locked", 2, False),
-        ("bulk_prewritten", 1, False),
-        ("before_commit", 1, False),
-        ("after_commit", 1, True),
-        ("bulk_committed", 1, True),
-        ("mid_bulk_cleanup", 1, True),
-        ("mid_bulk_cleanup", 2, True),
-    ],
-)
+@at_each_step_of_a_job
 def test_killed_merge_job_adds_once(hbase_url: str, point: str, number: int, committed: bool, indexed: bool) -> None:
     url = quick(hbase_url, lease=6)  # a job must send heartbeats meanwhile, even on a busy machine
     with connect(url) as storage:

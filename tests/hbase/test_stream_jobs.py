@@ -9,7 +9,7 @@ import pytest
 from structable.spi import CommitResult, Field, FindingLevel, TableSpecification, connect
 
 from .support.bank import quick
-from .support.bank_killing import killed
+from .support.bank_killing import at_each_step_of_a_job, killed
 from .support.bank_worker import SUMS, submit_batch
 from .support.internals import collect_garbage
 
@@ -24,20 +24,7 @@ MISSING = 10
 
 
 @pytest.mark.parametrize("mode", ["upsert", "patch"])
-@pytest.mark.parametrize(
-    ("point", "number", "committed"),
-    [
-        ("after_listed", 1, False),
-        ("bulk_locked", 1, False),
-        ("bulk_locked", 2, False),
-        ("bulk_prewritten", 1, False),
-        ("before_commit", 1, False),
-        ("after_commit", 1, True),
-        ("bulk_committed", 1, True),
-        ("mid_bulk_cleanup", 1, True),
-        ("mid_bulk_cleanup", 2, True),
-    ],
-)
+@at_each_step_of_a_job
 def test_killed_batch_counts_once(
     hbase_url: str, point: str, number: int, committed: bool, mode: Literal["upsert", "patch"]
 ) -> None:

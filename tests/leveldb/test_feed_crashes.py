@@ -15,7 +15,7 @@ from structable.cli.commands.doctor import examine
 from structable.spi import DataCorruptionError, FeedPosition, Field, RowKind, Storage, TableSpecification, connect
 from tests.waiting import until
 
-from .support.killed_jobs import COUNT_WRITES, small_chunks  # noqa: F401 - a fixture
+from .support.killed_jobs import COUNT_WRITES, OPEN, small_chunks  # noqa: F401 - a fixture
 from .support.processes import Process
 
 NEVER = 1_000
@@ -40,14 +40,6 @@ left = int(writes)
 storage.commit_write(job, staged)
 left = 1000
 storage.close()
-"""
-)
-_OPEN = (
-    COUNT_WRITES
-    + """
-from structable.spi import connect
-left = 1
-connect(f"leveldb://{folder}")
 """
 )
 _WRITER = """
@@ -189,8 +181,8 @@ def test_job_killed_again_in_each_recovery(folder: Path, run: Callable[[str], Pr
         before = storage.changes("t").latest()
     assert submit(run, "upsert", 1) == -9
     for _ in range(3):
-        assert run(_OPEN).process.wait(60) == -9
-    assert run(_OPEN).process.wait(60) == 0, "only the completion was missing"
+        assert run(OPEN).process.wait(60) == -9
+    assert run(OPEN).process.wait(60) == 0, "only the completion was missing"
     with connect(f"leveldb://{folder}") as storage:
         require_folded(storage, "t")
         with storage.changes("t").read(before) as changes:

@@ -11,7 +11,7 @@ import pytest
 from structable.backends.leveldb.native.database import Database, WriteFailedError
 from structable.spi import CommitOutcomeUnknownError, Field, Storage, TableSpecification, connect
 
-from .support.killed_jobs import COUNT_WRITES, small_chunks  # noqa: F401 - a fixture
+from .support.killed_jobs import COUNT_WRITES, OPEN, small_chunks  # noqa: F401 - a fixture
 from .support.processes import Process
 
 ROWS = 50
@@ -52,14 +52,6 @@ with connect(f"leveldb://{folder}") as storage:
     left = int(writes)
     storage.commit_write(job, staged)
     left = 1000
-"""
-)
-OPEN = (
-    COUNT_WRITES
-    + """
-from structable.spi import connect
-left = 1
-connect(f"leveldb://{folder}")
 """
 )
 

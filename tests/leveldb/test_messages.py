@@ -24,7 +24,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.conformance.clients import StoreProcess
-from tests.calls_of_types import CALLS_OF_TYPES, create_tables_of_types
+from tests.calls_of_types import CALLS_OF_TYPES, READ_FIRST, create_tables_of_types
 
 DISTRICTS = range(1, 11)
 QUEUE = TableSpecification("queue", [Field.int("district"), Field.int("number")], ["district", "number"])
@@ -487,33 +487,18 @@ def test_exchanges_of_a_commit_with_an_index(storage: Storage, received: list[in
     assert received == []
 
 
-WAITS = {
-    "upsert": 1,
-    "upsert_many": 1,
-    "apply_changes": 1,
-    "insert_many": 1,
-    "blind upsert": 0,
-    "blind apply_changes": 0,
-    "insert without a key": 0,
-    "insert_many without a key": 0,
-    "put into a bag": 0,
-    "take out of a bag": 1,
-}
-MERGES = {name: (table, WAITS[name], call) for name, (table, call) in CALLS_OF_TYPES.items()}
-
-
 def test_exchanges_of_table_types(storage: Storage, received: list[int]) -> None:
     """The table of docs/spi.md: merges and tables without a key."""
     create_tables_of_types(storage)
     found: dict[str, int] = {}
-    for name, (table, _, call) in MERGES.items():
+    for name, (table, call) in CALLS_OF_TYPES.items():
         with storage.transaction() as tx:
             view = tx.table(table)
             del received[:]
             call(view)
             found[name] = len(received)
             tx.rollback()
-    assert found == {name: expected for name, (_, expected, _) in MERGES.items()}
+    assert found == {name: int(name in READ_FIRST) for name in CALLS_OF_TYPES}
     with storage.transaction() as tx:
         view = tx.table("parts")
         assert view.count([Range.all()], col("hits") == 1) == 5

@@ -38,6 +38,7 @@ from tests.waiting import until
 from .support import pgbouncer
 from .support.fixtures import StartPgBouncer
 from .support.shared import Schema
+from .support.waiting_commits import process_that_waits
 
 FIELDS = [Field.int("k"), Field.long("n"), Field.string("s")]
 TABLE = TableSpecification("t", FIELDS, ["k"], ["s"])
@@ -282,14 +283,6 @@ def test_two_programs(
 
 def lock_row(holder: psycopg.Connection, schema: Schema) -> None:
     holder.execute(f'update "{schema.name}".t set n = 100 where k = 1'.encode())
-
-
-def process_that_waits(watch: psycopg.Connection) -> int:
-    row = watch.execute(
-        "select max(pid) from pg_stat_activity where application_name = 'waiting' and wait_event_type = 'Lock'"
-    ).fetchone()
-    assert row is not None
-    return int(row[0] or 0)
 
 
 def test_pooler_ends_a_commit(

@@ -39,6 +39,7 @@ from tests.waiting import until
 from .support.fixtures import StartServer
 from .support.proxy import COMMIT, Cut, Message, Pooler, Proxy, statement
 from .support.shared import Schema
+from .support.waiting_commits import process_that_waits
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.string("s")], ["k"])
 SUMS = TableSpecification(
@@ -426,20 +427,12 @@ def test_write_that_still_waits_when_it_is_looked_up(
         thread = threading.Thread(target=lambda: storage.table("sums").upsert({"k": 9, "n": 5}))
         thread.start()
         until(lambda: waiting() == 1)
-        first = _process_that_waits(watch)
+        first = process_that_waits(watch)
         proxy.cut_all()
-        until(lambda: waiting() == 1 and _process_that_waits(watch) != first)
+        until(lambda: waiting() == 1 and process_that_waits(watch) != first)
         holder.rollback()
         thread.join()
         assert direct.table("sums").read((9,)) == {"k": 9, "n": 5}
-
-
-def _process_that_waits(watch: psycopg.Connection) -> int:
-    row = watch.execute(
-        "select max(pid) from pg_stat_activity where application_name = 'waiting' and wait_event_type = 'Lock'"
-    ).fetchone()
-    assert row is not None
-    return int(row[0] or 0)
 
 
 def test_receipts_do_not_gather(storage: Storage, direct: Storage, postgresql_schema: Schema) -> None:

@@ -7,11 +7,20 @@ import random
 import select
 import signal
 import socket
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-__all__ = ["HOST", "ServerFailedError", "children", "end_and_wait", "free_port", "wait_for_end"]
+__all__ = [
+    "HOST",
+    "ServerFailedError",
+    "children",
+    "end_and_wait",
+    "free_port",
+    "kill_when_reached",
+    "wait_for_end",
+]
 
 HOST = "127.0.0.1"
 
@@ -70,3 +79,16 @@ def wait_for_end(pid: int) -> None:
         assert select.select([handle], [], [], 60)[0], f"process {pid} runs on"
     finally:
         os.close(handle)
+
+
+def kill_when_reached(command: Sequence[str], points: Iterable[str]) -> None:
+    """Run a program until it has printed the names of all points, and kill it with the processes it started."""
+    wanted = set(points)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as program:
+        try:
+            assert program.stdout is not None
+            while wanted and (line := program.stdout.readline()):
+                wanted.discard(line.strip())
+        finally:
+            os.killpg(program.pid, signal.SIGKILL)
+    assert not wanted

@@ -1,8 +1,5 @@
 """A killed driver leaves all of its job or nothing. The job can be run again, and the first batch of a stream too."""
 
-import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from structable.spi import Field, Storage, TableSpecification, connect
 from tests.postgresql.support.shared import Schema
+from tests.servers.processes import kill_when_reached
 from tests.spark.conftest import Tables
 from tests.spark.support.samples import RUNS
 
@@ -117,7 +115,8 @@ def test_a_killed_driver_leaves_all_or_nothing_and_no_lock(
                 storage.table(moment).upsert({"app": "old", "started": 0})
             storage.admin.create(STREAMED)
             storage.table("streamed").upsert_many({"k": k} for k in range(ROWS))
-    kill_in_the_middle(urls, tmp_path)
+    points = (f"{point}-{store}" for point in ("streamed", *MOMENTS) for store in range(len(urls)))
+    kill_when_reached([sys.executable, "-c", DRIVER, str(ROWS), str(tmp_path), *urls], points)
     for store, url in enumerate(urls):
         with connect(url) as storage:
             assert rows(storage, "staged") == [("old", 0)]
@@ -154,20 +153,6 @@ def streamed(tables: Tables, checkpoint: Path) -> list[list[tuple[int, str]]]:
     query = query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     assert query.start().awaitTermination(120)
     return [[(row[0], row[1]) for row in batch] for batch in found]
-
-
-def kill_in_the_middle(urls: list[str], checkpoints: Path) -> None:
-    """Run the driver until each of its jobs and queries reaches its stopping point, and kill it with its JVM."""
-    wanted = {f"{point}-{store}" for point in ("streamed", *MOMENTS) for store in range(len(urls))}
-    command = [sys.executable, "-c", DRIVER, str(ROWS), str(checkpoints), *urls]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as driver:
-        try:
-            assert driver.stdout is not None
-            while wanted and (line := driver.stdout.readline()):
-                wanted.discard(line.strip())
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)
-    assert not wanted
 
 
 def rows(storage: Storage, table: str) -> list[tuple[object, ...]]:

@@ -191,20 +191,7 @@ PATIENT = replace(STORAGE, patience=6)
 UNFED = replace(PATIENT, feeds=False)
 """The same without feeds: more happens to the lists."""
 
-HOT = World(
-    cells=Cells,
-    collects=True,
-    clients=4,
-    transactions=20,
-    latest=150,
-    fresh=60,
-    late_cas=0.04,
-    lost_cas=0.04,
-    duplicates=0.2,
-    crashes=0.0005,
-    stalls=0.008,
-    hot=True,
-)
+HOT = replace(STORAGE, latest=150, duplicates=0.2, stalls=0.008, hot=True)
 """The second simulator on one hot row: its owners finalise many increments at once, beside readers that stall."""
 
 

@@ -10,17 +10,35 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from structable.backends.hbase.failpoints import failpoints
 from structable.spi import Storage, Transaction
 
 from .bank import require_sound, transfer
 from .internals import collect_garbage
 
-__all__ = ["killed", "stalled_commit", "write_on"]
+__all__ = ["at_each_step_of_a_job", "killed", "stalled_commit", "write_on"]
 
 _ROOT = Path(__file__).parents[3]
 _KILLED = -9
 _TIMEOUT = 120
+
+at_each_step_of_a_job = pytest.mark.parametrize(
+    ("point", "number", "committed"),
+    [
+        ("after_listed", 1, False),
+        ("bulk_locked", 1, False),
+        ("bulk_locked", 2, False),
+        ("bulk_prewritten", 1, False),
+        ("before_commit", 1, False),
+        ("after_commit", 1, True),
+        ("bulk_committed", 1, True),
+        ("mid_bulk_cleanup", 1, True),
+        ("mid_bulk_cleanup", 2, True),
+    ],
+)
+"""Where a job is killed, and whether it is then committed."""
 
 
 def killed(what: str, url: str, point: str, number: int = 1) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from structable.backends.ordered.jobs import rows
 
-__all__ = ["COUNT_WRITES", "small_chunks"]
+__all__ = ["COUNT_WRITES", "OPEN", "small_chunks"]
 
 CHUNK_ROWS = 20
 COUNT_WRITES = f"""
@@ -23,6 +23,15 @@ def write(self, parts, sync):
 Database.write = write
 """
 """The beginning of such a process: it ends at the write when `left` is 0."""
+OPEN = (
+    COUNT_WRITES
+    + """
+from structable.spi import connect
+left = 1
+connect(f"leveldb://{folder}")
+"""
+)
+"""A process that opens the database, and is killed at its second write."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""`commit_behind`: a commit of a write job that waits for another writer."""
+"""Commits that wait for the locks of other writers."""
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +8,7 @@ import psycopg
 from structable.spi import CommitResult, StagedWrite, Storage, WriteJob
 from tests.postgresql.support.shared import Schema
 
-__all__ = ["commit_behind"]
+__all__ = ["commit_behind", "process_that_waits"]
 
 
 def commit_behind(
@@ -26,3 +26,12 @@ def commit_behind(
                 assert not commit.done()
         writer.commit()
         return commit.result()
+
+
+def process_that_waits(watch: psycopg.Connection) -> int:
+    """Return the server process that waits for a lock of the application `waiting`; 0 if there is none."""
+    row = watch.execute(
+        "select max(pid) from pg_stat_activity where application_name = 'waiting' and wait_event_type = 'Lock'"
+    ).fetchone()
+    assert row is not None
+    return int(row[0] or 0)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +15,7 @@ from structable.spark_bridge.joins.failpoints import FAILPOINTS
 from structable.spi import Storage, connect
 from tests.joins.support.clocks import LeaseClock
 from tests.joins.support.tables import ORDERS, PRODUCTS, join_of, rows_of, told
+from tests.servers.processes import kill_when_reached
 
 ROWS = 30
 MOVED = 12
@@ -71,7 +69,8 @@ def test_killed_driver_at_every_point(
                 with JoinWorker(joined(url, point)) as worker:
                     worker.step()
             storage.table("products").upsert_many({"sku": f"p{n}", "name": f"name {n}"} for n in range(2))
-    kill_at_the_points(urls)
+    points = (f"{point} {place}" for point in FAILPOINTS for place in range(len(urls)))
+    kill_when_reached([sys.executable, "-c", DRIVER, *urls], points)
     clock = LeaseClock()
     monkeypatch.setattr(progress, "time", clock)
     clock.pass_lease()
@@ -88,19 +87,6 @@ def test_killed_driver_at_every_point(
                 changes = told(storage, f"at_{point}")
                 assert len(changes) == ROWS + 2 * MOVED
                 assert all(one != other for (_, one), (_, other) in pairwise(changes))
-
-
-def kill_at_the_points(urls: list[str]) -> None:
-    wanted = {f"{point} {place}" for point in FAILPOINTS for place in range(len(urls))}
-    command = [sys.executable, "-c", DRIVER, *urls]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as driver:
-        try:
-            assert driver.stdout is not None
-            while wanted and (line := driver.stdout.readline()):
-                wanted.discard(line.strip())
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)
-    assert not wanted
 
 
 def named(storage: Storage, point: str) -> int:
