@@ -58,16 +58,16 @@ GIVEN: dict[WriteMode, list[Record]] = {
 BEFORE: list[Record] = [{"id": 1, "n": 1, "tag": "a", "note": "x"}, {"id": 2, "n": 2}]
 
 
-def full(row: Record) -> Record:
+def _full(row: Record) -> Record:
     return {**dict.fromkeys(ITEMS.field_names), **row}
 
 
 RECORDS: dict[WriteMode, list[Image]] = {
-    WriteMode.UPSERT: [("+U", full(row)) for row in GIVEN[WriteMode.UPSERT]],
-    WriteMode.REPLACE: [("+U", full(row)) for row in GIVEN[WriteMode.REPLACE]],
-    WriteMode.INSERT: [("+I", full(row)) for row in GIVEN[WriteMode.INSERT]],
-    WriteMode.UPDATE: [("+U", full({**BEFORE[1], "n": 7})), ("+U", full(BEFORE[0]))],
-    WriteMode.DELETE: [("-D", full({"id": 1})), ("-D", full({"id": 9}))],
+    WriteMode.UPSERT: [("+U", _full(row)) for row in GIVEN[WriteMode.UPSERT]],
+    WriteMode.REPLACE: [("+U", _full(row)) for row in GIVEN[WriteMode.REPLACE]],
+    WriteMode.INSERT: [("+I", _full(row)) for row in GIVEN[WriteMode.INSERT]],
+    WriteMode.UPDATE: [("+U", _full({**BEFORE[1], "n": 7})), ("+U", _full(BEFORE[0]))],
+    WriteMode.DELETE: [("-D", _full({"id": 1})), ("-D", _full({"id": 9}))],
 }
 """The records of these jobs in a feed of the producer input."""
 
@@ -190,7 +190,7 @@ class FeedJobRules(FeedCase):
             until if producer == "full-compaction" else feed.position(commit[0].version or 0)
         )
         if producer == "input":
-            assert counted(change.row for change in commit) == counted(full(row) for row in rows)
+            assert counted(change.row for change in commit) == counted(_full(row) for row in rows)
         else:
             assert after(before, commit) == state_of(fed, "items")
             assert sum(texts(commit).values()) == MANY + 2

@@ -52,7 +52,7 @@ AGGREGATION = {"merge-engine": "aggregation", "fields.n.aggregate-function": "su
 PARTIAL = {"merge-engine": "partial-update"}
 
 
-def keyed(options: dict[str, str], *indexes: str) -> TableSpecification:
+def _keyed(options: dict[str, str], *indexes: str) -> TableSpecification:
     return TableSpecification("t", FIELDS, ["id"], indexes, options)
 
 
@@ -77,14 +77,14 @@ SUMS: list[list[Step]] = [
 ]
 
 TYPES_OF_TABLES: dict[str, tuple[TableSpecification, list[list[Step]]]] = {
-    "deduplicate": (keyed({}, "n"), MIXED),
-    "ignore-delete": (keyed({"ignore-delete": "true"}), MIXED),
-    "sequence": (keyed({"sequence.field": "seq"}), SEQUENCED),
-    "soft delete": (keyed({"soft-delete.field": "gone"}, "gone"), MIXED),
-    "soft delete by sequence": (keyed({"sequence.field": "seq", "soft-delete.field": "gone"}), SEQUENCED),
-    "partial-update": (keyed({**PARTIAL, "remove-record-on-delete": "true"}), MIXED),
+    "deduplicate": (_keyed({}, "n"), MIXED),
+    "ignore-delete": (_keyed({"ignore-delete": "true"}), MIXED),
+    "sequence": (_keyed({"sequence.field": "seq"}), SEQUENCED),
+    "soft delete": (_keyed({"soft-delete.field": "gone"}, "gone"), MIXED),
+    "soft delete by sequence": (_keyed({"sequence.field": "seq", "soft-delete.field": "gone"}), SEQUENCED),
+    "partial-update": (_keyed({**PARTIAL, "remove-record-on-delete": "true"}), MIXED),
     "groups": (
-        keyed({**PARTIAL, "fields.seq.sequence-group": "n,list", "fields.n.aggregate-function": "sum"}),
+        _keyed({**PARTIAL, "fields.seq.sequence-group": "n,list", "fields.n.aggregate-function": "sum"}),
         SEQUENCED,
     ),
     "blind": (
@@ -93,8 +93,8 @@ TYPES_OF_TABLES: dict[str, tuple[TableSpecification, list[list[Step]]]] = {
         ).evolve(options={**AGGREGATION, "fields.top.aggregate-function": "max", "remove-record-on-delete": "true"}),
         [*SUMS, [add(n=1, top=4), add(n=1, top=2), delete(n=1), add(n=3, top=1)]],
     ),
-    "not blind": (keyed({**AGGREGATION, "fields.list.aggregate-function": "listagg"}, "n"), [*SUMS, *ADDS]),
-    "first-row": (keyed({"merge-engine": "first-row", "ignore-delete": "true"}), MIXED),
+    "not blind": (_keyed({**AGGREGATION, "fields.list.aggregate-function": "listagg"}, "n"), [*SUMS, *ADDS]),
+    "first-row": (_keyed({"merge-engine": "first-row", "ignore-delete": "true"}), MIXED),
 }
 """Tables with merge engines, and changes of some rows, whose keys are added."""
 MERGED = [(kind, producer) for kind in TYPES_OF_TABLES for producer in PRODUCERS if (kind, producer) != _IMPOSSIBLE]

@@ -73,7 +73,7 @@ INVALID: dict[str, dict[str, Any]] = {
 }
 
 
-def rows_of(changes: list[Change]) -> list[Record]:
+def _rows_of(changes: list[Change]) -> list[Record]:
     return [dict(change.row) for change in changes]
 
 
@@ -82,7 +82,7 @@ def numbered(changes: list[Change]) -> list[list[int | None]]:
     return [[change.number for change in commit] for commit in by_version(changes)]
 
 
-def named(*names: str) -> list[Record]:
+def _named(*names: str) -> list[Record]:
     return [{"name": name, "n": None} for name in names]
 
 
@@ -106,20 +106,20 @@ class LogRules(FeedCase):
         table, feed = self.make_log(fed)
         since = feed.latest()
         table.insert({"name": "a"})
-        table.insert_many(named("b", "b", "c"))
-        table.apply_changes([("+I", row) for row in named("d", "e")])
+        table.insert_many(_named("b", "b", "c"))
+        table.apply_changes([("+I", row) for row in _named("d", "e")])
         table.insert_many([])
         with fed.transaction() as transaction:
             inside = transaction.table("log")
             inside.insert({"n": 1})
-            inside.insert_many(named("f", "g"))
+            inside.insert_many(_named("f", "g"))
             inside.apply_changes([("insert", {})])
             inside.insert({"n": 2, "name": "h"})
         found = read_between(fed, "log", since)
         assert {kind for kind, _ in images(found)} == {"+I"}
-        assert rows_of(found) == [
-            *named("a", "b", "b", "c", "d", "e"),
-            *({"name": None, "n": 1}, *named("f", "g"), {"name": None, "n": None}, {"name": "h", "n": 2}),
+        assert _rows_of(found) == [
+            *_named("a", "b", "b", "c", "d", "e"),
+            *({"name": None, "n": 1}, *_named("f", "g"), {"name": None, "n": None}, {"name": "h", "n": 2}),
         ]
         assert numbered(found) == [[0], [0, 1, 2], [0, 1], [0, 1, 2, 3, 4]]
         assert fed.statistics("log") == TableStatistics(0, 0, exact=True)
@@ -157,7 +157,7 @@ class LogRules(FeedCase):
             inside.insert({"name": "a"})
             with pytest.raises(UnsupportedOperationError, match=READ_ITS_CHANGES):
                 REFUSED[operation](inside)
-        assert rows_of(list(feed.read())) == named("a")
+        assert _rows_of(list(feed.read())) == _named("a")
 
     def test_plans_and_jobs_of_a_log(self, fed: Storage) -> None:
         """No scan of a log is planned, and its jobs insert."""
@@ -182,7 +182,7 @@ class LogRules(FeedCase):
             inside.insert({"name": "b"})
             with pytest.raises(InvalidFieldError):
                 inside.insert_many([{"name": "a"}, {"n": "1"}])
-        assert rows_of(list(feed.read())) == named("b")
+        assert _rows_of(list(feed.read())) == _named("b")
 
     def test_what_is_rolled_back_is_not_in_a_log(self, fed: Storage, begin: Begin) -> None:
         """A transaction that is rolled back, and a job that is aborted, leave nothing."""
@@ -191,7 +191,7 @@ class LogRules(FeedCase):
         transaction.table("log").insert({"name": "a"})
         transaction.rollback()
         job = fed.begin_write("log", mode=WriteMode.INSERT, job_id=self.fresh_id())
-        fed.stage(job, 0, 0, [batch(named("b"), spec=LOG)])
+        fed.stage(job, 0, 0, [batch(_named("b"), spec=LOG)])
         fed.abort_write(job)
         assert list(feed.read()) == []
 
@@ -212,7 +212,7 @@ class LogRules(FeedCase):
         fed.commit_write(job, [fed.stage(job, 0, 0, [batch([{"n": 7}], spec=LOG)])])
         fed.table("log").insert({"n": 8})
         assert [each.commit() for each in reversed(sessions)] == [True] * 3
-        assert [row["n"] for row in rows_of(list(feed.read()))] == [7, 8, 2, 1, 0]
+        assert [row["n"] for row in _rows_of(list(feed.read()))] == [7, 8, 2, 1, 0]
         loser = session(isolation)
         loser.step(lambda transaction: transaction.table("items").read((1,)))
         loser.step(partial(self.append_number, 9))
@@ -264,20 +264,20 @@ class LogRules(FeedCase):
         """At or below the floor the rest of a commit is lost, never silently gone; a finished commit is not."""
         table, feed = self.make_log(fed)
         for _ in range(2):
-            table.insert_many(named("a", "b", "c"))
+            table.insert_many(_named("a", "b", "c"))
         first, second = (commit[0].version for commit in by_version(list(feed.read())))
         assert first is not None
         assert second is not None
         one, two = feed.position(first), feed.position(second)
         begun = feed.read(one, after=0)
         feed.expire(one)
-        assert rows_of(list(feed.read(one))) == named("a", "b", "c")
+        assert _rows_of(list(feed.read(one))) == _named("a", "b", "c")
         for number in (0, 2, 5):
             with pytest.raises(ChangesLostError) as lost:
                 feed.read(one, after=number)
             assert (lost.value.position, lost.value.earliest) == (one, one)
-        all_or_lost(lambda: rows_of(list(begun)), named("b", "c", "a", "b", "c"))
-        assert rows_of(list(feed.read(two, after=0))) == named("b", "c")
+        all_or_lost(lambda: _rows_of(list(begun)), _named("b", "c", "a", "b", "c"))
+        assert _rows_of(list(feed.read(two, after=0))) == _named("b", "c")
         feed.expire(two)
         assert list(feed.read(two)) == []
         for position in (one, two):
@@ -293,7 +293,7 @@ class LogRules(FeedCase):
             fed.stage(job, number, 0, [batch([{"n": n} for n in some], spec=LOG) for some in partitions[number]])
             for number in (1, 0)
         ]
-        lost = fed.stage(job, 0, 1, [batch(named("lost"), spec=LOG)])
+        lost = fed.stage(job, 0, 1, [batch(_named("lost"), spec=LOG)])
         assert fed.commit_write(job, [lost, *staged])
         assert not fed.commit_write(job, staged)
         expected = [n for some in partitions for batch_ in some for n in batch_]
@@ -321,14 +321,14 @@ class LogRules(FeedCase):
             with feed.read(position, after=number) as changes:
                 found += [change for change, _ in zip(changes, range(3_000), strict=False)]
             number = found[-1].number or 0
-        assert rows_of(found[:20_000]) == rows
+        assert _rows_of(found[:20_000]) == rows
         assert [change.number for change in found[:20_000]] == list(range(20_000))
-        assert rows_of(found[20_000:21_000]) == [{"name": None, "n": -1}]
+        assert _rows_of(found[20_000:21_000]) == [{"name": None, "n": -1}]
 
     def test_restart_of_a_feed(self, fed: Storage) -> None:
         """A feed that restarts loses all earlier positions and its changes; later changes are in the new feed."""
         table, feed = self.make_log(fed)
-        table.insert_many(named("a", "b"))
+        table.insert_many(_named("a", "b"))
         before, begun = feed.latest(), feed.read()
         plan = feed.plan()
         begin = feed.restart()
@@ -339,12 +339,12 @@ class LogRules(FeedCase):
                 lost()
             assert error.value.earliest == begin
         for late in (
-            lambda: rows_of(list(begun)),
+            lambda: _rows_of(list(begun)),
             lambda: [{"name": row["name"], "n": row["n"]} for row in planned(fed, plan)],
         ):
-            all_or_lost(late, named("a", "b"))
+            all_or_lost(late, _named("a", "b"))
         table.insert({"name": "c"})
-        assert rows_of(list(feed.read(begin))) == named("c") == rows_of(list(feed.read()))
+        assert _rows_of(list(feed.read(begin))) == _named("c") == _rows_of(list(feed.read()))
 
     def test_restart_of_images(self, fed: Storage) -> None:
         """Any feed can restart: rows stay, and are not in the new feed."""
@@ -370,7 +370,7 @@ class LogRules(FeedCase):
         before = feed.earliest()
         fed.admin.create_or_update(LOG)
         table.insert({"n": 1 << 40, "name": "a"})
-        assert rows_of(list(feed.read(before))) == [{"n": 1, "name": None}, {"n": 1 << 40, "name": "a"}]
+        assert _rows_of(list(feed.read(before))) == [{"n": 1, "name": None}, {"n": 1 << 40, "name": "a"}]
         found = fed.admin.get_specification("log").table_options
         assert (found.log, found.time_retained) == (True, 3 * 86_400)
         for options in ({"write-mode": "append-only"}, {"write-mode": "change-log", "changelog-producer": "input"}):

@@ -106,17 +106,20 @@ def write(table: StructuredTable, step: Step) -> None:
 
 
 def by_single_calls(storage: Storage, table: str, rows: Sequence[Sequence[Step]]) -> None:
+    """Write each change by a call of its own."""
     for step in in_turn(rows):
         write(storage.table(table), step)
 
 
 def by_one_transaction(storage: Storage, table: str, rows: Sequence[Sequence[Step]]) -> None:
+    """Write all changes in one transaction."""
     with storage.transaction() as transaction:
         for step in in_turn(rows):
             write(transaction.table(table), step)
 
 
 def by_reading_in_between(storage: Storage, table: str, rows: Sequence[Sequence[Step]]) -> None:
+    """Write in one transaction, which reads each row before its change."""
     with storage.transaction() as transaction:
         inside = transaction.table(table)
         for step in in_turn(rows):
@@ -126,6 +129,7 @@ def by_reading_in_between(storage: Storage, table: str, rows: Sequence[Sequence[
 
 
 def by_one_call(storage: Storage, table: str, rows: Sequence[Sequence[Step]]) -> None:
+    """Write all changes by one call."""
     storage.table(table).apply_changes(iter([(str(kind), row) for kind, row in in_turn(rows)]))
 
 

@@ -79,13 +79,13 @@ OTHER_WRITES: dict[str, Write] = {
 }
 
 
-def change(amount: int) -> Record:
+def _change(amount: int) -> Record:
     return {"id": 1, "n": amount, "times": amount, "most": amount, "seen": True}
 
 
 def merging(amount: int) -> Write:
     """Return a merge of row 1."""
-    return lambda table: table.upsert(change(amount))
+    return lambda table: table.upsert(_change(amount))
 
 
 def changing(kind: str, row: Record) -> Write:
@@ -93,7 +93,7 @@ def changing(kind: str, row: Record) -> Write:
     return lambda table: table.apply_changes([(kind, row)])
 
 
-def within(write: Write, transaction: Transaction) -> None:
+def _within(write: Write, transaction: Transaction) -> None:
     write(transaction.table("t"))
 
 
@@ -111,7 +111,7 @@ class MergeConflictRules(MergeCase):
         for one in sessions:
             one.read("t", (OUTSIDE,))
         for one, write in zip(sessions, (first, second), strict=True):
-            one.step(partial(within, write))
+            one.step(partial(_within, write))
         return sessions[0].commit(), sessions[1].commit()
 
     def test_blind_merges_may_both_commit(self, typed: Storage, session: OpenSession) -> None:
@@ -137,7 +137,7 @@ class MergeConflictRules(MergeCase):
         table = typed.table("t")
         for existing in (False, True):
             if existing:
-                table.replace(change(1))
+                table.replace(_change(1))
             assert self.both(session, merging(2), merging(3)) == (True, False)
             table.delete((1,))
 
@@ -155,7 +155,7 @@ class MergeConflictRules(MergeCase):
         """A blind merge and any other write of the row conflict, an increment too, in either order."""
         typed.admin.create(BLIND)
         for merge_first in (True, False):
-            typed.table("t").replace(change(1))
+            typed.table("t").replace(_change(1))
             order = (merging(2), OTHER_WRITES[second])
             assert self.both(session, *(order if merge_first else order[::-1])) == (True, False)
 
@@ -165,21 +165,21 @@ class MergeConflictRules(MergeCase):
         typed.admin.create(BLIND)
 
         def two_writes(table: StructuredTable) -> None:
-            table.upsert(change(2))
+            table.upsert(_change(2))
             OTHER_WRITES[second](table)
 
-        for write in (two_writes, lambda table: (OTHER_WRITES[second](table), table.upsert(change(2)))):
-            typed.table("t").replace(change(1))
+        for write in (two_writes, lambda table: (OTHER_WRITES[second](table), table.upsert(_change(2)))):
+            typed.table("t").replace(_change(1))
             assert self.both(session, merging(3), write) == (True, False)
 
     def test_own_merges_are_read(self, typed: Storage, session: OpenSession) -> None:
         """A transaction reads its blind merges over its snapshot; the commit applies them to the row as it is then."""
         typed.admin.create(BLIND)
-        typed.table("t").upsert(change(5))
+        typed.table("t").upsert(_change(5))
         one = session()
         one.read("t", (1,))
         one.step(lambda transaction: transaction.table("t").upsert({"id": 1, "n": 1}))
-        typed.table("t").upsert(change(7))
+        typed.table("t").upsert(_change(7))
         row = one.step(lambda transaction: transaction.table("t").read((1,))).value_or_conflict
         if not isinstance(row, TransactionConflictError):
             assert row is not None
@@ -255,7 +255,7 @@ class MergeConflictRules(MergeCase):
             disturbing = pool.submit(disturb)
             try:
                 for _ in range(self.stress_rounds // 2):
-                    table.upsert(change(1))
+                    table.upsert(_change(1))
                     table.apply_changes([("-D", {"id": 1})])
                     assert table.read((1,)) is None
             finally:

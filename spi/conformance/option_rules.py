@@ -46,14 +46,14 @@ def table(options: Mapping[str, str] | None = None, *extra: Field) -> TableSpeci
     return TableSpecification("t", [*FIELDS, *extra], ["id"], options=options)
 
 
-def keyless(options: Mapping[str, str]) -> TableSpecification:
+def _keyless(options: Mapping[str, str]) -> TableSpecification:
     return TableSpecification("t", FIELDS, options=options)
 
 
 ALLOWED: list[TableSpecification] = [
     table({"write-mode": "change-log", "merge-engine": "deduplicate", "ignore-delete": "true"}),
-    keyless({"write-mode": "append-only"}),
-    keyless(KEYLESS),
+    _keyless({"write-mode": "append-only"}),
+    _keyless(KEYLESS),
     table({"sequence.field": "at"}),
     table({"sequence.field": "at,text", "soft-delete.field": "gone"}),
     table({"sequence.field": " at , text ", "soft-delete.field": " gone "}),
@@ -244,8 +244,8 @@ class OptionRules(MergeCase):
     def test_empty_key_needs_a_write_mode(self) -> None:
         """An empty primary key without `write-mode` stays an error."""
         with pytest.raises(InvalidSpecificationError, match="write-mode"):
-            keyless({})
-        assert keyless(KEYLESS).primary_key == ()
+            _keyless({})
+        assert _keyless(KEYLESS).primary_key == ()
         assert TableSpecification("t", FIELDS, options={"write-mode": "append-only"}).primary_key == ()
 
     def test_options_that_need_a_key(self) -> None:
@@ -253,7 +253,7 @@ class OptionRules(MergeCase):
         for mode in ("change-log", "append-only"):
             for options in KEYED_ONLY:
                 with pytest.raises(InvalidSpecificationError):
-                    keyless({"write-mode": mode, **options})
+                    _keyless({"write-mode": mode, **options})
 
     def test_specifications_with_options_are_values(self) -> None:
         """Specifications are equal by content, options included, picklable, and the same as documents."""
@@ -356,11 +356,11 @@ class OptionRules(MergeCase):
                 typed.admin.create_or_update(table(after))
             assert typed.admin.get_specification("t") == table(before)
             typed.admin.drop("t")
-        typed.admin.create(keyless(KEYLESS))
-        for spec in (keyless({"write-mode": "append-only"}), table()):
+        typed.admin.create(_keyless(KEYLESS))
+        for spec in (_keyless({"write-mode": "append-only"}), table()):
             with pytest.raises(SchemaIncompatibleError):
                 typed.admin.create_or_update(spec)
-        assert typed.admin.get_specification("t") == keyless(KEYLESS)
+        assert typed.admin.get_specification("t") == _keyless(KEYLESS)
 
     def test_users_options_may_change(self, typed: Storage) -> None:
         """Names that begin with `user.` may change; those that the new specification does not name stay."""

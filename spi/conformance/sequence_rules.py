@@ -24,15 +24,15 @@ FIELDS = [
 ]
 
 
-def table(options: dict[str, str]) -> TableSpecification:
+def _table(options: dict[str, str]) -> TableSpecification:
     return TableSpecification("t", FIELDS, ["id"], options=options)
 
 
-BY_ONE = table({"sequence.field": "s"})
-BY_TWO = table({"sequence.field": "s,t"})
-SOFT = table({"sequence.field": "s", "soft-delete.field": "gone"})
-SOFT_BY_TWO = table({"sequence.field": "s,t", "soft-delete.field": "gone"})
-GROUPS = table({"merge-engine": "partial-update", "fields.s.sequence-group": "n,a", "fields.t.sequence-group": "gone"})
+BY_ONE = _table({"sequence.field": "s"})
+BY_TWO = _table({"sequence.field": "s,t"})
+SOFT = _table({"sequence.field": "s", "soft-delete.field": "gone"})
+SOFT_BY_TWO = _table({"sequence.field": "s,t", "soft-delete.field": "gone"})
+GROUPS = _table({"merge-engine": "partial-update", "fields.s.sequence-group": "n,a", "fields.t.sequence-group": "gone"})
 """The fields b, total and seen are outside groups."""
 AGGREGATED = {
     "merge-engine": "partial-update",
@@ -214,7 +214,7 @@ class SequenceRules(MergeCase):
 
     def test_group_of_several_sequence_fields(self, typed: Storage) -> None:
         """Several sequence fields of a group compare in order, null lowest; one that is not null makes a sequence."""
-        spec = table({"merge-engine": "partial-update", "fields.s,t.sequence-group": "n"})
+        spec = _table({"merge-engine": "partial-update", "fields.s,t.sequence-group": "n"})
         self.merge(
             typed,
             spec,
@@ -228,7 +228,7 @@ class SequenceRules(MergeCase):
         """Members with a function are aggregated, whether their sequence is late or not."""
         self.merge(
             typed,
-            table(AGGREGATED),
+            _table(AGGREGATED),
             (
                 [add(s=2, a="x", total=5, seen=7, n=1), add(s=1, a="y", total=3, seen=7, n=4)],
                 {"s": 2, "a": "x", "total": 8, "seen": 2, "n": 4},
@@ -242,7 +242,7 @@ class SequenceRules(MergeCase):
         """A retract with groups is as an add whose plain members are null; members with a function are retracted."""
         self.merge(
             typed,
-            table(AGGREGATED),
+            _table(AGGREGATED),
             (
                 [add(s=1, a="x", b="z", total=5, seen=1), delete(s=2, a="x", b="y", total=3, seen=1)],
                 {"s": 2, "b": "z", "total": 2, "seen": 0},
@@ -258,7 +258,7 @@ class SequenceRules(MergeCase):
         """It makes the row, so that a late add stays late; without any sequence it writes nothing."""
         self.merge(
             typed,
-            table(AGGREGATED),
+            _table(AGGREGATED),
             ([delete(s=2, a="x", total=3, seen=1), add(s=1, a="y")], {"s": 2, "total": -3, "seen": -1}),
             ([preimage(s=2, b="x")], {"s": 2}),
             ([delete(a="x", b="y", total=3)], None),
@@ -269,7 +269,7 @@ class SequenceRules(MergeCase):
         """`ignore-delete` drops retracts of tables with groups too."""
         self.merge(
             typed,
-            table({**AGGREGATED, "ignore-delete": "true"}),
+            _table({**AGGREGATED, "ignore-delete": "true"}),
             ([add(s=1, a="x", total=5), delete(s=2, total=1)], {"s": 1, "a": "x", "total": 5}),
             ([delete(s=2)], None),
         )
@@ -278,11 +278,11 @@ class SequenceRules(MergeCase):
         """Retracting a value of another function than sum and count is refused; the error names field and function."""
         refused: list[Step] = [delete(s=2, n=1), preimage(s=0, n=1, total=1)]
         before: list[Step] = [add(s=1, n=1, total=1)]
-        self.refuse(typed, table(AGGREGATED), before, refused, UnsupportedOperationError, "n", "max")
+        self.refuse(typed, _table(AGGREGATED), before, refused, UnsupportedOperationError, "n", "max")
         typed.admin.drop("t")
         self.merge(
             typed,
-            table({**AGGREGATED, "fields.n.ignore-retract": "true", "fields.total.ignore-retract": "true"}),
+            _table({**AGGREGATED, "fields.n.ignore-retract": "true", "fields.total.ignore-retract": "true"}),
             ([add(s=1, n=1, total=1), delete(s=2, n=1, total=1)], {"s": 2, "n": 1, "total": 1}),
             ([add(s=1, n=1, total=1), preimage(s=0, n=None)], {"s": 1, "n": 1, "total": 1}),
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.backends.base.change_feed import FeedRequest
+from structable.backends.base.feed_marks import FeedRequest
 from structable.backends.ordered.feeds.feed import OrderedFeed
 from structable.spi import Change, connect
 from tests.cli.conftest import Command, Fails, every_store

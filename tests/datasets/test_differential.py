@@ -20,7 +20,8 @@ import pytest
 from structable.datasets import Lease, Permit, RecordIterator, SystemData
 from structable.spi import Isolation, Storage, StructableError
 from tests.datasets.support.clock import Clock
-from tests.datasets.support.dataset_calls import BEGIN, Call, RandomCalls
+from tests.datasets.support.dataset_arguments import BEGIN, Call
+from tests.datasets.support.dataset_calls import RandomCalls
 from tests.datasets.support.keys import Keys
 from tests.datasets.support.stores import opened
 from tests.datasets.support.ticks import Ticks

@@ -13,10 +13,10 @@ import pytest
 
 from tests.hbase.support import jars
 from tests.hbase.support.fixtures import StartHBase
-from tests.hbase.support.server import Gateway, ServerFailedError
+from tests.hbase.support.server import Gateway
 from tests.hbase.support.shared import URL_VARIABLE, Place, Sweeper, fresh_prefix, shared_server
 from tests.servers.availability import NoServerError
-from tests.servers.processes import free_port, wait_for_end
+from tests.servers.processes import ServerFailedError, free_port, wait_for_end
 from tests.servers.revival import ServerDiedError, require_alive
 
 ROOT = Path(__file__).parent.parent.parent

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.postgresql.support.fixtures import StartServer
-from tests.postgresql.support.server import ROLE, Server, ServerFailedError
+from tests.postgresql.support.server import ROLE, Server
 from tests.postgresql.support.shared import (
     URL_VARIABLE,
     LeakedTransactionError,
@@ -21,7 +21,7 @@ from tests.postgresql.support.shared import (
     shared_server,
 )
 from tests.servers.availability import NoServerError, unavailable
-from tests.servers.processes import wait_for_end
+from tests.servers.processes import ServerFailedError, wait_for_end
 from tests.servers.revival import ServerDiedError
 
 ROOT = Path(__file__).parent.parent.parent

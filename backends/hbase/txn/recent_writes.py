@@ -61,6 +61,7 @@ class Digest(NamedTuple):
 
 
 def row_hash(row_id: RowId) -> int:
+    """Return the number by which the lists of recent writes name a row."""
     space, row = row_id
     return zlib.crc32(row, zlib.crc32(space))
 

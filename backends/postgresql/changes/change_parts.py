@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
-from structable.backends.base.change_feed import FeedRequest
-from structable.backends.base.feed_marks import Mark
+from structable.backends.base.feed_marks import FeedRequest, Mark
 
 from .commit_sizes import EntryQuery
 from .entry_queries import FeedEntries, HashPart, TicketPart

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
 
-from structable.backends.base.change_feed import FeedRequest
+from structable.backends.base.feed_marks import FeedRequest
 from structable.backends.postgresql.driver.statement import Values, command
 from structable.spi import Change, Row, RowKind
 from structable.spi.rows import RowShape

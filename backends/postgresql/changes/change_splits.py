@@ -6,8 +6,7 @@ import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from structable.backends.base.change_feed import FeedRequest
-from structable.backends.base.feed_marks import Segment
+from structable.backends.base.feed_marks import FeedRequest, Segment
 from structable.backends.postgresql.driver.connection_factory import ConnectionFactory
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.spi import ScanSplit, StorageUnavailableError, TableSpecification

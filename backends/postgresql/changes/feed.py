@@ -8,8 +8,8 @@ from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 from structable.backends.base.admin_rules import require_unretired
-from structable.backends.base.change_feed import FeedRequest, FeedView, RecordedFeed, require_feed
-from structable.backends.base.feed_marks import Mark
+from structable.backends.base.change_feed import FeedView, RecordedFeed, require_feed
+from structable.backends.base.feed_marks import FeedRequest, Mark
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool

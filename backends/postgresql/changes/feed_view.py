@@ -11,8 +11,8 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
-from structable.backends.base.change_feed import FeedRequest, FeedView
-from structable.backends.base.feed_marks import Mark, Segment
+from structable.backends.base.change_feed import FeedView
+from structable.backends.base.feed_marks import FeedRequest, Mark, Segment
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.driver.errors import INSUFFICIENT_PRIVILEGE, StatementRefusedError
 from structable.backends.postgresql.driver.statement import BEGIN_WRITING, command

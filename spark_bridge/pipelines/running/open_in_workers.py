@@ -19,16 +19,16 @@ IDLE_SECONDS = 60.0
 _ROUND_SECONDS = 10.0
 
 
-class Closable(Protocol):
+class _Closable(Protocol):
     def close(self) -> None: ...
 
 
-T = TypeVar("T", bound=Closable)
+T = TypeVar("T", bound=_Closable)
 
 
 @dataclass(slots=True)
 class _KeptResource:
-    thing: Closable
+    thing: _Closable
     users: int = 0
     idle_since: float = 0.0
 
@@ -42,7 +42,7 @@ class _WorkerResources:
         self._closer: threading.Thread | None = None
         self.stores = OpenStores(IDLE_SECONDS)
 
-    def enter(self, name: object, make: Callable[[], Closable]) -> _KeptResource:
+    def enter(self, name: object, make: Callable[[], _Closable]) -> _KeptResource:
         with self._lock:
             found = self._things.get(name)
             if found is None:
