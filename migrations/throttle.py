@@ -15,6 +15,7 @@ __all__ = ["BatchSize", "Pace", "Throttle"]
 _FIRST = 100
 _AIM = 0.05
 _OPENINGS = 5
+_LEAST = 20  # fewer rows would spare a busy store nothing: the batch's own reads and its commit cost as much
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class BatchSize:
         aim = max(_AIM, _OPENINGS * self._opening)
         if rows >= self.rows or seconds > aim:
             share = min(2.0, max(0.5, aim / max(seconds, 1e-6)))
-            self.rows = self._bounded(self.rows * share, aim)
+            self.rows = self._bounded(max(self.rows * share, min(self.rows, _LEAST)), aim)
 
     def conflicted(self) -> None:
         """Learn from a batch that conflicted."""
