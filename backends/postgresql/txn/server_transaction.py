@@ -351,8 +351,7 @@ class ServerTransaction(TransactionLifecycle):
             # Without a receipt the commit takes another round trip, as the transaction's number must be known first.
             self._exchange(None, None, ends=True)
         if not self.begun:
-            if self.usable:
-                self._end()
+            self._end()
             return
         connection = self.connection
         sent = time.monotonic()
