@@ -91,7 +91,7 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         check_verb(self.binding.spec, lookup.name)
         if lookup.keys.__class__ is tuple:
             return self._look_up_one(lookup.keys[0], lookup.columns)
-        checked = [self.binding.encoded_key(key)[1] for key in check_many(self.binding.spec, "keys", lookup.keys)]
+        checked = self.binding.encoded_keys(check_many(self.binding.spec, "keys", lookup.keys))
         names = self.binding.shape_of(lookup.columns).columns
         if not checked:
             return []
@@ -366,7 +366,7 @@ _KEYED: dict[str, _Writer] = {
         table._tx, table, check_increments(table.binding.spec, writes.rows)
     ),
     "delete_many": lambda table, writes: delete_keys(
-        table._tx, table, [table.binding.encoded_key(key)[1] for key in table._many(writes, "keys")]
+        table._tx, table, table.binding.encoded_keys(table._many(writes, "keys"))
     ),
 }
 _KEYLESS: dict[str, _Writer] = {

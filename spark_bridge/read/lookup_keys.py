@@ -50,6 +50,19 @@ class KeyColumns:
         taken = pa.array(places, pa.int64())
         return KeyColumns(self._spec, [column.take(taken) for column in self.columns])
 
+    def distinct(self) -> tuple[KeyColumns, Places]:
+        """Return the different keys in their order, nulls last, and the position of each row's key among them."""
+        names = [str(place) for place in range(len(self.columns))]
+        keys: pa.RecordBatch = pa.RecordBatch.from_arrays(list(self.columns), names=names)
+        order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in names]).to_numpy()
+        ordered = self.at(order)
+        rest = KeyColumns(self._spec, [column.slice(1) for column in ordered.columns])
+        new = np.ones(len(order), np.bool_)
+        new[1:] = ~rest.equal([column.slice(0, len(order) - 1) for column in ordered.columns])
+        places = np.empty(len(order), np.int64)
+        places[order] = np.cumsum(new) - 1
+        return (ordered if new.all() else ordered.at(np.flatnonzero(new))), places
+
     def tuples(self) -> list[KeyValues | None]:
         """Return the key of each row."""
         if any(column.null_count for column in self.columns):

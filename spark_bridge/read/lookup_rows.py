@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from structable.spark_bridge.base.errors import one_line_errors, quiet_when_abandoned
-from structable.spark_bridge.base.python_workers import freeze_imports
+from structable.spark_bridge.base.python_workers import collecting_rarely, freeze_imports
 from structable.spark_bridge.base.store_client import StoreClient
 from structable.spi import InvalidFieldError, Row, Storage, TableSpecification
 from structable.spi.arrow import arrow_type
@@ -120,8 +120,8 @@ class LookupTask:
         first = next(filled, None)
         if first is None:
             return
-        freeze_imports()
-        with quiet_when_abandoned(), one_line_errors(), self.source.open() as rows_of:
+        with quiet_when_abandoned(), one_line_errors(), self.source.open() as rows_of, collecting_rarely():
+            freeze_imports()  # the store's driver too
             for together in _together(chain((first,), filled), self.batch):
                 matches = rows_of(self._keys(together))
                 start = 0

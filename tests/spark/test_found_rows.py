@@ -69,6 +69,17 @@ def test_the_least_recently_used_rows_and_absences_are_forgotten() -> None:
     assert reads.keys[4:] == [[2], [2]]
 
 
+def test_a_field_of_kept_rows_has_a_gigabyte_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An Arrow array of texts cannot have more than two."""
+    monkeypatch.setattr(found_rows, "_MOST_BYTES", 200)
+    reads, rows = Reads(), cached(1_000)
+    for key in range(0, 60, 2):
+        assert [row is not None for row in values(rows, [key, key], reads)] == [True] * 2
+        assert max(column.nbytes for column in rows._columns()) <= 200
+    values(rows, [58, 56], reads)
+    assert len(reads.keys) == 30, "the rows used last are kept"
+
+
 @pytest.mark.parametrize("absent", [True, False])
 def test_rows_are_those_that_were_read_last(absent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Random batches of keys, of which some repeat, expire or are forgotten."""
@@ -145,7 +156,13 @@ def test_cached_rows_equal_rows_without_a_cache(hashes: int, monkeypatch: pytest
                 pa.array([column[0], *column, None], arrow_type(field)).slice(1, len(some))
                 for column, field in zip(zip(*some, strict=True), key, strict=True)
             ]
+            reads.asked.clear()
             expected = Matches.of(spec, ("text",), KeyColumns(spec, columns), reads)
+            found_keys = reads.rows.keys() & set(reads.asked)
+            assert expected.there.to_pylist() == [one in found_keys for one in some]
+            assert expected.columns[0].to_pylist() == [
+                reads.rows[one][0] if one in found_keys else None for one in some
+            ]
             for _ in range(2):
                 reads.asked.clear()
                 found = cache.of(KeyColumns(spec, columns), reads)

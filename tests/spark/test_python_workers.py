@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from structable.spark_bridge.base.python_workers import freeze_imports, warn_of_another_python
+from structable.spark_bridge.base.python_workers import collecting_rarely, freeze_imports, warn_of_another_python
 
 
 def warn(program: object) -> None:
@@ -48,3 +48,13 @@ def test_imported_modules_are_frozen_in_reused_processes(
         assert (gc.get_freeze_count() > before) is spared
     finally:
         gc.unfreeze()
+
+
+def test_a_batch_is_not_collected() -> None:
+    before = gc.get_threshold()
+    with collecting_rarely():
+        collections = gc.get_stats()[0]["collections"]
+        rows = [(number,) for number in range(50_000)]
+        assert gc.get_stats()[0]["collections"] == collections
+    assert len(rows) == 50_000
+    assert gc.get_threshold() == before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -140,6 +140,11 @@ class TableBinding:
             return key, pieces  # type: ignore[return-value]
         checked = check_key(self.spec, key)
         return checked, self.key_pieces(checked)
+
+    def encoded_keys(self, keys: Sequence[object]) -> list[Pieces]:
+        """Check keys; return them in binary form. Raises the errors of `check_key`."""
+        encode = self._encode_key
+        return [encode(key) or self.key_pieces(check_key(self.spec, key)) for key in keys]
 
     def key_pieces(self, key: tuple[Value, ...]) -> Pieces:
         """Return a checked key in binary form."""

@@ -11,6 +11,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
 from structable.spark_bridge.base.table_ref import TableRef
+from structable.spark_bridge.base.types import new_specification
 from structable.spark_bridge.joins import JoinWorker, open_join
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.pipelines.graph import ForeignKeyTable, Intermediate, RemoteTable, Send, SideInput, Sink
@@ -117,6 +118,15 @@ class _FeedTableWrite(_ToTable):
             raise ValueError(
                 f"table {self._ref.name!r}, which this stream would be written to, is there and is no table between "
                 "stages: give the stream another name="
+            )
+        wanted = new_specification(self._ref.name, schema, (), (), options)
+        if wanted.fields != self._spec.fields:
+            was, now = (
+                ", ".join(f"{one.name} {one.type_text}" for one in spec.fields) for spec in (self._spec, wanted)
+            )
+            raise ValueError(
+                f"table {self._ref.name!r}, to which this stream was written, has the columns {was}, and the stream "
+                f"has {now}: give the stream another name=, or drop the table, and take a new checkpoint"
             )
         if self._ref.name not in self._tables.feeds:
             with self._ref.store.connect() as storage:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from structable.spark_bridge import TableRef
 from structable.spark_bridge.pipelines import JoinWindow, Pipeline, PlanError
@@ -200,12 +201,17 @@ def test_a_new_checkpoint_reads_a_stream_between_stages_from_its_own_begin(
         streams.of("clicked", "id string, clicked timestamp"),
     )
 
-    def declared(sink: Callable[[DataFrame, int], None], name: str = "named") -> Pipeline:
+    def declared(
+        sink: Callable[[DataFrame, int], None],
+        name: str = "named",
+        change: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+    ) -> Pipeline:
         pipeline = Pipeline("cut")
         views = pipeline.source("shown", lambda spark: shown.stream(), key="id", partitions=2)
         clicks = pipeline.source("clicked", lambda spark: clicked.stream(), key="id", partitions=2)
         window = JoinWindow("at", "clicked", "0 seconds", "10 minutes", "1 hour", "1 hour")
-        named = views.join_table(pipeline.table("profiles", TableRef(url, "profiles")), "id", name=name)
+        found = views.join_table(pipeline.table("profiles", TableRef(url, "profiles")), "id")
+        named = found.map(change, name=name)
         named.join(clicks, "id", window=window).map(lambda frame: frame.select("id", "name")).sink("found", sink)
         return pipeline
 
@@ -222,6 +228,10 @@ def test_a_new_checkpoint_reads_a_stream_between_stages_from_its_own_begin(
             streams.run(declared(broken))
         streams.run(declared(found))
         assert sorted(found.rows, key=str) == [("a", "Ann"), ("b", "Bob")]
+    for change in (lambda frame: frame.drop("name"), lambda frame: frame.withColumn("more", sf.lit(1))):
+        streams.checkpoint = streams.checkpoint.with_name("changed columns")
+        with pytest.raises(PlanError, match=r"'cut_named', .* has the columns .*: give the stream another name=, or"):
+            streams.run(declared(Collected(), change=change))
     storage.admin.create(COPY.evolve(name="cut_other"))
     streams.checkpoint = streams.checkpoint.with_name("last")
     with pytest.raises(PlanError, match="is there and is no table between stages"):
