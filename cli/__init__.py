@@ -14,7 +14,7 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] not in ("typer", "rich"):
             raise
-        from structable.spi.imports import remedy
+        from structable.spi.authors import remedy
 
         print(f"structable: the command needs {missing.name}; {remedy('cli', missing.name)}", file=sys.stderr)
         sys.exit(1)

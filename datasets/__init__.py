@@ -6,7 +6,7 @@ every store. The errors are also in `structable.datasets.errors`.
 
 from __future__ import annotations
 
-from structable.spi.imports import needing
+from structable.spi.authors import needing
 
 with needing("datasets need", "datasets"):
     import msgspec  # noqa: F401

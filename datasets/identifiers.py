@@ -7,8 +7,7 @@ import re
 import secrets
 from typing import NamedTuple
 
-from structable.spi.error_texts import shown
-from structable.spi.plain_values import is_aware, own_class, plain_datetime
+from structable.spi.authors import is_aware, own_class, plain_datetime, shown
 
 __all__ = [
     "DatasetRef",

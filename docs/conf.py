@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PACKAGES = [
     "structable.spi",
-    "structable.spi.access",
+    "structable.access",
     "structable.datasets",
     "structable.datasets.jobs",
     "structable.datasets.messaging",

@@ -16,8 +16,7 @@ from structable.spi import (
     TableNotFoundError,
     TableSpecification,
 )
-from structable.spi.fields import widens
-from structable.spi.row_rules import RowRules
+from structable.spi.authors import RowRules, widens
 
 from .errors import RevisionError
 from .folder import Folder, Revision, object_named

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from structable.spi import (
     Derived,
+    FieldFunction,
     Filter,
     Range,
     Row,
@@ -17,11 +18,8 @@ from structable.spi import (
     Transaction,
     Value,
 )
-from structable.spi.evaluation import equal
-from structable.spi.field_functions import FieldFunction
-from structable.spi.row_rules import RowRules
-from structable.spi.rules.filters import bind_filter
-from structable.spi.where import WhereError, parse_where
+from structable.spi.authors import RowRules, bind_filter, equal
+from structable.spi.text import WhereError, parse_where
 
 from .errors import MigrationError
 from .folder import function_named

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from structable.spi.imports import named_module
+from structable.spi.authors import named_module
 
 from .errors import MigrationError, RevisionError
 from .operations import Operation, RevisionOperations

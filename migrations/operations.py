@@ -11,6 +11,7 @@ from typing import ClassVar, TypeAlias
 from structable.spi import (
     Cast,
     Field,
+    FieldFunction,
     FieldType,
     JsonField,
     TableSpecification,
@@ -18,9 +19,14 @@ from structable.spi import (
     specification_from_document,
     specification_to_document,
 )
-from structable.spi.documents import field_from_document, field_to_document
-from structable.spi.field_functions import FieldFunction, function_from_document, function_to_document
-from structable.spi.literals import value_from_json, value_to_json
+from structable.spi.text import (
+    field_from_document,
+    field_to_document,
+    function_from_document,
+    function_to_document,
+    value_from_json,
+    value_to_json,
+)
 
 from .errors import MigrationError
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 
-from structable.spi import Range, Storage, TableSpecification, UnsupportedOperationError, Value, check_key
-from structable.spi.literals import value_from_json, value_to_json
+from structable.spi import Range, Storage, TableSpecification, UnsupportedOperationError, Value
+from structable.spi.authors import check_key
+from structable.spi.text import value_from_json, value_to_json
 
 __all__ = ["Part", "cut", "range_of_texts", "text_of_key"]
 

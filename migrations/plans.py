@@ -17,9 +17,7 @@ from structable.spi import (
     UnsupportedOperationError,
     Value,
 )
-from structable.spi.evaluation import compile_filter
-from structable.spi.row_rules import RowRules
-from structable.spi.rows import shared_shape
+from structable.spi.authors import RowRules, compile_filter, shared_shape
 
 from .batches import changed_row, update
 from .errors import MigrationError

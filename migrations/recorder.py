@@ -5,8 +5,8 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterable, Mapping
 
-from structable.spi import Cast, Field, FieldType, JsonField, Lower, TableSpecification, Value, check_value
-from structable.spi.field_functions import FieldFunction
+from structable.spi import Cast, Field, FieldFunction, FieldType, JsonField, Lower, TableSpecification, Value
+from structable.spi.authors import check_value
 
 from .errors import RevisionError
 from .operations import (

@@ -21,9 +21,7 @@ from structable.spi import (
     TableNotFoundError,
     TableSpecification,
 )
-from structable.spi.field_rules import named_fields, retired_since
-from structable.spi.fields import widens
-from structable.spi.rules.schema_changes import without_field
+from structable.spi.authors import named_fields, retired_since, widens, without_field
 
 from .errors import MigrationError
 from .operations import What

@@ -55,7 +55,7 @@ def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name not in _WITHOUT_SPARK:
-        from structable.spi.imports import needing
+        from structable.spi.authors import needing
 
         with needing("the Spark bridge needs", "spark"):
             import pyspark  # noqa: F401

@@ -13,14 +13,14 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from structable.spi import (
+    FEED_COLUMNS,
     InvalidFieldError,
     TableNotFoundError,
     TableSpecification,
     UnsupportedOperationError,
     WriteMode,
 )
-from structable.spi.changes import FEED_COLUMNS
-from structable.spi.rules.jobs import requested_job
+from structable.spi.authors import requested_job
 
 from .base.errors import one_line_errors
 from .base.micro_batches import require_streaming

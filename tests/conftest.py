@@ -28,7 +28,7 @@ from tests.quick_java import QUICK_JAVA
 from tests.variants import ROTATION, SEED, keep_some_variants
 
 # The suite's assertions explain themselves like those of a test module.
-pytest.register_assert_rewrite("structable.spi.conformance")
+pytest.register_assert_rewrite("structable.testing.conformance")
 
 # Spark's workers use the Python of the tests; this machine's name need not resolve.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import structable.access
 import structable.migrations
 import structable.spark_bridge.pipelines
 import structable.spi
-import structable.spi.access
 from structable.spi import Capabilities
 from tests.page_code import ROOT, blocks_of, page_name, run_blocks
 
@@ -55,7 +55,7 @@ def test_links_lead_to_files(page: Path) -> None:
 EXPORTS = {
     **{name: getattr(structable.spi, name) for name in structable.spi.__all__},
     **{name: getattr(structable.migrations, name) for name in structable.migrations.__all__},
-    **{name: getattr(structable.spi.access, name) for name in structable.spi.access.__all__},
+    **{name: getattr(structable.access, name) for name in structable.access.__all__},
     **{name: getattr(structable.spark_bridge.pipelines, name) for name in structable.spark_bridge.pipelines.__all__},
 }
 
@@ -123,7 +123,7 @@ def test_nothing_installs_structable_by_its_bare_name() -> None:
 def test_contributing_names_every_variable_of_the_tests() -> None:
     used = {
         name
-        for folder in ("tests", "spi/conformance", "tools", ".ci")
+        for folder in ("tests", "testing/conformance", "tools", ".ci")
         for file in (ROOT / folder).rglob("*")
         if file.is_file() and file.suffix != ".pyc"
         for name in re.findall(r"\bSTRUCTABLE_TEST_[A-Z_]*[A-Z]\b", file.read_text(encoding="utf-8", errors="replace"))
@@ -145,6 +145,6 @@ def test_operations_names_every_logger() -> None:
 
 def test_conformance_names_every_capability_and_every_module_of_rules() -> None:
     text = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
-    rules = {file.stem for file in (ROOT / "spi" / "conformance").glob("*_rules.py")}
+    rules = {file.stem for file in (ROOT / "testing" / "conformance").glob("*_rules.py")}
     capabilities = {field.name for field in dataclasses.fields(Capabilities)}
     assert sorted(name for name in rules | capabilities if f"`{name}`" not in text) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from structable.spi import (
+    ChangelogProducer,
     InvalidFieldError,
     InvalidSpecificationError,
     Retired,
@@ -12,8 +13,7 @@ from structable.spi import (
     TableSpecification,
     UnsupportedOperationError,
 )
-from structable.spi.field_rules import retired_since
-from structable.spi.table_options import ChangelogProducer
+from structable.spi.authors import retired_since
 
 __all__ = ["require_fillable", "require_index", "require_same_case", "require_specification", "require_unretired"]
 

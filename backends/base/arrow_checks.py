@@ -10,8 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification
-from structable.spi.rules.rows import check_row
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+from structable.spi.authors import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, check_row
 
 from .field_types import FIELD_TYPES
 

@@ -9,9 +9,11 @@ from itertools import takewhile
 from typing import TypeVar
 
 from structable.spi import (
+    FEED_COLUMNS,
     Change,
     ChangeFeed,
     ChangeIterator,
+    ChangelogProducer,
     ChangePlan,
     ChangesLostError,
     FeedPosition,
@@ -19,12 +21,17 @@ from structable.spi import (
     TransactionClosedError,
     UnsupportedOperationError,
 )
-from structable.spi.changes import FEED_COLUMNS
-from structable.spi.operations import consumed
-from structable.spi.rules.arguments import check_columns, check_flag
-from structable.spi.rules.feeds import check_after, check_moment, check_rows, require_net
-from structable.spi.rules.scans import check_splits, row_columns
-from structable.spi.table_options import ChangelogProducer
+from structable.spi.authors import (
+    check_after,
+    check_columns,
+    check_flag,
+    check_moment,
+    check_rows,
+    check_splits,
+    consumed,
+    require_net,
+    row_columns,
+)
 
 from .feed_marks import FeedRequest, Mark, Segment, between_marks, mark_at, mark_before
 

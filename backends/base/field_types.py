@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from structable.spi import FieldType
-from structable.spi.plain_values import own_class
+from structable.spi.authors import own_class
 
 __all__ = ["FIELD_TYPES", "TypeForm"]
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from structable.spi import (
+    CHANGE_TYPE,
+    FEED_COLUMNS,
     Field,
     InvalidFieldError,
     RowKind,
@@ -16,12 +18,7 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
-from structable.spi.bulk import StagedData
-from structable.spi.changes import CHANGE_TYPE, FEED_COLUMNS
-from structable.spi.merging import Merger
-from structable.spi.row_rules import RowRules
-from structable.spi.rules.jobs import check_staged_columns
-from structable.spi.rules.keyless import check_kind
+from structable.spi.authors import Merger, RowRules, StagedData, check_kind, check_staged_columns
 
 from .ruled_batches import completed_batch
 
@@ -90,8 +87,7 @@ def conformed_batches(
     UnsupportedOperationError
         If the table never accepts rows of this kind.
     """
-    from structable.spi.arrow import conform_batch
-    from structable.spi.arrow_data import record_batches
+    from structable.spi.arrow import conform_batch, record_batches
 
     merger = Merger(spec) if job.mode is WriteMode.CHANGES and spec.has_type and not spec.keyless else None
     rules = RowRules.of(spec)

@@ -15,9 +15,7 @@ from structable.spi import (
     TableSpecification,
     WriteJob,
 )
-from structable.spi.bulk import PATCH_COLUMNS, StagedData
-from structable.spi.error_texts import shown
-from structable.spi.row_rules import RowRules
+from structable.spi.authors import PATCH_COLUMNS, RowRules, StagedData, shown
 
 from .job_rules import conformed_batches
 from .ruled_batches import rows_of, with_columns
@@ -70,7 +68,7 @@ def patched_batches(
     InvalidFieldError
         If batches differ in their columns, a row has no arm, or a row names a missing column.
     """
-    from structable.spi.arrow_data import record_batches
+    from structable.spi.arrow import record_batches
 
     waiting: deque[PatchMarks] = deque()
     rules = RowRules.of(spec)

@@ -6,18 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from structable.spi import (
-    Aggregation,
-    Filter,
-    RowKind,
-    TableSpecification,
-    WriteMode,
-    bind_filter,
-    check_aggregation,
-    check_columns,
-)
-from structable.spi.operations import PlanScan
-from structable.spi.row_rules import RowRules
+from structable.spi import Aggregation, Filter, RowKind, TableSpecification, WriteMode
+from structable.spi.authors import PlanScan, RowRules, bind_filter, check_aggregation, check_columns
 
 if TYPE_CHECKING:
     from pyarrow import Array, RecordBatch
@@ -71,7 +61,7 @@ def with_columns(
         return batch
     import pyarrow as pa
 
-    from structable.spi import arrow_type
+    from structable.spi.arrow import arrow_type
 
     arrays: dict[str, Array[Any]] = dict(zip(batch.schema.names, batch.columns, strict=True))
     arrays |= {name: pa.array([row.get(name) for row in rows], arrow_type(spec.field(name))) for name in columns}
@@ -101,7 +91,7 @@ class ComputedScan:
 
     def batches(self, stored: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
         """Yield the batches of the plan."""
-        from structable.spi import partial_aggregates
+        from structable.spi.arrow import partial_aggregates
 
         rules = RowRules(self.spec)
         computed = (self._computed(rules, batch) for batch in stored)
@@ -110,7 +100,7 @@ class ComputedScan:
     def _computed(self, rules: RowRules, batch: RecordBatch) -> RecordBatch:
         import pyarrow as pa
 
-        from structable.spi import arrow_schema
+        from structable.spi.arrow import arrow_schema
 
         names = batch.schema.names
         if self.where is not None:

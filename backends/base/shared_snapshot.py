@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from structable.spi import ScanPlan, SharedSnapshot, SnapshotHold, TransactionClosedError
-from structable.spi.operations import PlanScan
+from structable.spi.authors import PlanScan
 
 __all__ = ["HeldSnapshot"]
 

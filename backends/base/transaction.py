@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from structable.spi import StructableError, TransactionClosedError, UnsupportedOperationError
-from structable.spi.rules.signals import check_channel
+from structable.spi.authors import check_channel
 
 __all__ = ["TransactionLifecycle"]
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from structable.backends.ordered.engine import SPACE_BYTES, Pair, SharedSplits, SplitPlan
 from structable.backends.ordered.scan.intervals import intersection
-from structable.spi.errors import StorageUnavailableError, TransactionClosedError
+from structable.spi import StorageUnavailableError, TransactionClosedError
 
 from .layout import FAMILY, STATE, Layout, plan_row
 from .thrift.errors import TableMissingError

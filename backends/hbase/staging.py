@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 
 from structable.backends.ordered.engine import Pair, RunLostError, StagedRun, successor
-from structable.spi.errors import DataCorruptionError
+from structable.spi import DataCorruptionError
 
 from .layout import FAMILY, VALUE, Layout
 from .tables import PrefixTables

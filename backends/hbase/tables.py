@@ -5,12 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from structable.backends.ordered.engine import SPACE_BYTES, SpaceTakenError
-from structable.spi.errors import (
-    DataCorruptionError,
-    StorageUnavailableError,
-    StoreNotFoundError,
-    TransactionConflictError,
-)
+from structable.spi import DataCorruptionError, StorageUnavailableError, StoreNotFoundError, TransactionConflictError
 
 from .layout import (
     CLOCK,

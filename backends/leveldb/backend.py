@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 from structable.backends.ordered.feeds.splits import reads_changes
 from structable.backends.ordered.scan.splits import read_table_split
 from structable.backends.ordered.storage import OrderedStorage
-from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
-from structable.spi.bulk import ScanSplit
-from structable.spi.storage import Storage
-from structable.spi.urls import StorageUrl
+from structable.spi import COMMON_OPTIONS, Backend, Option, OptionValue, ScanSplit, Storage, StorageUrl
+from structable.spi.authors import may_create
 
 from .engine import LevelDBEngine
 from .native.database import DatabaseOptions

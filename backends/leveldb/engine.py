@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from structable.backends.ordered.engine import Pair, RawRows, SharedSplits, SplitPlan
-from structable.spi import CompactionProgress, Traffic
-from structable.spi.errors import StorageUnavailableError
+from structable.spi import CompactionProgress, StorageUnavailableError, Traffic
 
 from .folder import DatabaseFolder
 from .membership import Membership

@@ -29,7 +29,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from structable.spi.errors import DataCorruptionError, StorageUnavailableError, StoreNotFoundError
+from structable.spi import DataCorruptionError, StorageUnavailableError, StoreNotFoundError
 
 from .native.disk import sync_folder
 from .permissions import check_entries, check_kinds, close_to_others, open_private

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.ordered.engine import Upcalls
-from structable.spi.errors import StorageUnavailableError, StructableError
+from structable.spi import StorageUnavailableError, StructableError
 
 from .client.client import Client, connect_to_owner
 from .folder import DatabaseFolder, DatabaseIdentity, Pauses, lost_database

@@ -20,12 +20,7 @@ from structable.backends.base.traffic import Tallies
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.ordered.engine import Pair, RawRows, RunLostError, SharedSplits, SplitPlan, StagedRun, Upcalls
 from structable.backends.ordered.storage import OrderedStorage
-from structable.spi import Traffic
-from structable.spi.errors import (
-    StorageUnavailableError,
-    StructableError,
-    UnsupportedOperationError,
-)
+from structable.spi import StorageUnavailableError, StructableError, Traffic, UnsupportedOperationError
 
 from .client.client import Client, connect_to_owner
 from .folder import DatabaseFolder, DatabaseIdentity, Pauses, lost_database

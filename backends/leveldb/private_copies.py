@@ -17,7 +17,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from structable.spi.errors import StorageUnavailableError
+from structable.spi import StorageUnavailableError
 
 from .folder import DatabaseFolder
 from .native.checkpoint import copy_checkpoint

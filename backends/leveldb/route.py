@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, WriteSet
-from structable.spi.errors import StorageUnavailableError
+from structable.spi import StorageUnavailableError
 
 __all__ = ["OWNER_ENDED", "VERSION_KEY", "NoRoute", "Procedures", "Route", "pack_stamp", "unpack_stamp"]
 

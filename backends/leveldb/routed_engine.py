@@ -21,9 +21,8 @@ from structable.backends.ordered.engine import (
     Upcalls,
     WriteSet,
 )
-from structable.spi import Listener
-from structable.spi.errors import StorageUnavailableError
-from structable.spi.rules.signals import check_timeout
+from structable.spi import Listener, StorageUnavailableError
+from structable.spi.authors import check_timeout
 
 from .folder import DatabaseFolder, lost_database
 from .native.database import CLOSED, DatabaseOptions

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from structable.backends.ordered.engine import Pair, RunLostError, StagedRun
-from structable.spi.errors import DataCorruptionError, StorageUnavailableError
+from structable.spi import DataCorruptionError, StorageUnavailableError
 
 from .native.disk import sync_folder
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from structable.backends.base.shared_resources import SharedResources
 from structable.backends.ordered.engine import EngineSnapshot, Pair, RawRows, SharedSplits, SplitPlan
 from structable.backends.ordered.scan.intervals import intersection
-from structable.spi.errors import StorageUnavailableError, StructableError, TransactionClosedError
+from structable.spi import StorageUnavailableError, StructableError, TransactionClosedError
 
 from .division import split_points
 from .folder import DatabaseFolder

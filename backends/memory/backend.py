@@ -7,16 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from structable.backends.ordered import OrderedStorage
-from structable.spi import (
-    COMMON_OPTIONS,
-    Backend,
-    Option,
-    OptionValue,
-    Storage,
-    StorageUrl,
-    StoreNotFoundError,
-    may_create,
-)
+from structable.spi import COMMON_OPTIONS, Backend, Option, OptionValue, Storage, StorageUrl, StoreNotFoundError
+from structable.spi.authors import may_create
 
 from .engine import MemoryEngine
 from .versions import VersionedMap

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from weakref import ref
 
-from structable.spi.signals import LocalSignals
+from structable.spi.authors import LocalSignals
 
 from .sorted_keys import SortedKeys
 

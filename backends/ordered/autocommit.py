@@ -16,12 +16,8 @@ from structable.spi import (
     Transaction,
     Transactional,
     Value,
-    retry,
 )
-from structable.spi.autocommit import AutoCommitTable
-from structable.spi.operations import UPSERT, Answer, RowWrites
-from structable.spi.row_rules import RowRules
-from structable.spi.rules.transaction_size import may_be_too_large
+from structable.spi.authors import UPSERT, Answer, AutoCommitTable, RowRules, RowWrites, may_be_too_large, retry
 
 from .codec.row_patching import RowPatch
 from .codec.source import NewerLayoutError

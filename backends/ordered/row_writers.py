@@ -9,18 +9,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from structable.spi import RecordExistsError, RecordNotFoundError, RowKind, Value
-from structable.spi.evaluation import equal
-from structable.spi.merging import IGNORED, Values
-from structable.spi.operations import APPLY_CHANGES, UPDATE, UPDATE_MANY, UPSERT, Effect, FeedRecords, RowWrites, When
-from structable.spi.rules.arguments import check_many
-from structable.spi.rules.changes import (
+from structable.spi.authors import (
+    APPLY_CHANGES,
+    IGNORED,
+    UPDATE,
+    UPDATE_MANY,
+    UPSERT,
+    Effect,
+    FeedRecords,
+    RowWrites,
+    Values,
+    When,
     check_default,
     check_increments,
+    check_many,
+    check_row,
     check_row_kinds,
     check_swap,
+    equal,
     update_with_default,
 )
-from structable.spi.rules.rows import check_row
 
 from .codec.change_records import EncodedChange
 from .codec.row_patching import RowPatch

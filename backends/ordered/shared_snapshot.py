@@ -7,7 +7,7 @@ from collections.abc import Callable
 from structable.backends.base.admin_rules import require_unretired
 from structable.backends.base.shared_snapshot import HeldSnapshot
 from structable.spi import ScanPlan, SnapshotHold, TableNotFoundError, TransactionConflictError
-from structable.spi.operations import PlanScan
+from structable.spi.authors import PlanScan
 
 from .engine import Engine, EngineSnapshot, SharedSplits, renewed
 from .scan.splits import plan_table_scan

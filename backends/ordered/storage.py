@@ -31,12 +31,17 @@ from structable.spi import (
     Traffic,
     WriteJob,
 )
-from structable.spi.bulk import StagedData
-from structable.spi.imports import needing
-from structable.spi.operations import BeginWrite, PlanScan
-from structable.spi.rules.jobs import requested_job
-from structable.spi.rules.signals import check_channels, feed_channel, feeds_of
-from structable.spi.signals import LocalSignals
+from structable.spi.authors import (
+    BeginWrite,
+    LocalSignals,
+    PlanScan,
+    StagedData,
+    check_channels,
+    feed_channel,
+    feeds_of,
+    needing,
+    requested_job,
+)
 
 from .autocommit import AutoCommitOrderedTable
 from .engine import BlindStep, Engine, EngineSnapshot, SchemaChangedError, Spaces, Upcalls

@@ -15,10 +15,17 @@ from structable.spi import (
     TableSpecification,
     Value,
 )
-from structable.spi.operations import INSERT, Answer, Lookup, RangeWrite, RowWrites, Scan
-from structable.spi.rules.arguments import check_many
-from structable.spi.rules.changes import check_changes
-from structable.spi.rules.keyless import check_verb
+from structable.spi.authors import (
+    INSERT,
+    Answer,
+    Lookup,
+    RangeWrite,
+    RowWrites,
+    Scan,
+    check_changes,
+    check_many,
+    check_verb,
+)
 
 from .codec.change_records import EncodedChange, pack_numbered
 from .engine import EngineSnapshot, Pair, ReadSet, WriteSet

@@ -6,14 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from structable.spi import DataCorruptionError, Field, TableSpecification
-from structable.spi.documents import (
-    field_from_document,
-    field_to_document,
-    specification_from_catalog,
-    specification_to_document,
-)
-from structable.spi.rules.schema_changes import NOTHING_TAKEN
+from structable.spi import DataCorruptionError, Field, TableSpecification, specification_to_document
+from structable.spi.authors import NOTHING_TAKEN
+from structable.spi.text import field_from_document, field_to_document, specification_from_catalog
 
 __all__ = ["HIDDEN_KEY", "FeedSchema", "TableSchema", "dropped_name", "folded_name"]
 

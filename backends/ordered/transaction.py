@@ -17,8 +17,7 @@ from structable.spi import (
     TransactionConflictError,
     UnsupportedOperationError,
 )
-from structable.spi.ruled_table import RuledTable
-from structable.spi.rules.transaction_size import check_transaction_size, may_be_too_large
+from structable.spi.authors import RuledTable, check_transaction_size, may_be_too_large
 
 from .engine import EngineSnapshot, OrderedMap, ReadSet, SchemaChangedError, WriteSet
 from .schema.binding import TableBinding

@@ -6,9 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from structable.spi import InvalidFieldError, RowKind
-from structable.spi.operations import APPLY_CHANGES, RowWrites
-from structable.spi.rules.changes import check_increments, check_row_kinds
-from structable.spi.rules.rows import check_row
+from structable.spi.authors import APPLY_CHANGES, RowWrites, check_increments, check_row, check_row_kinds
 
 from .codec.change_records import EncodedChange
 from .engine import BlindStep, Increment, Operand

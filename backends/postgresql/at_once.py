@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from structable.spi import FeedPosition, Storage, StructuredTable, Transaction, UnsupportedOperationError
-from structable.spi.rules.signals import check_channel
+from structable.spi.authors import check_channel
 
 from .driver.signals import ServerSignals
 

@@ -19,11 +19,20 @@ from structable.spi import (
     TableNotFoundError,
     Transaction,
 )
-from structable.spi.autocommit import AutoCommitTable
-from structable.spi.computed_rows import ListedRows
-from structable.spi.operations import Answer, Effect, RangeWrite, RowMove, RowWrites, Scan, Verb, consumed
-from structable.spi.rules.scans import ScanRequest
-from structable.spi.runner import retry
+from structable.spi.authors import (
+    Answer,
+    AutoCommitTable,
+    Effect,
+    ListedRows,
+    RangeWrite,
+    RowMove,
+    RowWrites,
+    Scan,
+    ScanRequest,
+    Verb,
+    consumed,
+    retry,
+)
 
 from .driver.errors import (
     STALE,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from structable.spi.backend import COMMON_OPTIONS, Backend, Option, OptionValue, may_create
-from structable.spi.bulk import ScanSplit
-from structable.spi.storage import Storage
-from structable.spi.urls import StorageUrl
+from structable.spi import COMMON_OPTIONS, Backend, Option, OptionValue, ScanSplit, Storage, StorageUrl
+from structable.spi.authors import may_create
 
 from .bulk.split_reading import read_one_split
 from .changes.change_splits import read_one_change_split, reads_changes

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from structable.spi import Range, RowKind, StructuredTable, TableStatistics, Value
-from structable.spi.operations import (
+from structable.spi.authors import (
     APPLY_CHANGES,
     DELETE,
     DELETE_MANY,
@@ -22,10 +22,12 @@ from structable.spi.operations import (
     RowMove,
     RowWrites,
     When,
+    check_increments,
+    check_range,
+    check_row_changes,
+    check_row_kinds,
+    check_verb,
 )
-from structable.spi.rules.changes import check_increments, check_row_changes, check_row_kinds
-from structable.spi.rules.keyless import check_verb
-from structable.spi.rules.ranges import check_range
 
 from .driver.statement import CHAR, Call
 from .feeds.layout import record_kind

@@ -32,10 +32,7 @@ from structable.spi import (
     Transaction,
     WriteJob,
 )
-from structable.spi.bulk import StagedData
-from structable.spi.operations import BeginWrite, PlanScan
-from structable.spi.rules.jobs import requested_job
-from structable.spi.rules.signals import check_channels, feeds_of
+from structable.spi.authors import BeginWrite, PlanScan, StagedData, check_channels, feeds_of, requested_job
 
 from .at_once import AtOnce
 from .autocommit import AutoCommitPostgreSQLTable

@@ -18,20 +18,29 @@ from structable.spi import (
     TableStatistics,
     Value,
 )
-from structable.spi.operations import Answer, Lookup, RangeWrite, RowMove, RowWrites, Scan
-from structable.spi.rules.arguments import check_many
-from structable.spi.rules.changes import (
+from structable.spi.authors import (
+    COUNTED_ROWS,
+    MAX_ROW_SIZE,
+    Answer,
+    Lookup,
+    RangeWrite,
+    RowMove,
+    RowWrites,
+    Scan,
+    ScanRequest,
     check_changes,
     check_default,
     check_increments,
+    check_key,
+    check_limit,
+    check_many,
+    check_row,
     check_row_changes,
+    check_row_size,
     check_swap,
+    check_verb,
+    row_columns,
 )
-from structable.spi.rules.keyless import check_verb
-from structable.spi.rules.rows import check_key, check_row, check_row_size
-from structable.spi.rules.scans import ScanRequest, check_limit, row_columns
-from structable.spi.store_reports import COUNTED_ROWS
-from structable.spi.values import MAX_ROW_SIZE
 
 from .driver.statement import Call
 from .sql.binding import TableBinding

@@ -17,7 +17,7 @@ from structable.spi import (
     Transaction,
     UnsupportedOperationError,
 )
-from structable.spi.ruled_table import RuledTable
+from structable.spi.authors import RuledTable
 
 from .driver.statement import Ask, Call, Statement
 from .feeds.gate import VersionGate

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks.measuring import Contender, Measurement, Scale, compare
 from benchmarks.rows import TABLE, make_rows, row_key
+from structable.access import AsyncTable, Cache, open_table
 from structable.spi import Key, Row, Storage
-from structable.spi.access import AsyncTable, Cache, open_table
 
 from .programs import AREA, programs
 

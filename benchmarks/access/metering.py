@@ -11,7 +11,7 @@ from benchmarks.measuring import Contender, Measurement, Round, Scale, compare
 from benchmarks.rows import TABLE, make_rows, row_key
 from structable.backends.leveldb import LevelDBBackend
 from structable.spi import Storage, StorageUrl, Value, connect
-from structable.spi.backend import parse_options
+from structable.spi.authors import parse_options
 
 from .programs import AREA
 

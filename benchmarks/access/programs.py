@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TypeVar
 
 from benchmarks.measuring import Round
-from structable.spi.access import AsyncTable
+from structable.access import AsyncTable
 
 __all__ = ["AREA", "Programs", "programs"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from benchmarks.measuring import Contender, Measurement, Scale, compare
 from benchmarks.rows import TABLE, make_rows, row_key
+from structable.access import Batching, open_table
 from structable.spi import Storage, Value
-from structable.spi.access import Batching, open_table
 
 from .programs import AREA, programs
 

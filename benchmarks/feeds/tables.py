@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from benchmarks.measuring import Contender, Measurement, Scale, compare
 from benchmarks.rows import Row, batches, make_rows, row_key, specification
-from structable.spi import ScanSplit, Storage
-from structable.spi.changes import FEED_COLUMNS
+from structable.spi import FEED_COLUMNS, ScanSplit, Storage
 
 __all__ = ["AREA", "FED", "PLAIN", "fill", "read_and_write", "reading", "upsert_batches"]
 

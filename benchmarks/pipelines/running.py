@@ -21,9 +21,9 @@ from benchmarks.measuring import Contender, Measurement, Scale, compare
 from benchmarks.postgresql.database import Database, jdbc_options
 from benchmarks.rows import TABLE, make_rows, row_key, specification
 from benchmarks.sessions import JDBC_DRIVER, spark_session
+from structable.access import Cache
 from structable.spark_bridge import TableRef, register
 from structable.spark_bridge.pipelines import Pipeline
-from structable.spi.access import Cache
 
 __all__ = ["measure"]
 

@@ -15,11 +15,18 @@ from structable.cli.language.arguments import StoreAccess, Table, Url, open_stor
 from structable.cli.language.display import BatchWriter
 from structable.cli.language.errors import UsageProblem
 from structable.cli.language.selection import Columns, named_columns
-from structable.spi import ChangeFeed, FeedPosition, Field, Listener, Storage, TableSpecification
-from structable.spi.changes import FEED_COLUMNS
-from structable.spi.literals import LiteralError, parse_value
-from structable.spi.rules.signals import feed_channel
-from structable.spi.table_options import ChangelogProducer
+from structable.spi import (
+    FEED_COLUMNS,
+    ChangeFeed,
+    ChangelogProducer,
+    FeedPosition,
+    Field,
+    Listener,
+    Storage,
+    TableSpecification,
+)
+from structable.spi.authors import feed_channel
+from structable.spi.text import LiteralError, parse_value
 
 __all__ = ["changes"]
 

@@ -15,6 +15,7 @@ from structable.cli.language.arguments import URL_VARIABLE, StoreAccess, open_st
 from structable.cli.language.display import Advance, progress
 from structable.cli.language.errors import CommandError, UsageProblem
 from structable.spi import (
+    ChangelogProducer,
     CommitOutcomeUnknownError,
     Retired,
     SchemaIncompatibleError,
@@ -25,9 +26,7 @@ from structable.spi import (
     UnsupportedOperationError,
     WriteMode,
 )
-from structable.spi.fields import widens
-from structable.spi.rules.keyless import check_mode
-from structable.spi.table_options import ChangelogProducer
+from structable.spi.authors import check_mode, widens
 
 from .importing import commit, write_job
 from .scans import whole_batches, whole_count

@@ -26,7 +26,7 @@ from structable.spi import (
     mask_url,
     specification_to_document,
 )
-from structable.spi.documents import specification_from_catalog
+from structable.spi.text import specification_from_catalog
 
 __all__ = ["conformance", "doctor", "examine"]
 
@@ -247,7 +247,7 @@ def conformance(
     the tests leave behind under these names. The exit code is 1 if a test fails.
     """
     try:
-        from structable.spi.conformance import run
+        from structable.testing.conformance import run
     except ModuleNotFoundError as missing:
         raise CommandError(str(missing)) from missing
     arguments = [*(() if keywords is None else ("-k", keywords)), *(("-x",) if stop else ())]

@@ -26,9 +26,8 @@ from structable.spi import (
     UnsupportedOperationError,
     WriteJob,
     WriteMode,
-    retry,
 )
-from structable.spi.rules.keyless import check_mode
+from structable.spi.authors import check_mode, retry
 
 from .tables import confirm
 

@@ -26,9 +26,8 @@ from structable.cli.language.selection import (
     selected,
 )
 from structable.spi import Range, RecordNotFoundError, Row, TableSpecification, Value
-from structable.spi.error_texts import not_a_field
-from structable.spi.literals import LiteralError, format_value, parse_value
-from structable.spi.rules.keyless import keyless_refusal
+from structable.spi.authors import keyless_refusal, not_a_field
+from structable.spi.text import LiteralError, format_value, parse_value
 
 from .tables import DryRun, Yes, confirm
 

@@ -18,7 +18,6 @@ from structable.cli.language.table_types import rule_in_words, type_in_words
 from structable.spi import (
     BackendNotFoundError,
     Option,
-    SchemaChange,
     Storage,
     StoreNotFoundError,
     StructableError,
@@ -26,8 +25,8 @@ from structable.spi import (
     TableNotFoundError,
     TableSpecification,
     installed_backends,
-    plan_schema_change,
 )
+from structable.spi.authors import SchemaChange, plan_schema_change
 
 from .scans import whole_count
 

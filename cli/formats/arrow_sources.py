@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, NoReturn, cast
 
 import pyarrow as pa
 
-from structable.spi.arrow_columns import CastError, cast_column
-from structable.spi.changes import FEED_COLUMNS
+from structable.spi import FEED_COLUMNS
+from structable.spi.arrow import CastError, cast_column
 
 from .source import FileSource
 

@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from structable.spi.arrow_columns import CastError
+from structable.spi.arrow import CastError
 
 from .csv_dialect import CsvDialect, occurrences
 from .file_columns import Columns, there_are

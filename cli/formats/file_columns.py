@@ -6,12 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from structable.spi import Field, InvalidFieldError, RowKind, TableSpecification, Value, WriteMode
-from structable.spi.changes import CHANGE_TYPE, FEED_COLUMNS
-from structable.spi.error_texts import not_a_field
-from structable.spi.merging import Merger
-from structable.spi.rules.keyless import check_kind
-from structable.spi.rules.rows import check_row
+from structable.spi import (
+    CHANGE_TYPE,
+    FEED_COLUMNS,
+    Field,
+    InvalidFieldError,
+    RowKind,
+    TableSpecification,
+    Value,
+    WriteMode,
+)
+from structable.spi.authors import Merger, check_kind, check_row, not_a_field
 
 __all__ = ["FEED_FIELDS", "ColumnChoice", "Columns", "FileColumns", "NamedFields", "there_are"]
 
@@ -162,7 +167,7 @@ class FileColumns:
         return self._choice.named(cells, self.field_names)
 
     def matched(self, columns: Sequence[str], *, growing: bool = False) -> list[str | None]:
-        from structable.spi.loading import matched_fields
+        from structable.spi.arrow import matched_fields
 
         choice = self._choice.growing(columns) if growing else self._choice
         found = matched_fields(columns, self.field_names, choice.rename)

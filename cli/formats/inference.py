@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from structable.cli.language.errors import UsageProblem
 from structable.spi import Field, FieldType, TableSpecification, Value
-from structable.spi.arrow_columns import CastError
-from structable.spi.arrow_fields import field_names, field_of, new_names
+from structable.spi.arrow import CastError, field_names, field_of, new_names
 
 from .arrow_sources import TypedSource
 from .csv_source import CsvSource

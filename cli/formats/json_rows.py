@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from structable.cli.language.errors import UsageProblem
 from structable.spi import Field, TableSpecification, Value
-from structable.spi.error_texts import not_a_field
-from structable.spi.literals import LiteralError, parse_value, value_from_json, value_to_json
-from structable.spi.values import EXACT
+from structable.spi.authors import EXACT, not_a_field
+from structable.spi.text import LiteralError, parse_value, value_from_json, value_to_json
 
 from .file_columns import NamedFields
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from structable.spi import FieldType, Value
 from structable.spi.arrow import arrow_type
-from structable.spi.literals import LiteralError
+from structable.spi.text import LiteralError
 
 from .json_array import ArrayError, array_elements
 from .json_rows import JsonObject, decoded_object, row_of_object

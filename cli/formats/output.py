@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from structable.cli.language.display import BatchWriter, TableWriter, progress
 from structable.cli.language.errors import UsageProblem
 from structable.spi import Field, TableSpecification
-from structable.spi.literals import value_to_json
+from structable.spi.text import value_to_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

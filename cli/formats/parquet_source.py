@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from structable.spi.arrow_columns import CastError
+from structable.spi.arrow import CastError
 
 from .arrow_sources import IN_MESSAGE, TypedSource, unread_columns
 from .source import BATCH_ROWS

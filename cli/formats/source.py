@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from structable.cli.language.errors import UsageProblem
 from structable.spi import InvalidFieldError, StructableError, UnsupportedOperationError
-from structable.spi.arrow_columns import CastError
+from structable.spi.arrow import CastError
 
 from .file_columns import Columns
 from .json_rows import without_mark

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from structable.cli.language.errors import UsageProblem
 from structable.spi import TableSpecification, specification_from_document, specification_to_document
-from structable.spi.field_rules import rule_to_document
+from structable.spi.text import rule_to_document
 
 from .json_rows import decoded
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from structable.spi import Field, FieldType
-from structable.spi.arrow_columns import CastError, arrow_type
-from structable.spi.literals import LiteralError, format_value
+from structable.spi.arrow import CastError, arrow_type
+from structable.spi.text import LiteralError, format_value
 
 from .text_form import PLAIN, TextForm
 

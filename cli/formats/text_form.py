@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 
 from structable.spi import Field, FieldType, Value
-from structable.spi.literals import LiteralError, checked_value, day_of, parse_time, parse_value, shown_text
+from structable.spi.text import LiteralError, checked_value, day_of, parse_time, parse_value, shown_text
 
 __all__ = ["PLAIN", "TextForm"]
 

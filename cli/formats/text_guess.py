@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from structable.spi import Field, FieldType
-from structable.spi.literals import LiteralError
+from structable.spi.text import LiteralError
 
 from .text_form import TextForm
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from structable.spi import Field, Value
-from structable.spi.literals import format_value
+from structable.spi.text import format_value
 
 from .errors import escaped
 

@@ -8,9 +8,9 @@ from typing import Annotated, TypeAlias
 import typer
 
 from structable.spi import Filter, Range, TableSpecification, Value
-from structable.spi import where as language
-from structable.spi.error_texts import not_a_field
-from structable.spi.literals import LiteralError, parse_value
+from structable.spi import text as language
+from structable.spi.authors import not_a_field
+from structable.spi.text import LiteralError, parse_value
 
 from .errors import UsageProblem
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from structable.spi import FieldRule, Renamed, Retired, TableSpecification
-from structable.spi.field_functions import function_to_document
-from structable.spi.table_options import (
+from structable.spi import (
     Aggregate,
     AggregateFunction,
     ChangelogProducer,
+    FieldRule,
     MergeEngine,
+    Renamed,
+    Retired,
     TableOptions,
+    TableSpecification,
     WriteBehaviour,
 )
+from structable.spi.text import function_to_document
 
 __all__ = ["rule_in_words", "type_in_words"]
 

@@ -16,7 +16,7 @@ from structable.datasets import Feed, Topic, TopicStatus
 from structable.datasets.messaging.reading import body_document, document_of
 from structable.datasets.messaging.reading import tail as tail_of
 from structable.datasets.system.messages import TOPIC_TABLES, GroupSource, parse_id
-from structable.spi.plain_values import is_aware
+from structable.spi.authors import is_aware
 
 from .arguments import Form, Format, Prefix, StoreUrl, Url, opened, url_and_arguments
 

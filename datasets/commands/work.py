@@ -13,7 +13,7 @@ import typer
 
 from structable.datasets import SystemData, Worker
 from structable.datasets.jobs import Handler
-from structable.spi.imports import named_module
+from structable.spi.authors import named_module
 
 from .arguments import Prefix, StoreUrl, connected, url_and_arguments
 

@@ -18,7 +18,7 @@ from structable.datasets.system.job_moves import queue_channel
 from structable.datasets.system_data import SystemData
 from structable.datasets.tables.jobs import Job
 from structable.spi import Listener, StorageUnavailableError, TransactionError
-from structable.spi.signals import wait_for_any
+from structable.spi.authors import wait_for_any
 
 __all__ = ["Handler", "Worker"]
 

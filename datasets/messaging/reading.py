@@ -18,15 +18,14 @@ from structable.datasets.tables.messaging import Subscription
 from structable.spi import (
     Change,
     ChangeIterator,
+    ChangelogProducer,
     ChangesLostError,
     FeedPosition,
     Listener,
     Storage,
     TableNotFoundError,
 )
-from structable.spi.plain_values import is_aware
-from structable.spi.rules.signals import feed_channel
-from structable.spi.table_options import ChangelogProducer
+from structable.spi.authors import feed_channel, is_aware
 
 __all__ = ["Numbered", "OpenFeed", "Place", "Reading", "body_document", "document_of", "place_of", "tail"]
 

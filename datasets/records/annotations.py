@@ -16,7 +16,7 @@ import msgspec
 
 from structable.datasets.errors import RecordTypeError
 from structable.spi import Field, FieldType
-from structable.spi.plain_values import named_class, own_class
+from structable.spi.authors import named_class, own_class
 
 __all__ = ["Byte", "Coding", "Digits", "Int", "Json", "Local", "Record", "RecordField", "Short", "Single", "fields_of"]
 

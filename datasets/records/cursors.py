@@ -13,7 +13,7 @@ import msgspec
 
 from structable.datasets.errors import InvalidCursorError
 from structable.spi import Field, FieldType, Value
-from structable.spi.plain_values import own_class
+from structable.spi.authors import own_class
 
 __all__ = ["MAX_PAGE", "Page", "check_limit", "decode_cursor", "encode_cursor"]
 

@@ -9,9 +9,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from structable.datasets.errors import DocumentError
-from structable.spi.error_texts import shown
-from structable.spi.plain_values import named_class, plain_value
-from structable.spi.values import in_exact_context
+from structable.spi.authors import in_exact_context, named_class, plain_value, shown
 
 from .document_equality import SEVERAL_TEXTS, equal, is_whole
 from .plain_documents import is_plain, plain

@@ -11,7 +11,7 @@ import msgspec
 
 from structable.datasets.errors import RecordShapeError, RecordTypeError, SchemaMissingError
 from structable.spi import InvalidFieldError, Row, Value
-from structable.spi.error_texts import shown
+from structable.spi.authors import shown
 
 from .annotations import Coding, Record, RecordField
 from .documents import Document

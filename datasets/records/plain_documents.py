@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from structable.spi.plain_values import plain_value
+from structable.spi.authors import plain_value
 
 __all__ = ["is_plain", "members", "plain", "tag_of"]
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, Self, TypeVar
 
 from structable.spi import Filter, Range, Row, RowIterator, Value
-from structable.spi.filters import And, Comparison, IsIn, Not, Or
-from structable.spi.ranges import Bound
+from structable.spi.authors import And, Bound, Comparison, IsIn, Not, Or
 
 from .annotations import Record
 from .generated import Codec

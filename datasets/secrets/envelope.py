@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from structable.datasets.errors import SecretError
-from structable.spi.imports import remedy
+from structable.spi.authors import remedy
 
 from .key_providers import KEY_BYTES, KeyProvider
 

@@ -11,9 +11,8 @@ from structable.datasets.coordination.beats import Watch
 from structable.datasets.errors import SecretError
 from structable.datasets.records import Record, Records, RecordTable
 from structable.datasets.tables.namespaces import NAMESPACES
-from structable.spi import FieldSizeLimitError, Transaction, Value, check_row
-from structable.spi.plain_values import is_aware, own_class, plain_datetime
-from structable.spi.values import MAX_ROW_SIZE, value_size
+from structable.spi import FieldSizeLimitError, Transaction, Value
+from structable.spi.authors import MAX_ROW_SIZE, check_row, is_aware, own_class, plain_datetime, value_size
 
 if TYPE_CHECKING:
     from structable.datasets.secrets.key_providers import KeyProvider

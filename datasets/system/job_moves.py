@@ -12,7 +12,7 @@ from structable.datasets.coordination.polling import LONGEST
 from structable.datasets.errors import LeaseLostError
 from structable.datasets.tables.jobs import JOB_KEY, JOB_KEYS, JOBS, Job, JobState
 from structable.spi import StructableError, Value
-from structable.spi.operations import RowMove
+from structable.spi.authors import RowMove
 
 from .context import Context
 

@@ -26,8 +26,7 @@ from structable.spi import (
     TableSpecification,
     Value,
 )
-from structable.spi.error_texts import shown
-from structable.spi.values import MAX_KEY_SIZE
+from structable.spi.authors import MAX_KEY_SIZE, shown
 
 from .context import Context
 

@@ -12,9 +12,8 @@ from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, HTTPException, Request
 
-from structable.spi import Field, Range, RecordExistsError, Row, TableSpecification, Transaction, col, connect
-from structable.spi.access import AsyncTable, Batching, open_table, run_async
-from structable.spi.values import Key
+from structable.access import AsyncTable, Batching, open_table, run_async
+from structable.spi import Field, Key, Range, RecordExistsError, Row, TableSpecification, Transaction, col, connect
 
 __all__ = ["service"]
 

@@ -8,8 +8,9 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from structable.cli.formats.json_rows import row_from_json, row_to_json
-from structable.spi import Key, TableSpecification, Value, check_key
-from structable.spi.literals import LiteralError, parse_value
+from structable.spi import Key, TableSpecification, Value
+from structable.spi.authors import check_key
+from structable.spi.text import LiteralError, parse_value
 
 __all__ = ["Documents", "RequestError", "text_of"]
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from aiohttp import web
 
+from structable.access import AsyncTable
 from structable.spi import Key, Row, Storage, StructableError
-from structable.spi.access import AsyncTable
 
 __all__ = ["Health"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from structable.spi.access import Batching, Cache
+from structable.access import Batching, Cache
 
 __all__ = ["Options", "parse_options"]
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from aiohttp import web
 
+from structable.access import AsyncTable
 from structable.spi import Key, Row, UpdateMessage, Value
-from structable.spi.access import AsyncTable
 
 from .documents import Documents, RequestError, text_of
 

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 
 from aiohttp import web
 
+from structable.access import AsyncTable, open_table
 from structable.spi import (
     Key,
     Row,
@@ -20,7 +21,6 @@ from structable.spi import (
     specification_from_document,
     specification_to_document,
 )
-from structable.spi.access import AsyncTable, open_table
 
 from .documents import Documents
 from .failures import answer_failures

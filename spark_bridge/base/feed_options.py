@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from structable.spi import ChangeFeed, ChangesLostError, FeedPosition
-from structable.spi.error_texts import shown
+from structable.spi.authors import shown
 
 from .store_client import READ_OPTIONS
 from .time_zones import time_zone

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from structable.spi import TableSpecification, WriteMode
-from structable.spi.error_texts import shown
+from structable.spi.authors import shown
 
 from .feed_options import FeedOptions
 from .store_client import (

@@ -8,11 +8,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification, WriteMode
+from structable.spi import CHANGE_TYPE, FEED_COLUMNS, Field, FieldType, InvalidFieldError, TableSpecification, WriteMode
 from structable.spi.arrow import arrow_type
-from structable.spi.changes import CHANGE_TYPE, FEED_COLUMNS
-from structable.spi.error_texts import not_a_field
-from structable.spi.rules.keyless import check_mode
+from structable.spi.authors import check_mode, not_a_field
 
 __all__ = [
     "arrow_schema_of",

@@ -13,6 +13,7 @@ from structable.spark_bridge.coordinator.stores import OpenStores
 from structable.spark_bridge.coordinator.write_jobs import commit_with_retries
 from structable.spark_bridge.read.pushdown import parse_filter
 from structable.spi import (
+    ChangelogProducer,
     Field,
     InvalidFieldError,
     Range,
@@ -23,7 +24,6 @@ from structable.spi import (
     TableSpecification,
     WriteMode,
 )
-from structable.spi.table_options import ChangelogProducer
 
 from .requests import NOT_READ, ONLY_READ, CatalogRequest
 from .table_properties import check_properties, properties_of, specification_of

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from structable.spark_bridge.base.options import ReadOptions
 from structable.spi import (
     ChangeFeed,
+    ChangelogProducer,
     ChangesLostError,
     FeedPosition,
     Field,
@@ -19,7 +20,6 @@ from structable.spi import (
     TableSpecification,
     UnsupportedOperationError,
 )
-from structable.spi.table_options import ChangelogProducer
 
 from .held_plans import PlannedSplits
 from .stream_offsets import StreamOffset, StreamStart

@@ -43,7 +43,7 @@ class OpenWriteJobs:
         self._written: dict[tuple[StoreClient, str, str], tuple[str, int]] = {}
 
     def begin(self, store: StoreClient, job: WriteJob) -> WriteJob:
-        """Begin a job that was requested, see `structable.spi.rules.jobs.requested_job`."""
+        """Begin a job that was requested, see `structable.spi.authors.requested_job`."""
         with self._stores.using(store) as storage:
             begun = begin_requested(storage, job)
         self._stores.retain(store)

@@ -26,7 +26,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    from structable.spi.imports import needing
+    from structable.spi.authors import needing
 
     with needing("joins on Spark need", "spark"):
         import pyspark  # noqa: F401

@@ -6,19 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from structable.spi import (
+    ChangelogProducer,
     Field,
     InvalidSpecificationError,
+    Retired,
     SchemaIncompatibleError,
     TableSpecification,
     TransactionConflictError,
     UnsupportedOperationError,
-    plan_schema_change,
 )
-from structable.spi.error_texts import not_a_field
-from structable.spi.field_rules import Retired, rule_to_document
-from structable.spi.fields import widens
-from structable.spi.row_rules import RowRules
-from structable.spi.table_options import ChangelogProducer
+from structable.spi.authors import RowRules, not_a_field, plan_schema_change, widens
+from structable.spi.text import rule_to_document
 
 from .definition import ForeignKeyJoin, Side, parse_source
 

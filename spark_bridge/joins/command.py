@@ -21,7 +21,7 @@ from structable.spi import (
     UnsupportedOperationError,
     connect,
 )
-from structable.spi.urls import without_secrets
+from structable.spi.authors import without_secrets
 
 from .affected import oldest_change
 from .progress import PROGRESS, ProgressRecord, all_records

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, cast
 
 from structable.spark_bridge.base.table_ref import TableRef, require_ref
 from structable.spi import Field, InvalidSpecificationError, Row, Value, mask_url
-from structable.spi.error_texts import shown
+from structable.spi.authors import shown
 
 __all__ = ["ForeignKeyJoin", "Joiner", "Side", "joiner_name", "load_joiner", "parse_source"]
 

@@ -21,6 +21,7 @@ from structable.spark_bridge.base.store_client import StoreClient
 from structable.spark_bridge.base.types import spark_type
 from structable.spark_bridge.write.staging import collect_reports
 from structable.spi import (
+    CHANGE_TYPE,
     ChangePlan,
     FeedPosition,
     RowKind,
@@ -33,7 +34,6 @@ from structable.spi import (
     UnsupportedOperationError,
     WriteJob,
 )
-from structable.spi.changes import CHANGE_TYPE
 
 from .affected import Changes, rows_to_join
 from .few_changes import RightImages, SnapshotRows, keys_are

@@ -18,17 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from structable.spark_bridge.write.grouping import flags
-from structable.spi import (
-    Filter,
-    Row,
-    RowShape,
-    SharedSnapshot,
-    Storage,
-    TableSpecification,
-    arrow_schema,
-    col,
-)
-from structable.spi.changes import CHANGE_TYPE
+from structable.spi import CHANGE_TYPE, Filter, Row, SharedSnapshot, Storage, TableSpecification, col
+from structable.spi.arrow import arrow_schema
+from structable.spi.authors import RowShape
 
 from .affected import SideChanges
 from .binding import BoundJoin

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeAlias
 
-from structable.spi import InvalidFieldError, Row, RowKind, Value, check_row
+from structable.spi import InvalidFieldError, Row, RowKind, Value
+from structable.spi.authors import check_row
 
 from .binding import BoundJoin
 from .definition import joiner_name

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
-from structable.spi.metering import duration_histogram, recording_meter, records
+from structable.spi.authors import duration_histogram, recording_meter, records
 
 from .progress import JoinProgress
 

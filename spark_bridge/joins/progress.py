@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from structable.spi import DataCorruptionError, FeedPosition, Field, StructuredTable, TableSpecification, Value
-from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
+from structable.spi.authors import JOB_RETENTION_SECONDS
 
 __all__ = [
     "LEASE_SECONDS",

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-from structable.spi import Row, RowKind, StagedWrite, StructuredTable, TableNotFoundError, WriteJob
-from structable.spi.changes import CHANGE_TYPE
+from structable.spi import CHANGE_TYPE, Row, RowKind, StagedWrite, StructuredTable, TableNotFoundError, WriteJob
 
 from .affected import Changes, left_rows_of
 from .joining import BATCH_ROWS, Counts, batches, compared, differences
@@ -186,7 +185,7 @@ def difference_batches(kernel: Kernel, found: Iterator[Difference], counts: Coun
     """Yield differences in the form that a job of mode `changes` takes, and count them."""
     import pyarrow as pa
 
-    from structable.spi import arrow_schema
+    from structable.spi.arrow import arrow_schema
 
     schema = arrow_schema(kernel.bound.result, kernel.columns)
     while chunk := list(islice(found, BATCH_ROWS)):

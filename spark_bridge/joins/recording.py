@@ -14,8 +14,8 @@ from typing import Any
 
 from structable.spark_bridge.base.table_ref import TableRef
 from structable.spi import DataCorruptionError, InvalidSpecificationError, StructuredTable
-from structable.spi.documents import field_from_document, field_to_document
-from structable.spi.urls import is_secret, without_secrets
+from structable.spi.authors import is_secret, without_secrets
+from structable.spi.text import field_from_document, field_to_document
 
 from .binding import BoundJoin
 from .definition import ForeignKeyJoin, joiner_name, load_joiner

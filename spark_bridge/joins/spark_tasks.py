@@ -17,18 +17,18 @@ from structable.spark_bridge.base.store_client import StoreClient
 from structable.spark_bridge.write.grouping import flags
 from structable.spark_bridge.write.staging import StagingReport, report_batch, stage_task, typed_batches
 from structable.spi import (
+    CHANGE_TYPE,
     FieldSizeLimitError,
     InvalidFieldError,
     Row,
     RowKind,
-    RowShape,
     ScanSplit,
     TableNotFoundError,
     TableSpecification,
     UnsupportedOperationError,
     WriteJob,
 )
-from structable.spi.changes import CHANGE_TYPE
+from structable.spi.authors import RowShape
 
 from .binding import BoundJoin
 from .few_changes import RightImages

@@ -28,8 +28,8 @@ from structable.spi import (
     UnsupportedOperationError,
     WriteJob,
     WriteMode,
-    retry,
 )
+from structable.spi.authors import retry
 
 from .affected import Changes, oldest_change, rows_to_join
 from .failpoints import reach

@@ -19,7 +19,7 @@ from structable.spi import (
     Transaction,
     connect,
 )
-from structable.spi.rules.signals import feed_channel
+from structable.spi.authors import feed_channel
 
 from .definition import ForeignKeyJoin
 from .progress import PROGRESS, Positions, ProgressRecord, intent_channel, read_record

@@ -22,7 +22,7 @@ from structable.spi import (
     TransactionClosedError,
     TransactionConflictError,
 )
-from structable.spi.signals import wait_for_any
+from structable.spi.authors import wait_for_any
 
 from .definition import ForeignKeyJoin
 from .metrics import JoinInstruments

@@ -7,7 +7,7 @@ Read in this order: `api` and `streams` (declarations, kept in a `graph`), `reac
 
 from __future__ import annotations
 
-from structable.spi.imports import needing
+from structable.spi.authors import needing
 
 with needing("planning needs", "spark"):
     import networkx  # noqa: F401

@@ -8,9 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from structable.spark_bridge.base.table_ref import TableRef, require_ref
-from structable.spi import Field
-from structable.spi.imports import needing
-from structable.spi.values import Value
+from structable.spi import Field, Value
+from structable.spi.authors import needing
 
 from .arguments import (
     check_choice,
@@ -31,8 +30,8 @@ from .streams import Stream, Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from structable.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
     from structable.spark_bridge.joins.definition import Joiner
-    from structable.spi.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
 
     from .running import PipelineRun
 
@@ -164,7 +163,7 @@ class Pipeline:
         access : {"lookup", "broadcast"}
             The way in which joins read it: by the keys of each batch of rows, or as a whole once a micro-batch.
         cache : Cache, optional
-            Of `structable.spi.access`: rows that each Python worker keeps between lookups.
+            Of `structable.access`: rows that each Python worker keeps between lookups.
         copartition : bool
             Whether the streams that feed the table, and the streams joined with it, must be partitioned alike.
         side_inputs : iterable of Stream
@@ -209,7 +208,7 @@ class Pipeline:
         rate_limit: RateLimit | None = None,
         cache: Cache | None = None,
     ) -> Table:
-        """Declare a table of another system, behind functions of `structable.spi.access`.
+        """Declare a table of another system, behind functions of `structable.access`.
 
         The functions get keys as tuples in the order of `key`. They must be picklable, and are opened in each worker.
         Writes take effect at least once.

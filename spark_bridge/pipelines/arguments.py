@@ -61,13 +61,13 @@ def check_flag(argument: str, given: object) -> None:
 
 
 def check_class(argument: str, given: object, name: str) -> None:
-    """Check that an argument is None or of a class of `structable.spi.access`, which is imported only for this."""
+    """Check that an argument is None or of a class of `structable.access`, which is imported only for this."""
     if given is None:
         return
-    from structable.spi import access
+    from structable import access
 
     if not isinstance(given, getattr(access, name)):
-        raise TypeError(f"{argument} is {given!r}; it must be a {name} of structable.spi.access")
+        raise TypeError(f"{argument} is {given!r}; it must be a {name} of structable.access")
 
 
 def check_function(argument: str, given: object) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from structable.spi.imports import named_module
+from structable.spi.authors import named_module
 
 from .api import Pipeline
 from .plan import Plan

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Literal
 
 from structable.spark_bridge.base.table_ref import TableRef
 from structable.spark_bridge.write.send_options import SendOptions
-from structable.spi import Field
-from structable.spi.values import Value
+from structable.spi import Field, Value
 
 from .windows import JoinWindow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from structable.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
     from structable.spark_bridge.joins.definition import ForeignKeyJoin
-    from structable.spi.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
 
 __all__ = [
     "ForeignKeyTable",

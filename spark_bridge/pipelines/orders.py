@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from structable.spi.changes import FEED_COLUMNS
+from structable.spi import FEED_COLUMNS
 
 from .graph import LoadedStream, Merge, Node, PartitionBy, Send, SideInput, StreamJoin, TableFeed
 from .reach import Reach, bit_places

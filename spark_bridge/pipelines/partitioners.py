@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from structable.spi.values import Value
+from structable.spi import Value
 
 __all__ = ["STRUCTABLE", "Partitioner", "partition_of", "partition_sql"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from structable.spi import WriteJob, WriteMode
-from structable.spi.rules.jobs import requested_job
+from structable.spi.authors import requested_job
 
 from .graph import Graph, Node, StepKind
 from .partitioners import Partitioner

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from structable.spark_bridge.write.send_options import SendOptions, order_of
-from structable.spi.values import Value
+from structable.spi import Value
 
 from .arguments import (
     check_choice,

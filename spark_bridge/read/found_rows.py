@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from structable.spi import Row, TableSpecification
+from structable.spi import Row, TableSpecification, Value
 from structable.spi.arrow import arrow_type
-from structable.spi.values import Value
 
 from .hashed_places import HashedPlaces
 from .lookup_keys import KeyColumns, KeyValues

@@ -12,8 +12,7 @@ from structable.spark_bridge.base.table_ref import TableRef, require_ref
 from structable.spark_bridge.base.types import refuse, spark_type
 from structable.spark_bridge.coordinator.applications import coordinator_of
 from structable.spi import InvalidFieldError, TableSpecification
-from structable.spi.error_texts import not_a_field
-from structable.spi.rules.keyless import keyless_refusal
+from structable.spi.authors import keyless_refusal, not_a_field
 
 from .lookup_rows import How, LookupTask, RowSource, StoreRows
 

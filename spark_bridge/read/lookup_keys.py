@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from structable.spi import FieldSizeLimitError, InvalidFieldError, TableSpecification
-from structable.spi.rules.rows import check_key
-from structable.spi.values import MAX_KEY_SIZE, Value
+from structable.spi import FieldSizeLimitError, InvalidFieldError, TableSpecification, Value
+from structable.spi.authors import MAX_KEY_SIZE, check_key
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -26,6 +26,7 @@ import pyarrow as pa
 from structable.spark_bridge.base.types import field_changed
 from structable.spi import (
     AggregateExpression,
+    AggregateFunction,
     Aggregation,
     Column,
     Expression,
@@ -35,9 +36,8 @@ from structable.spi import (
     Value,
     col,
 )
-from structable.spi.arrow_aggregates import fitting_batches
-from structable.spi.expressions import Constant, FieldValue
-from structable.spi.table_options import AggregateFunction
+from structable.spi.arrow import fitting_batches
+from structable.spi.authors import Constant, FieldValue
 
 __all__ = ["parse_aggregation", "parse_filter", "require_unchanged", "spark_batches"]
 

@@ -20,14 +20,9 @@ from structable.spark_bridge.coordinator.client import CoordinatorClient
 from structable.spark_bridge.coordinator.held_plans import PlannedSplits, SplitTask
 from structable.spark_bridge.coordinator.replanning import Rerun, digest_of, pickled_scan
 from structable.spark_bridge.jvm.scan_requests import ReadRequest
-from structable.spi import (
-    Aggregation,
-    ScanSplit,
-    TableSpecification,
-    aggregate_schema,
-    arrow_schema,
-    check_aggregation,
-)
+from structable.spi import Aggregation, ScanSplit, TableSpecification
+from structable.spi.arrow import aggregate_schema, arrow_schema
+from structable.spi.authors import check_aggregation
 
 from .pushdown import parse_aggregation, parse_filter, require_unchanged, spark_batches
 from .split_results import chosen, unscaled_batch

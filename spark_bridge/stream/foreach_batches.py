@@ -16,7 +16,7 @@ from structable.spark_bridge.write.arguments import checked_name
 from structable.spark_bridge.write.arrangement import Arrangement
 from structable.spark_bridge.write.jobs import Reshape, RowCount, run_job
 from structable.spi import TableSpecification, WriteMode
-from structable.spi.rules.jobs import requested_job
+from structable.spi.authors import requested_job
 
 __all__ = ["foreach_batch"]
 

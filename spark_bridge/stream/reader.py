@@ -20,8 +20,7 @@ from structable.spark_bridge.coordinator.client import CoordinatorClient, HeldFi
 from structable.spark_bridge.coordinator.feed_streams import Advance, FeedStream, check_streamed, naming_the_cure
 from structable.spark_bridge.coordinator.stream_offsets import Offset, StreamOffset, StreamStart, offset_of
 from structable.spark_bridge.read.reader import SplitPartition
-from structable.spi import FeedPosition, RowKind
-from structable.spi.changes import FEED_COLUMNS
+from structable.spi import FEED_COLUMNS, FeedPosition, RowKind
 
 from .snapshot_parts import SnapshotPart, snapshot_parts
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from structable.spark_bridge.coordinator.feed_streams import FirstSnapshot
-from structable.spi import RowKind, ScanSplit
-from structable.spi.changes import CHANGE_TYPE
+from structable.spi import CHANGE_TYPE, RowKind, ScanSplit
 
 __all__ = ["ReadSplit", "SnapshotPart", "snapshot_parts"]
 

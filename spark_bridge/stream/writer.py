@@ -16,7 +16,7 @@ from structable.spark_bridge.coordinator.client import CoordinatorClient
 from structable.spark_bridge.coordinator.write_jobs import begin_requested
 from structable.spark_bridge.write.staging import stage_task, typed_batches
 from structable.spi import StagedWrite, StructableError, TableSpecification, WriteJob
-from structable.spi.rules.jobs import requested_job
+from structable.spi.authors import requested_job
 
 __all__ = ["BatchMessage", "StructableStreamWriter"]
 

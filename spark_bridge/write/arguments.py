@@ -16,7 +16,7 @@ from structable.spark_bridge.base.table_ref import TableRef, require_ref
 from structable.spark_bridge.base.types import refuse, write_problems
 from structable.spark_bridge.coordinator.applications import coordinator_of
 from structable.spi import InvalidFieldError, TableSpecification, WriteMode
-from structable.spi.rules.jobs import requested_job
+from structable.spi.authors import requested_job
 
 from .arrangement import Arrangement
 from .jobs import Reshape, WriteSummary, run_job

@@ -10,8 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from structable.spark_bridge.base.types import spark_type
-from structable.spi import RowKind, TableSpecification
-from structable.spi.changes import CHANGE_TYPE, FEED_COLUMNS
+from structable.spi import CHANGE_TYPE, FEED_COLUMNS, RowKind, TableSpecification
 
 __all__ = ["COMMIT_VERSION", "Arrangement", "RowOrder", "named"]
 

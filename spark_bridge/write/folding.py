@@ -15,11 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from structable.spi import InvalidFieldError, PatchArm, TableSpecification
+from structable.spi import InvalidFieldError, PatchArm, TableSpecification, Value
 from structable.spi.arrow import arrow_schema, arrow_type
-from structable.spi.bulk import PATCH_COLUMNS
-from structable.spi.error_texts import shown
-from structable.spi.values import Value
+from structable.spi.authors import PATCH_COLUMNS, shown
 
 from .grouping import Groups, KeyCounts, flags
 

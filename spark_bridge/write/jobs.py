@@ -24,7 +24,7 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
-from structable.spi.metering import recording_meter
+from structable.spi.authors import recording_meter
 
 from .grouping import KeyCounts
 from .staging import StagingReport, collect_reports, report_batch, stage_task, typed_batches

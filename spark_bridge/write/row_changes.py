@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from structable.spark_bridge.base.types import check_write_schema
 from structable.spi import PatchArm, TableSpecification, TransactionConflictError, UnsupportedOperationError, WriteMode
 from structable.spi.arrow import arrow_schema
-from structable.spi.bulk import PATCH_COLUMNS
+from structable.spi.authors import PATCH_COLUMNS
 
 from .staging import typed_batches
 

@@ -14,10 +14,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from structable.spark_bridge.base.table_ref import TableRef
-from structable.spi import PatchArm, RowKind, TableSpecification, WriteMode
-from structable.spi.bulk import PATCH_COLUMNS
-from structable.spi.changes import CHANGE_TYPE
-from structable.spi.rules.keyless import check_mode
+from structable.spi import CHANGE_TYPE, PatchArm, RowKind, TableSpecification, WriteMode
+from structable.spi.authors import PATCH_COLUMNS, check_mode
 
 from .arguments import Planner, Request, Sending, columns_of
 from .arrangement import COMMIT_VERSION, Arrangement, RowOrder, named

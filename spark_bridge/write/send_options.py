@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from structable.spi.values import Value
+from structable.spi import Value
 
 __all__ = ["SendOptions", "order_of"]
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from structable.spark_bridge.base.time_zones import midnights, time_zone
 from structable.spi import InvalidFieldError, StagedWrite, Storage, TableSpecification, WriteJob
 from structable.spi.arrow import arrow_schema
-from structable.spi.error_texts import shown
+from structable.spi.authors import shown
 
 __all__ = ["StagingReport", "collect_reports", "report_batch", "stage_task", "typed_batches"]
 

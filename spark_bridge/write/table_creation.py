@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame
 
 from structable.spark_bridge.base.table_ref import TableRef, require_ref
 from structable.spark_bridge.base.types import new_specification
-from structable.spi import TableAlreadyExistsError, TableNotFoundError, TableSpecification
-from structable.spi.admin import TableAdmin
+from structable.spi import TableAdmin, TableAlreadyExistsError, TableNotFoundError, TableSpecification
 
 __all__ = ["create_table"]
 

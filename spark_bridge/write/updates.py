@@ -11,10 +11,8 @@ from pyspark.sql.types import NullType, StructField, StructType
 
 from structable.spark_bridge.base.table_ref import TableRef
 from structable.spark_bridge.base.types import spark_type, write_problems
-from structable.spi import FieldSizeLimitError, InvalidFieldError, TableSpecification, WriteMode
-from structable.spi.rules.changes import check_changes
-from structable.spi.rules.keyless import check_mode
-from structable.spi.values import Value
+from structable.spi import FieldSizeLimitError, InvalidFieldError, TableSpecification, Value, WriteMode
+from structable.spi.authors import check_changes, check_mode
 
 from .arguments import Planner, Request, Sending, columns_of
 from .arrangement import Arrangement, RowOrder, named

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from structable.access import AsyncTable, Batching, open_table
 from structable.spi import (
     Field,
     InvalidFieldError,
@@ -18,7 +19,6 @@ from structable.spi import (
     UpdateMessage,
     connect,
 )
-from structable.spi.access import AsyncTable, Batching, open_table
 
 ITEMS = TableSpecification(
     "items", [Field.string("id"), Field.int("n"), Field.string("note")], primary_key=["id"], indexes=["n"]

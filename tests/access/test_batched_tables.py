@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
+from structable.access import AsyncTable, Batching, open_table
 from structable.spi import RecordNotFoundError, UnsupportedOperationError, UpdateMessage, Value
-from structable.spi.access import AsyncTable, Batching, open_table
 
 from .support.fake_clock import advance, idle, outcomes, run
 from .support.fake_store import Broken, Call, FakeStore

@@ -16,6 +16,10 @@ from functools import partial
 
 import pytest
 
+from structable.access.batching import Batching
+from structable.access.blocking import BlockingTable, blocking
+from structable.access.functions import FunctionTable, TableReadFunction, TableWriteFunction
+from structable.access.opening import open_table
 from structable.spi import (
     Field,
     InvalidFieldError,
@@ -29,10 +33,6 @@ from structable.spi import (
     col,
     connect,
 )
-from structable.spi.access.batching import Batching
-from structable.spi.access.blocking import BlockingTable, blocking
-from structable.spi.access.functions import FunctionTable, TableReadFunction, TableWriteFunction
-from structable.spi.access.opening import open_table
 from tests.waiting import until
 
 SPEC = TableSpecification("t", [Field.string("k"), Field.int("v")], primary_key=["k"])
@@ -416,9 +416,9 @@ def test_signals_at_any_moment_leave_nothing_locked() -> None:
 
 FORKED = """
 import os, sys
-from structable.spi.access.blocking import blocking
-from structable.spi.access.functions import FunctionTable, TableReadFunction
-from structable.spi.access.opening import open_table
+from structable.access.blocking import blocking
+from structable.access.functions import FunctionTable, TableReadFunction
+from structable.access.opening import open_table
 
 class Echo(TableReadFunction):
     async def get(self, key):
@@ -455,9 +455,9 @@ def test_fork_leaves_the_parents_table_and_an_unused_one_usable() -> None:
 
 INTERRUPTED = """
 import asyncio, os, signal, sys, threading
-from structable.spi.access.blocking import blocking
-from structable.spi.access.functions import FunctionTable, TableReadFunction
-from structable.spi.access.opening import open_table
+from structable.access.blocking import blocking
+from structable.access.functions import FunctionTable, TableReadFunction
+from structable.access.opening import open_table
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable, Mapping
 
 import pytest
 
+from structable.access import AsyncTable, Cache, open_table
 from structable.spi import UpdateMessage, Value
-from structable.spi.access import AsyncTable, Cache, open_table
 
 from .support.fake_clock import idle, run
 from .support.fake_store import Broken, Call, FakeStore

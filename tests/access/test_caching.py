@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
+from structable.access.caching import Cache, CachedRows, CachedWrite
+from structable.access.copies import private_copy
+from structable.access.metrics import Instruments
 from structable.spi import Row
-from structable.spi.access.caching import Cache, CachedRows, CachedWrite
-from structable.spi.access.copies import private_copy
-from structable.spi.access.metrics import Instruments
-from structable.spi.rows import RowShape
+from structable.spi.authors import RowShape
 
 from .support.fake_clock import advance, idle, run
 

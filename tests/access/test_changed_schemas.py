@@ -5,8 +5,8 @@ import os
 
 import pytest
 
+from structable.access import Batching, Cache, open_table
 from structable.spi import Field, InvalidFieldError, Storage, TableSpecification, UpdateMessage
-from structable.spi.access import Batching, Cache, open_table
 
 ITEMS = TableSpecification("items", [Field.string("id"), Field.int("n")], primary_key=["id"])
 NUMBERED = TableSpecification("items", [Field.long("number"), Field.string("n")], primary_key=["number"])

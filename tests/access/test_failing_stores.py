@@ -12,8 +12,8 @@ from typing import TypeVar
 import pytest
 from tenacity import stop_after_attempt, wait_fixed
 
+from structable.access import AsyncTable, Batching, Cache, Retry, open_table
 from structable.spi import (
-    AutoCommitTable,
     Field,
     Key,
     RecordNotFoundError,
@@ -27,8 +27,7 @@ from structable.spi import (
     Value,
     connect,
 )
-from structable.spi.access import AsyncTable, Batching, Cache, Retry, open_table
-from structable.spi.operations import Answer, RowWrites
+from structable.spi.authors import Answer, AutoCommitTable, RowWrites
 
 from .support.fake_clock import outcomes
 

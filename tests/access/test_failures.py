@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from structable.spi.access import AsyncTable, Batching, FunctionTable, TableReadFunction, TableWriteFunction, open_table
+from structable.access import AsyncTable, Batching, FunctionTable, TableReadFunction, TableWriteFunction, open_table
 
 from .support.fake_clock import advance, outcomes, run
 from .support.fake_store import Broken, Call, FakeStore

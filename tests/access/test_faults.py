@@ -12,8 +12,7 @@ from typing import Literal
 import pytest
 from tenacity import stop_never, wait_fixed
 
-from structable.spi import UpdateMessage
-from structable.spi.access import (
+from structable.access import (
     AsyncTable,
     Batching,
     Cache,
@@ -23,6 +22,7 @@ from structable.spi.access import (
     TableReadFunction,
     open_table,
 )
+from structable.spi import UpdateMessage
 
 from .support.fake_clock import advance, idle, outcomes, run
 from .support.fake_store import Broken, Call, FakeStore, Flaky

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Hashable, Mapping
 
-from structable.spi.access import Batching, open_table
+from structable.access import Batching, open_table
 
 from .support.fake_clock import advance, run
 from .support.fake_store import Call, FakeStore

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from structable.spi.access.limiting import Limiter, RateLimit
-from structable.spi.access.metrics import Instruments
+from structable.access.limiting import Limiter, RateLimit
+from structable.access.metrics import Instruments
 
 from .support.fake_clock import run
 

@@ -6,12 +6,12 @@ import sys
 
 from opentelemetry.metrics import NoOpMeter, get_meter
 
-from structable.spi.metering import records
+from structable.spi.authors import records
 
 LOOK = """
 import sys
 {before}
-from structable.spi.metering import recording_meter
+from structable.spi.authors import recording_meter
 meter = recording_meter()
 print(None if meter is None else (type(meter).__module__.startswith("opentelemetry.sdk"), meter.name))
 print("opentelemetry" in sys.modules)

@@ -9,12 +9,12 @@ import pytest
 from opentelemetry.metrics import NoOpMeter
 from tenacity import stop_after_attempt, wait_fixed
 
+from structable.access import AsyncTable, Batching, FunctionTable, TableReadFunction, TableWriteFunction, open_table
+from structable.access.caching import Cache, CachedRows
+from structable.access.limiting import Limiter, RateLimit
+from structable.access.metrics import Instruments
+from structable.access.retrying import Retrier, Retry
 from structable.spi import RecordNotFoundError, Value
-from structable.spi.access import AsyncTable, Batching, FunctionTable, TableReadFunction, TableWriteFunction, open_table
-from structable.spi.access.caching import Cache, CachedRows
-from structable.spi.access.limiting import Limiter, RateLimit
-from structable.spi.access.metrics import Instruments
-from structable.spi.access.retrying import Retrier, Retry
 
 from .support.fake_clock import advance, run
 from .support.measured import Measured

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 import pytest
 from tenacity import wait_fixed
 
+from structable.access import AsyncTable, FunctionTable, RateLimit, Retry, open_table
 from structable.spi import UnsupportedOperationError, UpdateMessage
-from structable.spi.access import AsyncTable, FunctionTable, RateLimit, Retry, open_table
 
 from .support.fake_clock import run
 from .support.fake_store import Call, FakeStore, Flaky

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 from tenacity import RetryCallState, stop_after_attempt, stop_after_delay, stop_before_delay, wait_fixed, wait_none
 
+from structable.access.metrics import Instruments
+from structable.access.retrying import Retrier, Retry, caused_by
 from structable.spi import (
     CommitOutcomeUnknownError,
     InvalidFieldError,
@@ -15,8 +17,6 @@ from structable.spi import (
     RecordNotFoundError,
     UnsupportedOperationError,
 )
-from structable.spi.access.metrics import Instruments
-from structable.spi.access.retrying import Retrier, Retry, caused_by
 
 from .support.fake_clock import run
 

@@ -9,8 +9,7 @@ from functools import partial
 
 import pytest
 
-from structable.spi import RecordNotFoundError, UnsupportedOperationError, UpdateMessage, Value
-from structable.spi.access import (
+from structable.access import (
     AsyncTable,
     Batching,
     Cache,
@@ -19,6 +18,7 @@ from structable.spi.access import (
     send_to,
     send_update_to,
 )
+from structable.spi import RecordNotFoundError, UnsupportedOperationError, UpdateMessage, Value
 
 from .support.fake_clock import idle, run
 from .support.fake_store import Broken, Call, FakeStore

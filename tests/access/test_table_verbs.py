@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from structable.access import Batching, Cache, FunctionTable, TableReadFunction, open_table, run_async
 from structable.spi import (
     Field,
     InvalidFieldError,
@@ -17,7 +18,6 @@ from structable.spi import (
     UnsupportedOperationError,
     col,
 )
-from structable.spi.access import Batching, Cache, FunctionTable, TableReadFunction, open_table, run_async
 
 ITEMS = TableSpecification(
     "items", [Field.string("id"), Field.long("n"), Field.string("note")], primary_key=["id"], indexes=["n"]

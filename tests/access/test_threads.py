@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from structable.access import open_table
 from structable.spi import Field, Storage, TableSpecification
-from structable.spi.access import open_table
 
 ITEMS = TableSpecification("items", [Field.long("id"), Field.int("n")], primary_key=["id"])
 

@@ -4,7 +4,7 @@ import builtins
 
 import pytest
 
-import structable.spi.conformance as suite
+import structable.testing.conformance as suite
 from tests.cli.conftest import Command, Fails
 
 
@@ -38,7 +38,7 @@ def test_without_pytest(fails: Fails, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without_suite(name: str, *args: object, **options: object) -> object:
-        if name == "structable.spi.conformance":
+        if name == "structable.testing.conformance":
             raise ModuleNotFoundError("the conformance suite needs pytest", name="pytest")
         return real(name, *args, **options)  # type: ignore[arg-type]
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from structable.spi import Field, FieldType, TableSpecification, Value, connect
-from structable.spi.conformance.arrow_samples import ARROW_SAMPLES, taken_columns
+from structable.testing.conformance.arrow_samples import ARROW_SAMPLES, taken_columns
 from tests.cli.conftest import Command, Fails
 
 Import = Callable[..., "dict[int, Value] | str"]

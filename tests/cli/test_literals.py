@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from structable.cli.formats.json_rows import row_from_json, row_to_json
 from structable.cli.formats.text_columns import column_from_text, column_to_text
 from structable.spi import Field, Value
-from structable.spi.arrow_columns import CastError, arrow_type
-from structable.spi.literals import LiteralError, format_value, parse_value, value_from_json, value_to_json
-from structable.spi.value_checks import check_value
+from structable.spi.arrow import CastError, arrow_type
+from structable.spi.authors import check_value
+from structable.spi.text import LiteralError, format_value, parse_value, value_from_json, value_to_json
 from tests.cli.support.samples import EVERYTHING, ROWS
 
 VALUES: dict[str, st.SearchStrategy[object]] = {

@@ -7,7 +7,7 @@ import pytest
 from structable.cli.language.errors import UsageProblem
 from structable.cli.language.selection import parse_where
 from structable.spi import Field, Filter, TableSpecification, col
-from structable.spi.rules.filters import bind_filter
+from structable.spi.authors import bind_filter
 from tests.cli.support.samples import EVERYTHING
 
 WORDS = TableSpecification("words", [Field.int(name) for name in ("not", "In", "startswith", "null", "x")], ["x"])

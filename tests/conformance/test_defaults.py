@@ -7,7 +7,7 @@ import pytest
 
 from structable.backends.ordered import OrderedStorage
 from structable.spi import Capabilities, UnsupportedOperationError, WriteJob, WriteMode
-from structable.spi.conformance.job_modes import JobModeRules
+from structable.testing.conformance.job_modes import JobModeRules
 
 
 class TestWithoutTableTypes(JobModeRules):

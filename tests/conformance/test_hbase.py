@@ -6,10 +6,10 @@ from contextlib import closing
 import pytest
 
 from structable.spi import Isolation, Storage
-from structable.spi.conformance import BackendConformance
-from structable.spi.conformance.case import OpenSession
-from structable.spi.conformance.interleaving import ConcurrentTransaction
-from structable.spi.conformance.isolation import IsolationCases
+from structable.testing.conformance import BackendConformance
+from structable.testing.conformance.case import OpenSession
+from structable.testing.conformance.interleaving import ConcurrentTransaction
+from structable.testing.conformance.isolation import IsolationCases
 from tests.conformance.support.sizes import examples, share_of
 from tests.hbase.support.internals import hold_finaliser
 from tests.hbase.support.remote_transactions import OtherProcess

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.spi.conformance import BackendConformance
+from structable.testing.conformance import BackendConformance
 from tests.conformance.support.owner import owned, owner_process
 from tests.conformance.support.sizes import examples, share_of
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from structable.spi import connect
-from structable.spi.conformance.bulk_scans import BulkScanRules
-from structable.spi.conformance.lifecycle import LifecycleRules
-from structable.spi.conformance.runner_rules import RunnerRules
-from structable.spi.conformance.store_rules import StoreRules
-from structable.spi.conformance.stream_job_rules import StreamJobRules
-from structable.spi.conformance.traffic_rules import TrafficRules
-from structable.spi.conformance.transaction_rules import TransactionRules
-from structable.spi.measuring import MeasuringStorage
+from structable.spi._measuring import MeasuringStorage
+from structable.testing.conformance.bulk_scans import BulkScanRules
+from structable.testing.conformance.lifecycle import LifecycleRules
+from structable.testing.conformance.runner_rules import RunnerRules
+from structable.testing.conformance.store_rules import StoreRules
+from structable.testing.conformance.stream_job_rules import StreamJobRules
+from structable.testing.conformance.traffic_rules import TrafficRules
+from structable.testing.conformance.transaction_rules import TransactionRules
 from tests.conformance.test_memory import TestMemory as MemoryRules
 from tests.metering.sdk import Metrics, measured
 

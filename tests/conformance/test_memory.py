@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import pytest
 
 from structable.spi import Capabilities, connect
-from structable.spi.conformance import BackendConformance
+from structable.testing.conformance import BackendConformance
 from tests.conformance.support.sizes import examples, share_of
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from structable.spi.conformance import BackendConformance
+from structable.testing.conformance import BackendConformance
 from tests.conformance.support.sizes import examples, share_of
 
 

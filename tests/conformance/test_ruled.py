@@ -7,17 +7,17 @@ import pytest
 from structable.backends.leveldb import LevelDBBackend
 from structable.backends.memory import MemoryBackend
 from structable.spi import connect
-from structable.spi.conformance.bulk_scans import BulkScanRules
-from structable.spi.conformance.feed_job_rules import FeedJobRules
-from structable.spi.conformance.feed_rules import FeedRules
-from structable.spi.conformance.job_modes import JobModeRules
-from structable.spi.conformance.many_rules import ManyRules
-from structable.spi.conformance.patch_rules import PatchRules
-from structable.spi.conformance.scan_rules import ScanRules
-from structable.spi.conformance.state_machine import StateMachineCase
-from structable.spi.conformance.stream_job_rules import StreamJobRules
-from structable.spi.conformance.update_many_rules import UpdateManyRules
-from structable.spi.conformance.write_rules import WriteRules
+from structable.testing.conformance.bulk_scans import BulkScanRules
+from structable.testing.conformance.feed_job_rules import FeedJobRules
+from structable.testing.conformance.feed_rules import FeedRules
+from structable.testing.conformance.job_modes import JobModeRules
+from structable.testing.conformance.many_rules import ManyRules
+from structable.testing.conformance.patch_rules import PatchRules
+from structable.testing.conformance.scan_rules import ScanRules
+from structable.testing.conformance.state_machine import StateMachineCase
+from structable.testing.conformance.stream_job_rules import StreamJobRules
+from structable.testing.conformance.update_many_rules import UpdateManyRules
+from structable.testing.conformance.write_rules import WriteRules
 from tests.conformance.support.ruled import RuledStorage, ruled_stores
 from tests.conformance.test_memory import TestMemory as MemoryRules
 

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from structable.spi.conformance import BackendConformance, run
-from structable.spi.conformance.case import ConformanceCase
+from structable.testing.conformance import BackendConformance, run
+from structable.testing.conformance.case import ConformanceCase
 from tests.conformance.support.planted_rules import ALLOWED, CAUGHT, rules_of
 
 TOPICS = [topic for topic in BackendConformance.__mro__ if issubclass(topic, ConformanceCase)]
@@ -100,7 +100,9 @@ def test_missing_hook_raises(planted_outcomes: dict[str, str]) -> None:
 
 def told_by_run(pattern: str) -> str:
     """Return what the suite tells of the rules of a pattern, on stores in memory."""
-    program = "import sys; from structable.spi.conformance import run; sys.exit(run('memory://{fresh}', sys.argv[1:]))"
+    program = (
+        "import sys; from structable.testing.conformance import run; sys.exit(run('memory://{fresh}', sys.argv[1:]))"
+    )
     command = [sys.executable, "-c", program, "-q", "-rs", "-k", pattern]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -123,7 +125,7 @@ SECRETS = ["pa%20ss%27w0rd", "pa ss'w0rd", "t%2Fk3n", "t/k3n"]
 PLANTED_RUN = """
 import sys
 import tests.conformance.support.planted
-from structable.spi.conformance import run
+from structable.testing.conformance import run
 sys.exit(run(sys.argv[1], sys.argv[2:]))
 """
 

@@ -11,9 +11,9 @@ import random
 import pytest
 
 from structable.spi import Storage
-from structable.spi.conformance.feed_case import images, text_of
-from structable.spi.conformance.feed_laws import FeedLaws
-from structable.spi.conformance.random_feeds import (
+from structable.testing.conformance.feed_case import images, text_of
+from structable.testing.conformance.feed_laws import FeedLaws
+from structable.testing.conformance.random_feeds import (
     TABLES,
     check_versions_of,
     commit_at_random,

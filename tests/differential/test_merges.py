@@ -12,9 +12,15 @@ from collections.abc import Callable
 import pytest
 
 from structable.spi import Range, Storage, StructableError, TableSpecification
-from structable.spi.conformance.chances import random_row, random_specification
-from structable.spi.conformance.merge_case import Step, run_job
-from structable.spi.conformance.type_chances import FUNCTIONS, aggregated_by, random_change, random_kind, random_type
+from structable.testing.conformance.chances import random_row, random_specification
+from structable.testing.conformance.merge_case import Step, run_job
+from structable.testing.conformance.type_chances import (
+    FUNCTIONS,
+    aggregated_by,
+    random_change,
+    random_kind,
+    random_type,
+)
 
 ROWS = int(os.environ.get("STRUCTABLE_TEST_CHANGE_ROWS", "150"))
 KEYS = 5

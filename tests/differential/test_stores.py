@@ -33,10 +33,10 @@ from structable.spi import (
     StructuredTable,
     TableSpecification,
     WriteMode,
-    rows_to_batches,
 )
-from structable.spi.conformance.patch_case import patch_batch
-from structable.spi.conformance.write_jobs import PLAIN_MODES
+from structable.spi.arrow import rows_to_batches
+from structable.testing.conformance.patch_case import patch_batch
+from structable.testing.conformance.write_jobs import PLAIN_MODES
 from tests.variants import chosen_seed
 
 from .calls import Call, random_call, random_rows, random_specification

@@ -9,8 +9,8 @@ from contextlib import closing
 import pytest
 
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.spi.runner import retry
-from structable.spi.transactions import Transactional
+from structable.spi import Transactional
+from structable.spi.authors import retry
 from tests.hbase.support.fake_gateway import FakeGateway
 from tests.hbase.support.gateway_calls import connect
 from tests.hbase.support.proxy import Proxy

@@ -21,7 +21,7 @@ from structable.spi import (
     TransactionConflictError,
     connect,
 )
-from structable.spi.conformance.samples import Record
+from structable.testing.conformance.samples import Record
 
 from .support.bank import quick
 from .support.internals import drained

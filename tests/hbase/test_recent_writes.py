@@ -17,8 +17,15 @@ from structable.backends.hbase.txn.bulk import BulkCommitter
 from structable.backends.hbase.txn.prewrite import PendingCommit
 from structable.backends.ordered.codec.keys import ROW_MARK
 from structable.backends.ordered.engine import SPACE_BYTES
-from structable.spi import Field, Storage, TableSpecification, Transaction, TransactionConflictError, connect
-from structable.spi.errors import DataCorruptionError
+from structable.spi import (
+    DataCorruptionError,
+    Field,
+    Storage,
+    TableSpecification,
+    Transaction,
+    TransactionConflictError,
+    connect,
+)
 
 from .support.internals import collect_garbage, drained, engine_of, hold_finaliser
 from .support.shared import Place

@@ -14,7 +14,7 @@ from structable.spi import (
     connect,
     read_split,
 )
-from structable.spi.conformance.samples import ITEMS, item
+from structable.testing.conformance.samples import ITEMS, item
 
 from .support.bank import quick
 from .support.internals import collect_garbage, drained, engine_of

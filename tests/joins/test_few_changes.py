@@ -17,8 +17,9 @@ from structable.spark_bridge.joins.affected import SideChanges
 from structable.spark_bridge.joins.binding import bind
 from structable.spark_bridge.joins.few_changes import RightImages
 from structable.spark_bridge.joins.kernel import Kernel, Values
-from structable.spi import Change, FeedPosition, Field, Row, RowShape, TableSpecification, Value, arrow_schema, connect
-from structable.spi.changes import CHANGE_TYPE
+from structable.spi import CHANGE_TYPE, Change, FeedPosition, Field, Row, TableSpecification, Value, connect
+from structable.spi.arrow import arrow_schema
+from structable.spi.authors import RowShape
 
 from .support.tables import FEED, ORDERS, PRODUCTS, join_of
 

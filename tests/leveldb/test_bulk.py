@@ -11,7 +11,7 @@ import pytest
 
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.ordered.engine import WriteSet
-from structable.spi.errors import CommitOutcomeUnknownError, TransactionConflictError
+from structable.spi import CommitOutcomeUnknownError, TransactionConflictError
 
 from .support.engines import DECISION, Bulk, key, make_engine, open_engine, put, read_all, start
 from .support.processes import Process

@@ -11,7 +11,7 @@ import pytest
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.owner.commit_nodes import BulkNode, CommitNode, check_conflicts
 from structable.backends.ordered.engine import Increment, Operand, ReadSet, WriteSet
-from structable.spi.errors import TransactionClosedError, TransactionConflictError
+from structable.spi import TransactionClosedError, TransactionConflictError
 
 from .support.engines import SPACE, Bulk, key, put, read_all
 

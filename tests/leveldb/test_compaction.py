@@ -14,8 +14,7 @@ import pytest
 from structable.backends.leveldb import engine
 from structable.backends.leveldb.client.client import Client
 from structable.backends.leveldb.native.database import COMPRESSION
-from structable.spi import Field, Range, Storage, TableSpecification, WriteMode, connect
-from structable.spi.errors import StorageUnavailableError
+from structable.spi import Field, Range, Storage, StorageUnavailableError, TableSpecification, WriteMode, connect
 from tests.waiting import until
 
 from .support.processes import Process

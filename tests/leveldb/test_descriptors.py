@@ -13,7 +13,7 @@ import pytest
 from structable.backends.leveldb.client.client import Client
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.ordered.engine import EngineSnapshot, Pair, WriteSet
-from structable.spi.errors import StorageUnavailableError
+from structable.spi import StorageUnavailableError
 from tests.waiting import until
 
 from .support.engines import SPACE, key, open_engine, put

@@ -7,8 +7,7 @@ import datetime
 import pytest
 
 from structable.backends.leveldb.protocol.error_codec import pack_error, unpack_error
-from structable.spi import errors
-from structable.spi.errors import (
+from structable.spi import (
     FieldSizeLimitError,
     InvalidFieldError,
     RecordNotFoundError,
@@ -17,6 +16,7 @@ from structable.spi.errors import (
     TableNotFoundError,
     TransactionConflictError,
 )
+from structable.spi import _errors as errors
 
 
 @pytest.mark.parametrize(

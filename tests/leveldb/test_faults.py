@@ -14,7 +14,7 @@ import pytest
 
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.native.format import FORMAT_VERSION
-from structable.spi.errors import DataCorruptionError, StorageUnavailableError
+from structable.spi import DataCorruptionError, StorageUnavailableError
 from tests.waiting import until
 
 from .support.engines import key, open_engine, put, read_all

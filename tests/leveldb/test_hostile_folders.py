@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.spi import Field, StorageUnavailableError, TableSpecification, connect
-from structable.spi.errors import StructableError
+from structable.spi import Field, StorageUnavailableError, StructableError, TableSpecification, connect
 
 from .support.engines import open_engine
 from .support.processes import SERVE, Process

@@ -11,8 +11,7 @@ import pytest
 from structable.backends.leveldb.native.logs import log_files, records, roll_back, sync_logs
 from structable.backends.leveldb.native.manifest import manifest_state
 from structable.backends.leveldb.owner import database_handle
-from structable.spi import Field, TableSpecification, connect
-from structable.spi.errors import DataCorruptionError, StoreNotFoundError
+from structable.spi import DataCorruptionError, Field, StoreNotFoundError, TableSpecification, connect
 
 from .support.engines import key, open_engine, put, read_all
 from .support.processes import Process

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from structable.backends.leveldb.native.database import Database, WriteFailedError
-from structable.spi.errors import StorageUnavailableError
+from structable.spi import StorageUnavailableError
 from tests.waiting import until
 
 from .support.engines import key, open_engine, put

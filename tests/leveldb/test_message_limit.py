@@ -9,7 +9,7 @@ import pytest
 
 from structable.backends.leveldb.protocol import channel
 from structable.spi import Field, Isolation, Storage, TableSpecification, UnsupportedOperationError, connect
-from structable.spi.conformance.clients import StoreProcess
+from structable.testing.conformance.clients import StoreProcess
 
 TABLE = TableSpecification("t", [Field.string("k"), Field.bytes("b")], ["k"])
 OVER = "100,000 bytes at most, and this one has 1[0-9]{2},[0-9]{3}"

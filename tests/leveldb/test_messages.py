@@ -23,7 +23,7 @@ from structable.spi import (
     col,
     connect,
 )
-from structable.spi.conformance.clients import StoreProcess
+from structable.testing.conformance.clients import StoreProcess
 from tests.calls_of_types import CALLS_OF_TYPES, READ_FIRST, create_tables_of_types
 
 DISTRICTS = range(1, 11)

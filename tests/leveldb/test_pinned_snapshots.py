@@ -14,7 +14,7 @@ from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.owner import history
 from structable.backends.leveldb.owner.commit_nodes import CommitNode
 from structable.backends.ordered.engine import EngineSnapshot, Increment, ReadSet, WriteSet
-from structable.spi.errors import TransactionClosedError, TransactionConflictError
+from structable.spi import TransactionClosedError, TransactionConflictError
 
 from .support.engines import SPACE, key, open_engine, put
 from .support.processes import SERVE, Process

@@ -19,7 +19,7 @@ from structable.backends.leveldb.client.client import Client
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.leveldb.owner.local_route import LocalRoute
 from structable.backends.ordered.engine import Increment, ReadSet, SchemaChangedError, WriteSet
-from structable.spi.errors import (
+from structable.spi import (
     CommitOutcomeUnknownError,
     InvalidFieldError,
     StorageUnavailableError,

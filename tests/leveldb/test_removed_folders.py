@@ -16,9 +16,9 @@ from structable.spi import (
     StructableError,
     StructuredTable,
     TableSpecification,
+    Value,
     connect,
 )
-from structable.spi.values import Value
 from tests.waiting import until
 
 from .support.processes import Process

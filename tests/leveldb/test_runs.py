@@ -12,7 +12,7 @@ import pytest
 from structable.backends.leveldb.engine import LevelDBEngine
 from structable.backends.ordered.engine import Pair, RunLostError
 from structable.backends.ordered.schema.job_records import runs_owner
-from structable.spi.errors import DataCorruptionError
+from structable.spi import DataCorruptionError
 
 from .support.engines import open_engine
 from .support.processes import Process

@@ -25,8 +25,8 @@ from structable.spi import (
     connect,
     read_split,
 )
-from structable.spi.conformance.samples import ITEMS, item
-from structable.spi.conformance.write_jobs import batch
+from structable.testing.conformance.samples import ITEMS, item
+from structable.testing.conformance.write_jobs import batch
 
 from .support.processes import Process
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from structable.spi import Field, Storage, TableSpecification, connect
-from structable.spi.conformance.clients import StoreProcess
-from structable.spi.conformance.feed_case import LONGEST
+from structable.testing.conformance.clients import StoreProcess
+from structable.testing.conformance.feed_case import LONGEST
 
 FED = TableSpecification("t", [Field.int("k")], ["k"], options={"changelog-producer": "input"})
 

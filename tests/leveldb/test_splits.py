@@ -17,8 +17,7 @@ from structable.backends.leveldb.folder import DatabaseFolder
 from structable.backends.leveldb.native.checkpoint import link_copy
 from structable.backends.leveldb.splits import _READERS
 from structable.backends.ordered.engine import WriteSet
-from structable.spi import Field, TableSpecification, col, connect, read_split
-from structable.spi.errors import TransactionClosedError
+from structable.spi import Field, TableSpecification, TransactionClosedError, col, connect, read_split
 from tests.waiting import until
 
 from .support.engines import SPACE, Bulk, key, open_engine, put, read_all

@@ -16,10 +16,10 @@ from structable.spi import (
     Storage,
     TableSpecification,
     TransactionConflictError,
-    arrow_schema,
     col,
     connect,
 )
+from structable.spi.arrow import arrow_schema
 
 SPEC = TableSpecification("t", [Field.long("k"), Field.string("s")], ["k"], ["s"])
 Changes = Mapping[bytes, bytes | None]

@@ -14,7 +14,7 @@ from structable.backends.leveldb.observer import ObservingEngine
 from structable.backends.leveldb.route import VERSION_KEY, pack_stamp
 from structable.backends.leveldb.routed_engine import DatabaseSettings, RoutedEngine
 from structable.backends.ordered.engine import Increment, WriteSet
-from structable.spi.errors import CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError
+from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError
 
 from .support.engines import (
     DECISION,

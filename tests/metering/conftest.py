@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from structable.spi import Field, Storage, TableSpecification, connect
-from structable.spi.conformance.clients import StoreProcess
+from structable.testing.conformance.clients import StoreProcess
 
 from .sdk import Metrics, measured
 

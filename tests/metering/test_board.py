@@ -12,12 +12,12 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import REGISTRY
 
+from structable.access.metrics import Instruments
 from structable.spark_bridge.joins.metrics import JoinInstruments
 from structable.spark_bridge.joins.progress import JoinProgress
 from structable.spark_bridge.pipelines.running.stages import record
 from structable.spark_bridge.write.jobs import measure_missing
 from structable.spi import connect
-from structable.spi.access.metrics import Instruments
 
 from .conftest import ITEMS
 from .sdk import Metrics
@@ -86,5 +86,5 @@ def test_board_shows_every_metric(exported: tuple[dict[str, set[str]], Metrics])
 def test_documentation_has_every_instrument(exported: tuple[dict[str, set[str]], Metrics]) -> None:
     _, _, text = (DOCS / "operations.md").read_text(encoding="utf-8").partition("\n## Metrics\n")
     _, metrics = exported
-    documented = set(re.findall(r"`(structable\.[a-z_.]+)`", text)) - {"structable.spi.access"}
+    documented = set(re.findall(r"`(structable\.[a-z_.]+)`", text)) - {"structable.access"}
     assert set(metrics.points()) == documented

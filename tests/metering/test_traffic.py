@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from structable.spi import Storage, connect
-from structable.spi.conformance.clients import StoreProcess
+from structable.testing.conformance.clients import StoreProcess
 
 from .conftest import ITEMS
 from .sdk import Metrics
@@ -124,8 +124,8 @@ def test_metrics_are_the_sum_of_all_storages(metrics: Metrics, url: str, owner: 
 
 def test_closing_many_storages_keeps_little(metrics: Metrics) -> None:
     """What ended is folded into one sum, also if nobody collects."""
-    from structable.spi.metering import recording_meter
-    from structable.spi.store_metrics import metrics_of
+    from structable.spi._store_metrics import metrics_of
+    from structable.spi.authors import recording_meter
 
     for _ in range(50):
         connect("memory://many").close()

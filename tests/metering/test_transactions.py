@@ -18,7 +18,7 @@ from structable.spi import (
     TransactionConflictError,
     connect,
 )
-from structable.spi.conformance.interruptions import InterruptedByTestError, _Tracer
+from structable.testing.conformance.interruptions import InterruptedByTestError, _Tracer
 
 from .conftest import ITEMS
 from .sdk import Metrics

@@ -10,7 +10,7 @@ from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import connect
-from structable.spi.measuring import MeasuringStorage
+from structable.spi._measuring import MeasuringStorage
 
 from .sdk import Metrics, measured
 
@@ -21,7 +21,7 @@ with connect("memory://") as storage:
     print(type(storage).__name__, *[name for name in sys.modules if name.startswith("opentelemetry")])
 import opentelemetry.metrics
 with connect("memory://") as storage:
-    print(type(storage).__name__, "structable.spi.measuring" in sys.modules)
+    print(type(storage).__name__, "structable.spi._measuring" in sys.modules)
 from opentelemetry.sdk.metrics import MeterProvider
 opentelemetry.metrics.set_meter_provider(MeterProvider())
 with connect("memory://") as storage:

@@ -26,7 +26,7 @@ from structable.spi import (
     TableSpecification,
     connect,
 )
-from structable.spi.fields import widens
+from structable.spi.authors import widens
 from tests.migrations.support.folders import Scripts
 
 MADE: list[tuple[FieldFunction, Field]] = [

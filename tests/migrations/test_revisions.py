@@ -21,7 +21,7 @@ from structable.spi import (
     col,
     connect,
 )
-from structable.spi.measuring import MeasuringStorage
+from structable.spi._measuring import MeasuringStorage
 from tests.metering.sdk import measured
 from tests.migrations.conftest import every_store
 from tests.migrations.support.folders import RUNS, Scripts, put_runs

@@ -11,8 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import Column, Field, FieldType, Filter, TableSpecification
-from structable.spi.values import Value
+from structable.spi import Column, Field, FieldType, Filter, TableSpecification, Value
 
 SPACE = b"\x00\xff\x07\x01"
 KEYABLE = [kind for kind in FieldType if kind.keyable]

@@ -17,9 +17,8 @@ from structable.backends.ordered.codec.rows import RowCodec
 from structable.backends.ordered.codec.source import NewerLayoutError
 from structable.backends.ordered.engine import Pair, rows_of_pairs
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import DataCorruptionError, Field, FieldSizeLimitError, FieldType, InvalidFieldError
+from structable.spi import DataCorruptionError, Field, FieldSizeLimitError, FieldType, InvalidFieldError, Value
 from structable.spi.arrow import arrow_schema, conform_batch
-from structable.spi.values import Value
 from tests.ordered.strategies import SPACE, fields, row_values, same, table
 from tests.ordered.test_row_codec import widened
 

@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from structable.backends.ordered.arrow.batch_filters import compile_batch_filter
-from structable.spi import Field, FieldType, Filter, TableSpecification, col, compile_filter
+from structable.spi import Field, FieldType, Filter, TableSpecification, col
 from structable.spi.arrow import arrow_schema
-from structable.spi.conformance.samples import TYPES
-from structable.spi.filters import UnboundFilterError
-from structable.spi.rules.filters import bind_filter
+from structable.spi.authors import UnboundFilterError, bind_filter, compile_filter
+from structable.testing.conformance.samples import TYPES
 from tests.ordered.strategies import COMPARISONS, conditions
 
 FLOATS = [-1.5, -0.0, 0.0, 0.5, float("inf"), float("-inf"), float("nan")]

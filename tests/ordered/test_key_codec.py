@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.engine import successor
-from structable.spi import DataCorruptionError, Field, FieldType, InvalidFieldError
-from structable.spi.rules.rows import check_key
-from structable.spi.values import Value
+from structable.spi import DataCorruptionError, Field, FieldType, InvalidFieldError, Value
+from structable.spi.authors import check_key
 from tests.ordered.entries import decode_entry, encode_entry
 from tests.ordered.strategies import KEYABLE, SPACE, fields, row_values, same, table, values
 

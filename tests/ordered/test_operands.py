@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from structable.backends.ordered.engine import Operand
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import Field, FieldType, InvalidFieldError, RowKind, TableSpecification
-from structable.spi.merging import IgnoredType, Merger, Values
-from structable.spi.table_options import AggregateFunction
-from structable.spi.values import Value
+from structable.spi import AggregateFunction, Field, FieldType, InvalidFieldError, RowKind, TableSpecification, Value
+from structable.spi.authors import IgnoredType, Merger, Values
 from tests.ordered.strategies import SPACE, same, values
 
 _BLIND = ("sum", "count", "min", "max", "bool_and", "bool_or")

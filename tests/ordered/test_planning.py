@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from structable.spi import Column, Field, Filter, Range, Row, Storage, StructuredTable, TableSpecification, col, connect
-from structable.spi.evaluation import compile_filter
-from structable.spi.rules.filters import bind_filter
+from structable.spi.authors import bind_filter, compile_filter
 from tests.ordered.strategies import COMPARISONS, conditions
 
 SPEC = TableSpecification(

@@ -18,8 +18,7 @@ from structable.spi import (
     TableSpecification,
     UnsupportedOperationError,
 )
-from structable.spi.rules.transaction_size import lowered_limit
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import MAX_ROW_SIZE, lowered_limit
 
 from .recorded import Recorded, commits, last_commit
 

@@ -11,9 +11,8 @@ from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.codec.rows import RowCodec
 from structable.backends.ordered.codec.source import NewerLayoutError
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import DataCorruptionError, Field, FieldType, InvalidFieldError, TableSpecification
-from structable.spi.rules.rows import check_row
-from structable.spi.values import Value
+from structable.spi import DataCorruptionError, Field, FieldType, InvalidFieldError, TableSpecification, Value
+from structable.spi.authors import check_row
 from tests.ordered.strategies import SPACE, fields, row_values, same, table
 
 KEY = [Field.string("s"), Field.long("n")]

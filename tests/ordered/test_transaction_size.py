@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from structable.spi import Field, Storage, TableSpecification, UnsupportedOperationError, Value, connect
-from structable.spi.rules.transaction_size import lowered_limit
+from structable.spi.authors import lowered_limit
 
 TABLE = TableSpecification("t", [Field.int("k"), Field.bytes("b")], ["k"])
 

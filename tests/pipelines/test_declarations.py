@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from structable.access import Cache, TableReadFunction
 from structable.spark_bridge import TableRef
 from structable.spark_bridge.pipelines import JoinWindow, Partitioner, Pipeline, Stream, Table, partition_of
 from structable.spi import Field
-from structable.spi.access import Cache, TableReadFunction
 from tests.pipelines.support.declared import STORE, WINDOW, load, write
 
 REF = TableRef(STORE, "t")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from structable.access import Cache
 from structable.spark_bridge import TableRef
 from structable.spark_bridge.pipelines import JoinWindow, Partitioner, Pipeline, PlanChangedError, PlanError
 from structable.spark_bridge.pipelines.restart import check_restart, differences
-from structable.spi.access import Cache
 from tests.pipelines.support.declared import STORE, load, write
 
 Change = dict[str, Any]

@@ -38,10 +38,10 @@ from structable.spi import (
     read_split,
 )
 from structable.spi.arrow import arrow_schema
-from structable.spi.conformance.chances import random_row, random_specification
-from structable.spi.conformance.merge_case import run_job
-from structable.spi.conformance.samples import Record
-from structable.spi.conformance.type_chances import random_kind, random_type
+from structable.testing.conformance.chances import random_row, random_specification
+from structable.testing.conformance.merge_case import run_job
+from structable.testing.conformance.samples import Record
+from structable.testing.conformance.type_chances import random_kind, random_type
 
 from .support.hostile import plant, sprung
 from .support.proxy import COMMIT, Cut, Proxy

@@ -22,8 +22,8 @@ from structable.spi import (
     connect,
 )
 from structable.spi.arrow import rows_to_batches
-from structable.spi.conformance.patch_case import patch_batch
-from structable.spi.conformance.samples import Record
+from structable.testing.conformance.patch_case import patch_batch
+from structable.testing.conformance.samples import Record
 
 from .support.shared import Schema
 

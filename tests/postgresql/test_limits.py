@@ -24,7 +24,7 @@ from structable.spi import (
     col,
     connect,
 )
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import MAX_ROW_SIZE
 
 from .support.server import Server
 

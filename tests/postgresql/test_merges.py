@@ -28,8 +28,8 @@ from structable.spi import (
     WriteMode,
     connect,
 )
-from structable.spi.conformance.merge_case import run_job
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import MAX_ROW_SIZE
+from structable.testing.conformance.merge_case import run_job
 from tests.waiting import until
 
 from .support.proxy import COMMIT, Cut, Message, Proxy, statement

@@ -14,7 +14,7 @@ from structable.spi import (
     TableSpecification,
     connect,
 )
-from structable.spi.values import MAX_KEY_SIZE
+from structable.spi.authors import MAX_KEY_SIZE
 
 Rows = list[dict[str, Any]]
 

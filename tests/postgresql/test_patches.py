@@ -32,8 +32,8 @@ from structable.spi import (
     WriteJob,
     connect,
 )
-from structable.spi.conformance.feed_case import read_between, with_feed
-from structable.spi.conformance.patch_case import Arm, patch_batch
+from structable.testing.conformance.feed_case import read_between, with_feed
+from structable.testing.conformance.patch_case import Arm, patch_batch
 
 from .support.proxy import Cut, Proxy, statement
 from .support.shared import Schema

@@ -32,8 +32,7 @@ from structable.spi import (
     Value,
     connect,
 )
-from structable.spi.operations import RowMove
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import MAX_ROW_SIZE, RowMove
 from tests.waiting import until
 
 from .support.fixtures import StartServer

@@ -23,7 +23,7 @@ from structable.spi import (
     col,
     connect,
 )
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import MAX_ROW_SIZE
 from tests.calls_of_types import CALLS_OF_TYPES, create_tables_of_types
 
 from .support.proxy import Cut, Proxy

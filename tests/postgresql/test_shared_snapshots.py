@@ -23,7 +23,7 @@ from structable.spi import (
     col,
     connect,
 )
-from structable.spi.conformance.samples import ITEMS, item
+from structable.testing.conformance.samples import ITEMS, item
 from tests.postgresql.support.shared import Schema
 from tests.waiting import until
 

@@ -17,7 +17,7 @@ from structable.spi import (
     UnsupportedOperationError,
     connect,
 )
-from structable.spi.conformance.feed_case import LONGEST
+from structable.testing.conformance.feed_case import LONGEST
 
 from .support import pgbouncer
 from .support.fixtures import StartPgBouncer

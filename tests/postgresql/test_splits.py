@@ -34,7 +34,7 @@ from structable.spi import (
     read_split,
 )
 from structable.spi.arrow import arrow_schema
-from structable.spi.conformance.samples import Record
+from structable.testing.conformance.samples import Record
 from tests.postgresql.support.shared import Schema
 from tests.waiting import until
 

@@ -31,8 +31,8 @@ from structable.spi import (
     connect,
 )
 from structable.spi.arrow import arrow_schema, rows_to_batches
-from structable.spi.conformance.samples import Record
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import MAX_ROW_SIZE
+from structable.testing.conformance.samples import Record
 from tests.postgresql.support.fixtures import StartServer
 from tests.postgresql.support.proxy import Cut, Proxy, statement
 from tests.postgresql.support.server import Server

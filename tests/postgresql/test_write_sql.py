@@ -27,13 +27,17 @@ from structable.spi import (
     connect,
 )
 from structable.spi.arrow import rows_to_batches
-from structable.spi.conformance.case import ConformanceCase
-from structable.spi.conformance.chances import random_row, random_specification
-from structable.spi.conformance.merge_case import run_job
-from structable.spi.conformance.type_chances import FUNCTIONS, aggregated_by, random_change, random_kind, random_type
-from structable.spi.operations import Effect, Otherwise, When
-from structable.spi.outcome import Outcomes, Refusal, RowWrite
-from structable.spi.rules.rows import check_row
+from structable.spi.authors import Effect, Otherwise, Outcomes, Refusal, RowWrite, When, check_row
+from structable.testing.conformance.case import ConformanceCase
+from structable.testing.conformance.chances import random_row, random_specification
+from structable.testing.conformance.merge_case import run_job
+from structable.testing.conformance.type_chances import (
+    FUNCTIONS,
+    aggregated_by,
+    random_change,
+    random_kind,
+    random_type,
+)
 
 ROWS = int(os.environ.get("STRUCTABLE_TEST_MERGED_ROWS", "600"))
 CALLS = 12

@@ -15,9 +15,8 @@ from structable.spark_bridge import register
 from structable.spark_bridge.base.types import spark_schema
 from structable.spark_bridge.coordinator import applications
 from structable.spark_bridge.jvm.format_lookup import session_active
-from structable.spi import Storage, TableSpecification, connect
+from structable.spi import Storage, TableSpecification, Value, connect
 from structable.spi.arrow import arrow_schema
-from structable.spi.values import Value
 from tests.spark.support.catalogs import catalog_of
 
 every_store = pytest.mark.parametrize("url", ["leveldb", "postgresql", "hbase"], indirect=True)

@@ -9,8 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from structable.spark_bridge import TableRef, create_table
-from structable.spi import Field, Storage, TableSpecification
-from structable.spi.values import Value
+from structable.spi import Field, Storage, TableSpecification, Value
 from tests.spark.conftest import Tables, complete, every_store, settings
 from tests.spark.support.catalogs import both_stores, rows, stored
 from tests.spark.support.plans import planned_scans

@@ -8,8 +8,7 @@ from pyspark.sql import DataFrame
 
 from structable.spark_bridge.base.feed_options import FeedOptions
 from structable.spark_bridge.base.options import ReadOptions
-from structable.spi import ChangeFeed, FeedPosition, Field, Storage, TableSpecification
-from structable.spi.changes import FEED_COLUMNS
+from structable.spi import FEED_COLUMNS, ChangeFeed, FeedPosition, Field, Storage, TableSpecification
 from tests.spark.conftest import Tables, every_store
 
 SPEC = TableSpecification(

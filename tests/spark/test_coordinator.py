@@ -38,7 +38,7 @@ from structable.spi import (
     connect,
 )
 from structable.spi.arrow import arrow_schema
-from structable.spi.rules.jobs import requested_job
+from structable.spi.authors import requested_job
 from tests.spark.support.samples import RUNS, create_runs, runs
 from tests.waiting import until
 

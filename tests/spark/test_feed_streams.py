@@ -36,9 +36,9 @@ from structable.spi import (
     Storage,
     TableSpecification,
     UnsupportedOperationError,
+    Value,
     connect,
 )
-from structable.spi.values import Value
 
 FIELDS = [Field.long("k"), Field.string("text"), Field.double("size")]
 LOOKUP = {"changelog-producer": "lookup"}

@@ -10,9 +10,8 @@ import pytest
 
 from structable.spark_bridge.write.folding import DEFAULT, DELETES, UpdateFolding
 from structable.spark_bridge.write.grouping import KeyCounts, last_rows
-from structable.spi import Field, InvalidFieldError, TableSpecification
+from structable.spi import Field, InvalidFieldError, TableSpecification, Value
 from structable.spi.arrow import arrow_schema
-from structable.spi.values import Value
 
 PROGRAMS = int(os.environ.get("STRUCTABLE_TEST_FOLDED_PROGRAMS", "2000"))
 AT_ONCE = 50

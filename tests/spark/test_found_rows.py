@@ -15,9 +15,8 @@ from structable.spark_bridge.read import found_rows
 from structable.spark_bridge.read.found_rows import Found, Matches, RowCache
 from structable.spark_bridge.read.hashed_places import HashedPlaces
 from structable.spark_bridge.read.lookup_keys import KeyColumns, KeyValues
-from structable.spi import Field, TableSpecification
+from structable.spi import Field, TableSpecification, Value
 from structable.spi.arrow import arrow_type
-from structable.spi.values import Value
 
 SPEC = TableSpecification("t", [Field.int("k"), Field.int("turn"), Field.string("text")], ["k"])
 TTL = 10.0

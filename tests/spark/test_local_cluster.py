@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from structable.backends.ordered.storage import OrderedStorage
-from structable.spi import Field, Storage, connect
-from structable.spi.values import Value
+from structable.spi import Field, Storage, Value, connect
 from tests.spark.conftest import every_store
 from tests.spark.support.catalogs import stored
 from tests.spark.support.cluster_queries import (

@@ -21,9 +21,9 @@ from structable.spi import (
     TableNotFoundError,
     TableSpecification,
     UnsupportedOperationError,
+    Value,
     connect,
 )
-from structable.spi.values import Value
 from tests.spark.conftest import Tables, complete, every_store, rows_of
 from tests.spark.support.arrivals import Arrivals, ended
 from tests.spark.support.samples import EVERYTHING, ROWS, RUNS, create_runs

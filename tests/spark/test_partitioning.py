@@ -9,7 +9,7 @@ from pyspark.sql.functions import expr
 
 from structable.spark_bridge.pipelines import partition_of
 from structable.spark_bridge.pipelines.partitioners import partition_sql
-from structable.spi.values import Value
+from structable.spi import Value
 
 pytestmark = pytest.mark.xdist_group("spark")
 

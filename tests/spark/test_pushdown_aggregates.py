@@ -9,8 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from structable.backends.ordered.storage import OrderedStorage
-from structable.spi import Field, Storage, TableSpecification
-from structable.spi.values import Value
+from structable.spi import Field, Storage, TableSpecification, Value
 from tests.spark.conftest import Tables, every_store
 from tests.spark.support.samples import EVERYTHING, ROWS, create_runs
 

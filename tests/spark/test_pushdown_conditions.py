@@ -6,7 +6,7 @@ import pytest
 
 from structable.spark_bridge.read.pushdown import parse_filter
 from structable.spi import Filter, col
-from structable.spi.rules.filters import bind_filter
+from structable.spi.authors import bind_filter
 from tests.spark.support.samples import EVERYTHING, UTC
 
 

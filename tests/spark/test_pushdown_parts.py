@@ -6,8 +6,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from structable.spi import Field, Range, Storage, TableSpecification
-from structable.spi.values import Value
+from structable.spi import Field, Range, Storage, TableSpecification, Value
 from tests.spark.conftest import Tables, every_store
 from tests.spark.support.samples import EVERYTHING, ROWS, create_runs, runs
 

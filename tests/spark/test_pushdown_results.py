@@ -7,7 +7,9 @@ import pytest
 from structable.spark_bridge.jvm.scan_requests import ReadRequest, Top
 from structable.spark_bridge.read.pushdown import parse_aggregation, spark_batches
 from structable.spark_bridge.read.split_results import chosen
-from structable.spi import Field, TableSpecification, check_aggregation, partial_aggregates, rows_to_batches
+from structable.spi import Field, TableSpecification
+from structable.spi.arrow import partial_aggregates, rows_to_batches
+from structable.spi.authors import check_aggregation
 
 SALES = TableSpecification(
     "sales",

@@ -23,8 +23,8 @@ from structable.spi import (
     TableNotFoundError,
     TableSpecification,
     UnsupportedOperationError,
+    Value,
 )
-from structable.spi.values import Value
 from tests.access.support.measured import Measured
 from tests.spark.conftest import every_store
 from tests.spark.support.arrivals import Arrivals, ended, forget_commits

@@ -17,8 +17,7 @@ from structable.spark_bridge.base.options import ReadOptions
 from structable.spark_bridge.base.types import spark_schema
 from structable.spark_bridge.coordinator import applications
 from structable.spark_bridge.source import StructableDataSource
-from structable.spi import Field, Storage, TableSpecification, UnsupportedOperationError
-from structable.spi.changes import FEED_COLUMNS
+from structable.spi import FEED_COLUMNS, Field, Storage, TableSpecification, UnsupportedOperationError
 from tests.spark.conftest import Tables, every_store
 from tests.waiting import until
 

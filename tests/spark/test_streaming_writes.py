@@ -16,7 +16,7 @@ from structable.spark_bridge import TableRef, foreach_batch, send_to
 from structable.spark_bridge.base.micro_batches import MicroBatch
 from structable.spark_bridge.stream.writer import BatchMessage, StructableStreamWriter
 from structable.spi import Field, Storage, StructableError, TableSpecification, UnsupportedOperationError
-from structable.spi.rules.jobs import requested_job
+from structable.spi.authors import requested_job
 from tests.spark.conftest import every_store
 from tests.spark.support.arrivals import Arrivals, ended, forget_commits
 

@@ -20,7 +20,7 @@ from structable.spi import (
     WriteJob,
     connect,
 )
-from structable.spi.rules.jobs import requested_job
+from structable.spi.authors import requested_job
 
 SPEC = TableSpecification("items", [Field.long("id"), Field.long("n")], primary_key=["id"])
 PATCHES = pa.RecordBatch.from_pydict({"id": [1, 2], "n": [7, 7], "_arm": ["present", "present"]})

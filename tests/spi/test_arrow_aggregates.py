@@ -9,20 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from structable.spi import (
-    AggregateExpression,
-    Aggregation,
-    Field,
-    InvalidFieldError,
-    TableSpecification,
-    Value,
-    aggregate_schema,
-    col,
-    partial_aggregates,
-    rows_to_batches,
-)
-from structable.spi.arrow import arrow_schema
-from structable.spi.rules.aggregates import check_aggregation
+from structable.spi import AggregateExpression, Aggregation, Field, InvalidFieldError, TableSpecification, Value, col
+from structable.spi.arrow import aggregate_schema, arrow_schema, partial_aggregates, rows_to_batches
+from structable.spi.authors import check_aggregation
 
 count, total, least, greatest = (
     AggregateExpression.count,

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from structable.spi import Field, FieldType
-from structable.spi.arrow_columns import CastError, cast_column
-from structable.spi.conformance.arrow_samples import ARROW_SAMPLES, taken_columns
+from structable.spi.arrow import CastError, cast_column
+from structable.testing.conformance.arrow_samples import ARROW_SAMPLES, taken_columns
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "spi.md"
 ENCODINGS = {"dictionary", "run_end_encoded"}

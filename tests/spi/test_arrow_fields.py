@@ -9,10 +9,8 @@ import pyarrow as pa
 import pytest
 
 from structable.spi import Field, InvalidSpecificationError, TableSpecification
-from structable.spi.arrow_columns import cast_column
-from structable.spi.arrow_fields import field_names, field_of
-from structable.spi.conformance.arrow_samples import ARROW_SAMPLES
-from structable.spi.loading import matched_fields
+from structable.spi.arrow import cast_column, field_names, field_of, matched_fields
+from structable.testing.conformance.arrow_samples import ARROW_SAMPLES
 from tests.page_code import ROOT
 
 

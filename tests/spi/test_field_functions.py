@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from structable.spi import Cast, Computed, Field, FieldFunction, FieldType, InvalidSpecificationError, JsonField, Lower
-from structable.spi.field_functions import function_from_document, function_to_document
+from structable.spi.text import function_from_document, function_to_document
 
 FAILED = Computed(None, failed=True)
 NULL = Computed(None)

@@ -25,8 +25,8 @@ from structable.spi import (
     specification_from_document,
     specification_to_document,
 )
-from structable.spi.documents import specification_from_catalog
-from structable.spi.field_rules import rules_digest
+from structable.spi.authors import rules_digest
+from structable.spi.text import specification_from_catalog
 
 SPEC = TableSpecification(
     "t", [Field.string("k"), Field.string("a"), Field.string("b"), Field.int("n"), Field.string("s")], ["k"]

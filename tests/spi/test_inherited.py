@@ -13,7 +13,7 @@ from structable.spi import (
     TransactionClosedError,
     UnsupportedOperationError,
 )
-from structable.spi.autocommit import OwningRowIterator
+from structable.spi._autocommit import OwningRowIterator
 
 
 class Plain(Transaction):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structable.spi import Field, InvalidFieldError, Merger, RowKind, TableSpecification, UnsupportedOperationError
-from structable.spi.merging import IGNORED, Values
+from structable.spi import Field, InvalidFieldError, RowKind, TableSpecification, UnsupportedOperationError
+from structable.spi.authors import IGNORED, Merger, Values
 
 COUNTERS = TableSpecification(
     "counters",

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from structable.spi import imports
-from structable.spi.imports import remedy
+from structable.spi import _imports as imports
+from structable.spi.authors import remedy
 from tests.page_code import ROOT
 
 STORE = """
@@ -26,19 +26,24 @@ feed = storage.changes("t")
 WITHOUT = {
     "datasets": ("import structable.datasets", "datasets need {}", ["msgspec"], "datasets"),
     "suite": (
-        "from structable.spi.conformance import BackendConformance",
+        "from structable.testing.conformance import BackendConformance",
         "the conformance suite needs {}",
         ["pytest", "hypothesis", "pyarrow"],
         "conformance",
     ),
     "runner": (
-        "from structable.spi.conformance import run",
+        "from structable.testing.conformance import run",
         "the conformance suite needs {}",
         ["pytest"],
         "conformance",
     ),
-    "schema": ("from structable.spi import arrow_schema", "Arrow batches need {}", ["pyarrow"], "arrow"),
-    "aggregates": ("from structable.spi import partial_aggregates", "Arrow batches need {}", ["pyarrow"], "arrow"),
+    "schema": ("from structable.spi.arrow import arrow_schema", "Arrow batches need {}", ["pyarrow"], "arrow"),
+    "aggregates": (
+        "from structable.spi.arrow import partial_aggregates",
+        "Arrow batches need {}",
+        ["pyarrow"],
+        "arrow",
+    ),
     "split": (
         STORE + "[*storage.read_split(storage.plan_scan('t').splits[0])]",
         "Arrow batches need {}",

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from structable.backends.base.patches import misfit
 from structable.spi import Field, InvalidFieldError, PatchArm, RecordExistsError, RowKind, TableSpecification, Value
-from structable.spi.merging import Values
-from structable.spi.operations import Effect, Judged, Otherwise, When
-from structable.spi.outcome import Outcome, Outcomes, Refusal, RowWrite
+from structable.spi.authors import Effect, Judged, Otherwise, Outcome, Outcomes, Refusal, RowWrite, Values, When
 
 FIELDS = [Field.string("id"), Field.byte("n"), Field.byte("m"), Field.string("s")]
 PLAIN = Outcomes(TableSpecification("t", FIELDS, ["id"]))

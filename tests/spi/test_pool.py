@@ -10,7 +10,7 @@ import pytest
 from structable.backends.base.pool import ConnectionPool, PooledConnection
 from structable.backends.base.traffic import Tally
 from structable.spi import StorageUnavailableError
-from structable.spi.conformance.interruptions import InterruptedByTestError, _Tracer
+from structable.testing.conformance.interruptions import InterruptedByTestError, _Tracer
 
 
 class Line(PooledConnection):

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from structable.spi import Field, InvalidFieldError, TableSpecification, Value, check_columns, check_key, check_row
-from structable.spi.rules.changes import check_default, incremented
+from structable.spi import Field, InvalidFieldError, TableSpecification, Value
+from structable.spi.authors import check_columns, check_default, check_key, check_row, incremented
 
 ITEMS = TableSpecification(
     "items",

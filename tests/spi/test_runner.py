@@ -31,7 +31,7 @@ def test_lasting_travels() -> None:
 
 
 def test_more_attempts_than_a_float_has_powers_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("structable.spi.runner.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("structable.spi._runner.time.sleep", lambda seconds: None)
     attempts = 0
 
     def body(_: object) -> None:

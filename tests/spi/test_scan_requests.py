@@ -4,19 +4,8 @@ from typing import Any
 
 import pytest
 
-from structable.spi import (
-    Field,
-    Filter,
-    InvalidFieldError,
-    Range,
-    TableSpecification,
-    Value,
-    bind_filter,
-    check_limit,
-    col,
-)
-from structable.spi.operations import Scan
-from structable.spi.rules.scans import ScanRequest, check_splits
+from structable.spi import Field, Filter, InvalidFieldError, Range, TableSpecification, Value, col
+from structable.spi.authors import Scan, ScanRequest, bind_filter, check_limit, check_splits
 
 ITEMS = TableSpecification(
     "items",

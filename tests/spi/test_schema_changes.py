@@ -2,7 +2,8 @@
 
 import pytest
 
-from structable.spi import Field, SchemaIncompatibleError, TableSpecification, plan_schema_change
+from structable.spi import Field, SchemaIncompatibleError, TableSpecification
+from structable.spi.authors import plan_schema_change
 
 RUNS = TableSpecification(
     "runs", [Field.string("app"), Field.int("number"), Field.short("size"), Field.float("cost")], ["app"], ["number"]

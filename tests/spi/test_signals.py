@@ -19,8 +19,8 @@ from structable.spi import (
     UnsupportedOperationError,
     connect,
 )
-from structable.spi.delegation import DelegatingStorage
-from structable.spi.signals import LocalSignals, Signalling
+from structable.spi._signals import Signalling
+from structable.spi.authors import DelegatingStorage, LocalSignals
 
 LONGEST = 30.0
 

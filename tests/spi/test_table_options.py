@@ -7,16 +7,19 @@ import pickle
 import pytest
 
 from structable.spi import (
+    Aggregate,
+    AggregateFunction,
     Field,
     InvalidSpecificationError,
+    MergeEngine,
     SchemaIncompatibleError,
+    SequenceGroup,
     TableSpecification,
-    plan_schema_change,
     specification_from_document,
     specification_to_document,
 )
-from structable.spi.documents import specification_from_catalog
-from structable.spi.table_options import Aggregate, AggregateFunction, MergeEngine, SequenceGroup
+from structable.spi.authors import plan_schema_change
+from structable.spi.text import specification_from_catalog
 
 FIELDS = (
     Field.int("id"),

@@ -4,7 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from structable.spi import Field, InvalidFieldError, Value, check_value, value_size
+from structable.spi import Field, InvalidFieldError, Value
+from structable.spi.authors import check_value, value_size
 
 
 @pytest.mark.parametrize("field", [Field.int("v"), Field.double("v")], ids=str)

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 
+from structable.access import Batching, open_table
 from structable.cli.app import app
 from structable.datasets import Digits, Record, RecordTable, SystemData, new_run_id
 from structable.spi import (
@@ -32,7 +33,6 @@ from structable.spi import (
     col,
     connect,
 )
-from structable.spi.access import Batching, open_table
 
 NOW = dt.datetime(2026, 3, 29, 1, 30, 0, 123456, dt.UTC)
 TYPES = TableSpecification(

@@ -26,12 +26,7 @@ from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Cells, Thrif
 from structable.backends.ordered.codec.keys import ROW_MARK
 from structable.backends.ordered.engine import SPACE_BYTES, BulkCommit, EngineSnapshot, Pair, stamped
 from structable.backends.ordered.schema.catalog import CATALOG_SPACE
-from structable.spi.errors import (
-    CommitOutcomeUnknownError,
-    StorageUnavailableError,
-    StructableError,
-    TransactionConflictError,
-)
+from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError, StructableError, TransactionConflictError
 
 from .conflicts import Conflicts
 from .context import PrefixContext

@@ -8,7 +8,7 @@ from structable.backends.hbase.failpoints import reach
 from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.retry import pause
 from structable.backends.ordered.engine import ReadSet, WriteSet
-from structable.spi.errors import CommitOutcomeUnknownError
+from structable.spi import CommitOutcomeUnknownError
 
 from .conflicts import Conflicts
 from .context import PrefixContext

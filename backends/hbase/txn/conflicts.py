@@ -11,7 +11,7 @@ from typing import NoReturn
 from structable.backends.hbase.layout import FAMILY, MARKER, VALUE
 from structable.backends.hbase.thrift.requests import Cells
 from structable.backends.ordered.engine import SPACE_BYTES, BlindStep, ReadSet
-from structable.spi.errors import TransactionConflictError
+from structable.spi import TransactionConflictError
 
 from .context import PrefixContext
 from .intent_set import IntentSet

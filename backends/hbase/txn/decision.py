@@ -11,7 +11,7 @@ from structable.backends.hbase.failpoints import reach
 from structable.backends.hbase.thrift.errors import is_refusal
 from structable.backends.hbase.thrift.retry import pause
 from structable.backends.ordered.engine import ReadSet
-from structable.spi.errors import CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError
+from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError
 
 from .conflicts import Conflicts
 from .context import PrefixContext

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 
 from structable.backends.hbase.failpoints import failpoints, reach, stepwise
 from structable.backends.hbase.thrift.errors import TableMissingError
-from structable.spi.errors import StorageUnavailableError, TransactionConflictError
+from structable.spi import StorageUnavailableError, TransactionConflictError
 
 from .context import PrefixContext
 from .gate import Gate

@@ -22,7 +22,7 @@ from structable.backends.hbase.layout import (
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Cells, ThriftCall, get_rows
 from structable.backends.ordered.engine import BlindStep, Increment, MergeFunction, Operand
-from structable.spi.errors import DataCorruptionError
+from structable.spi import DataCorruptionError
 
 __all__ = [
     "LOCK",

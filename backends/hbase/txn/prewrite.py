@@ -35,7 +35,7 @@ from structable.backends.hbase.layout import (
 from structable.backends.hbase.thrift.errors import ConnectionLostError, ServerError, is_refusal
 from structable.backends.hbase.thrift.requests import Cells, ThriftCall, get_row, increment, put_column
 from structable.backends.hbase.thrift.retry import pause
-from structable.spi.errors import StorageUnavailableError, TransactionConflictError
+from structable.spi import StorageUnavailableError, TransactionConflictError
 
 from .context import PrefixContext
 from .gate import Gate, gate_kinds

@@ -10,7 +10,7 @@ from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.requests import FoundRow
 from structable.backends.hbase.thrift.scanner import FIRST_ROWS, CellScan
 from structable.backends.ordered.engine import SPACE_BYTES, Pair, SpaceMissingError
-from structable.spi.errors import TransactionConflictError
+from structable.spi import TransactionConflictError
 
 from .context import PrefixContext
 from .intents import PUT, base_of

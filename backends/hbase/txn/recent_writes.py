@@ -23,7 +23,7 @@ from typing import NamedTuple
 from structable.backends.hbase.layout import RECENT, RECENT_FAMILY, Layout, list_column
 from structable.backends.hbase.thrift.requests import Cells, ThriftCall, get_row, put_rows
 from structable.backends.ordered.engine import SPACE_BYTES
-from structable.spi.errors import DataCorruptionError
+from structable.spi import DataCorruptionError
 
 from .intent_set import IntentSet
 from .intents import RowId

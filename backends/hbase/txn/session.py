@@ -31,7 +31,7 @@ from structable.backends.hbase.thrift.errors import ServerError, is_refusal
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import ThriftCall, compare_and_put, get_row, increment, put_rows
 from structable.backends.hbase.thrift.retry import pause
-from structable.spi.errors import StorageUnavailableError, TransactionConflictError
+from structable.spi import StorageUnavailableError, TransactionConflictError
 
 from .recent_writes import RecentWrites
 

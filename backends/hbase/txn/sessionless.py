@@ -14,7 +14,7 @@ from structable.backends.hbase.thrift.errors import TableDisabledError
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import compare_and_put, get_row
 from structable.backends.ordered.engine import FeedEntry, Pair
-from structable.spi.errors import StorageUnavailableError, TransactionConflictError
+from structable.spi import StorageUnavailableError, TransactionConflictError
 
 from .context import PrefixContext
 from .feed_reader import FeedReader

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from structable.spi.errors import DataCorruptionError
+from structable.spi import DataCorruptionError
 
 __all__ = ["ABORTED", "COMMITTED", "PENDING", "Status", "StatusHead"]
 

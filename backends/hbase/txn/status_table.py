@@ -21,7 +21,7 @@ from structable.backends.hbase.thrift.requests import (
     split_rows,
 )
 from structable.backends.hbase.thrift.retry import pause
-from structable.spi.errors import StorageUnavailableError
+from structable.spi import StorageUnavailableError
 
 from .status import ABORTED, PENDING, Status, StatusHead
 from .written_rows import TransactionWrites, decode_rows

@@ -11,7 +11,7 @@ from structable.backends.hbase.layout import CLOCK, FAMILY, TICK, Layout
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import get_row
 from structable.backends.ordered.engine import BulkCommit, Fits, MergeFunction, WriteSet
-from structable.spi.errors import StorageUnavailableError
+from structable.spi import StorageUnavailableError
 
 from .bulk import BulkCommitter
 from .commit import Committer

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from structable.backends.hbase.layout import FAMILY, VALUE
 from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Cells, FoundRow, get_rows
-from structable.spi.errors import StorageUnavailableError
+from structable.spi import StorageUnavailableError
 
 from .context import PrefixContext
 from .intents import LOCK, RowState, base_of, fold, fold_stepwise, intents_of

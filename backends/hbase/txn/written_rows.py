@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from structable.backends.ordered.engine import SPACE_BYTES
-from structable.spi.errors import DataCorruptionError
+from structable.spi import DataCorruptionError
 
 __all__ = ["GateKinds", "TransactionWrites", "WrittenRows", "decode_rows", "encode_rows"]
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from structable.backends.hbase.failpoints import reach
 from structable.backends.hbase.txn.context import ProtocolSettings
 from structable.backends.hbase.txn.session import ProcessSession
-from structable.spi.errors import StructableError
+from structable.spi import StructableError
 
 from .janitor import Janitor
 

@@ -50,7 +50,7 @@ from structable.backends.hbase.txn.session import CLOSED, DEAD, ProcessSession, 
 from structable.backends.hbase.txn.sessionless import publish_removed
 from structable.backends.hbase.txn.status import ABORTED, COMMITTED, PENDING, Status, StatusHead
 from structable.backends.hbase.txn.unchecked_writes import safe_point
-from structable.spi.errors import DataCorruptionError, InvalidFieldError
+from structable.spi import DataCorruptionError, InvalidFieldError
 
 from .rounds import LastSeen, RoundReport, RoundWork
 

@@ -15,12 +15,7 @@ from structable.backends.leveldb.protocol.channel import PeerLostError, TimedOut
 from structable.backends.leveldb.protocol.shared_memory import open_shared
 from structable.backends.leveldb.route import OWNER_ENDED, Procedures, Route
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, SchemaChangedError, WriteSet
-from structable.spi.errors import (
-    CommitOutcomeUnknownError,
-    StorageUnavailableError,
-    StructableError,
-    TransactionConflictError,
-)
+from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError, StructableError, TransactionConflictError
 
 from .pool import OwnerConnection
 from .requests import OwnerRequests

@@ -18,7 +18,7 @@ from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import Channel, PeerLostError, TimedOutError
 from structable.backends.leveldb.protocol.error_codec import unpack_error
 from structable.backends.ordered.engine import EngineSnapshot
-from structable.spi.errors import StorageUnavailableError, TransactionConflictError
+from structable.spi import StorageUnavailableError, TransactionConflictError
 
 __all__ = ["OwnerConnection", "OwnerConnections", "SnapshotRef", "refuse"]
 

@@ -10,7 +10,7 @@ from structable.backends.base.traffic import Tallies
 from structable.backends.leveldb.folder import DatabaseFolder
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import TimedOutError
-from structable.spi.errors import StorageUnavailableError, TransactionConflictError
+from structable.spi import StorageUnavailableError, TransactionConflictError
 
 from .pool import OwnerConnection, OwnerConnections, refuse
 

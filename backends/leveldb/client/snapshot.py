@@ -8,7 +8,7 @@ from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import PeerLostError, TimedOutError
 from structable.backends.leveldb.route import OWNER_ENDED, VERSION_KEY, unpack_stamp
 from structable.backends.ordered.engine import EngineSnapshot, Pair
-from structable.spi.errors import StructableError, TransactionClosedError, TransactionConflictError
+from structable.spi import StructableError, TransactionClosedError, TransactionConflictError
 
 from .pool import OwnerConnection, SnapshotRef
 from .requests import OwnerRequests

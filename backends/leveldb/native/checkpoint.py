@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from structable.spi.errors import DataCorruptionError, StorageUnavailableError
+from structable.spi import DataCorruptionError, StorageUnavailableError
 
 from .database import COMPRESSION
 from .manifest import parsed_manifest

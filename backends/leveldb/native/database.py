@@ -14,7 +14,7 @@ from typing import Protocol
 import plyvel
 
 from structable.backends.ordered.engine import Pair, RawRows, rows_of_pairs, rows_of_values
-from structable.spi.errors import DataCorruptionError, StorageUnavailableError, StructableError
+from structable.spi import DataCorruptionError, StorageUnavailableError, StructableError
 
 from .disk import replace_durably
 from .forked import can_compact, note_closed, note_opened

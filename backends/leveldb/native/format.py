@@ -6,7 +6,7 @@ the first change feed. Opening a database changes nothing.
 
 from __future__ import annotations
 
-from structable.spi.errors import DataCorruptionError, StorageUnavailableError
+from structable.spi import DataCorruptionError, StorageUnavailableError
 
 from .database import FIRST_KEY, LAST_KEY, Database, WriteFailedError
 

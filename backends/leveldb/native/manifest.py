@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from structable.spi.errors import DataCorruptionError
+from structable.spi import DataCorruptionError
 
 from .logs import read_number, read_text, records
 

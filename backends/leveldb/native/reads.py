@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from structable.spi.errors import StorageUnavailableError
+from structable.spi import StorageUnavailableError
 
 from .database import CLOSED, PLYVEL_ERRORS, Database, RawSnapshot, translated
 from .native_guard import native_call, wait_for_native_calls

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from structable.spi.errors import DataCorruptionError
+from structable.spi import DataCorruptionError
 
 from .disk import cut, replace_durably, sync_folder
 from .logs import begins_intact_record, first_tear, log_files, records, sequence

@@ -7,7 +7,7 @@ import logging
 from structable.backends.leveldb.native.database import Database, WriteFailedError
 from structable.backends.leveldb.native.logs import sync_logs
 from structable.backends.ordered.engine import BulkCommit
-from structable.spi.errors import CommitOutcomeUnknownError, StorageUnavailableError
+from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError
 
 from .commit_nodes import BulkNode, CommitNode
 from .commit_versions import CommitVersions

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Set
 
 from structable.backends.leveldb.route import VERSION_KEY
 from structable.backends.ordered.engine import BlindStep, Operand, ReadSet, WriteSet
-from structable.spi.errors import TransactionConflictError
+from structable.spi import TransactionConflictError
 
 __all__ = ["BulkNode", "CommitNode", "Summary", "check_conflicts", "node_of"]
 

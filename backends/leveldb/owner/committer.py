@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
 from structable.backends.ordered.engine import WriteSet
-from structable.spi.errors import CommitOutcomeUnknownError
+from structable.spi import CommitOutcomeUnknownError
 
 from .commit_nodes import CommitNode
 

@@ -15,7 +15,7 @@ from structable.backends.leveldb.protocol.channel import Channel, PeerLostError,
 from structable.backends.leveldb.protocol.error_codec import pack_error
 from structable.backends.ordered.engine import EngineSnapshot, Pair
 from structable.backends.ordered.scan.lookup import values_of
-from structable.spi.errors import StructableError, TransactionConflictError, UnsupportedOperationError
+from structable.spi import StructableError, TransactionConflictError, UnsupportedOperationError
 
 from .commit_markers import drop_markers, has_committed, marker_key, marker_value
 from .history import SnapshotLostError

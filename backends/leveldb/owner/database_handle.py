@@ -31,12 +31,7 @@ from structable.backends.leveldb.native.format import prepare
 from structable.backends.leveldb.native.logs import log_files, roll_back, sync_logs
 from structable.backends.leveldb.native.reads import READERS_LEAVE, ReadSwitch
 from structable.backends.leveldb.native.recovery import all_synced, note_unsynced, repair_after_crash
-from structable.spi.errors import (
-    CommitOutcomeUnknownError,
-    DataCorruptionError,
-    StorageUnavailableError,
-    StructableError,
-)
+from structable.spi import CommitOutcomeUnknownError, DataCorruptionError, StorageUnavailableError, StructableError
 
 from .committer import CommitQueue
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from structable.spi.errors import TransactionConflictError
+from structable.spi import TransactionConflictError
 
 from .commit_nodes import CommitNode
 

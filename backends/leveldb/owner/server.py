@@ -14,7 +14,7 @@ from structable.backends.leveldb.permissions import check_peer
 from structable.backends.leveldb.protocol import messages
 from structable.backends.leveldb.protocol.channel import Channel, PeerLostError, TimedOutError
 from structable.backends.leveldb.protocol.error_codec import pack_error
-from structable.spi.errors import StorageUnavailableError
+from structable.spi import StorageUnavailableError
 
 from .connection import ServedConnection
 from .listener import ListeningSocket

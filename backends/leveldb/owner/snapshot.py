@@ -17,7 +17,7 @@ from structable.backends.leveldb.native.gaps import Gaps
 from structable.backends.leveldb.native.native_guard import native_call
 from structable.backends.leveldb.route import VERSION_KEY, unpack_stamp
 from structable.backends.ordered.engine import EngineSnapshot, Pair, ReadSet
-from structable.spi.errors import StorageUnavailableError, TransactionClosedError
+from structable.spi import StorageUnavailableError, TransactionClosedError
 
 from .commit_nodes import CommitNode, Summary
 from .history import SnapshotLostError

@@ -21,7 +21,7 @@ from structable.backends.leveldb.native.native_guard import native_call
 from structable.backends.leveldb.protocol.shared_memory import cells_of, raise_cells
 from structable.backends.leveldb.route import OWNER_ENDED
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Upcalls, WriteSet
-from structable.spi.errors import (
+from structable.spi import (
     CommitOutcomeUnknownError,
     StorageUnavailableError,
     StructableError,

@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import TypeVar
 
 from structable.backends.base.traffic import Tally
-from structable.spi.errors import UnsupportedOperationError
+from structable.spi import UnsupportedOperationError
 
 from .messages import ENDING, KEEP_ALIVE
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 
-from structable.spi import errors
-from structable.spi.errors import StructableError
-from structable.spi.plain_values import own_class
+from structable import spi
+from structable.spi import StructableError
+from structable.spi.authors import own_class
 
 __all__ = ["pack_error", "unpack_error"]
 
 _CLASSES: dict[str, type[StructableError]] = {
     name: found
-    for name in errors.__all__
-    if isinstance(found := getattr(errors, name), type) and issubclass(found, StructableError)
+    for name in spi.__all__
+    if isinstance(found := getattr(spi, name), type) and issubclass(found, StructableError)
 }
 
 

@@ -13,7 +13,7 @@ from structable.backends.ordered.engine import BATCH_BYTES, BATCH_ROWS, RawRows
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Field, FieldType, Filter, TableSpecification, Value
 from structable.spi.arrow import arrow_schema, arrow_type
-from structable.spi.filters import (
+from structable.spi.authors import (
     And,
     Comparison,
     FieldComparison,
@@ -23,8 +23,8 @@ from structable.spi.filters import (
     Or,
     StartsWith,
     UnboundFilterError,
+    is_nan,
 )
-from structable.spi.values import is_nan
 
 from .buffers import Array
 from .decoder import ArrowDecoder

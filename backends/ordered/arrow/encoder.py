@@ -16,7 +16,7 @@ from structable.backends.ordered.codec.row_layout import RowLayout
 from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.table_schema import HIDDEN_KEY, TableSchema
 from structable.spi import Field, FieldType, InvalidFieldError
-from structable.spi.rules.keyless import new_ids
+from structable.spi.authors import new_ids
 
 from .buffers import (
     Array,

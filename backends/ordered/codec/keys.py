@@ -14,9 +14,8 @@ from typing import Any, TypeAlias
 
 from structable.backends.ordered.engine import SPACE_BYTES, successor
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import DataCorruptionError, Field, FieldType
-from structable.spi.rules.keyless import DIGEST_BYTES
-from structable.spi.values import MAX_KEY_SIZE, Value
+from structable.spi import DataCorruptionError, Field, FieldType, Value
+from structable.spi.authors import DIGEST_BYTES, MAX_KEY_SIZE
 
 from .key_fields import add_key_checks, add_key_decoder, key_expression, key_width, shortest_form
 from .row_layout import RowLayout

@@ -9,11 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import Field, FieldType, InvalidFieldError
-from structable.spi.changes import RowKind
-from structable.spi.merging import Merger
-from structable.spi.table_options import AggregateFunction
-from structable.spi.values import Value
+from structable.spi import AggregateFunction, Field, FieldType, InvalidFieldError, RowKind, Value
+from structable.spi.authors import Merger
 
 from .row_layout import RowLayout
 from .rows import Encoder, RowCodec, RowEncoders

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from structable.backends.base.bounded import Bounded
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Value
+from structable.spi import Value
+from structable.spi.authors import MAX_KEY_SIZE, MAX_ROW_SIZE
 
 from .keys import KeyCodec
 from .row_encoding import add_field_encoder

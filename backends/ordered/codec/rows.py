@@ -9,10 +9,8 @@ from typing import Any, TypeAlias
 
 from structable.backends.base.bounded import Bounded
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import DataCorruptionError, Field, FieldType, Row
-from structable.spi.rows import RowShape
-from structable.spi.rules.keyless import new_id
-from structable.spi.values import MAX_KEY_SIZE, MAX_ROW_SIZE, Key, Value
+from structable.spi import DataCorruptionError, Field, FieldType, Key, Row, Value
+from structable.spi.authors import MAX_KEY_SIZE, MAX_ROW_SIZE, RowShape, new_id
 
 from .key_fields import add_key_checks, add_key_decoder, key_expression, key_width
 from .keys import ROW_KEY_START, KeyCodec

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType
-from structable.spi.values import EXACT, exact_context
+from structable.spi.authors import EXACT, exact_context
 
 __all__ = [
     "EPOCH",

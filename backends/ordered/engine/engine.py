@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from structable.spi import Listener, StorageUnavailableError, Traffic
-from structable.spi.signals import LocalSignals
+from structable.spi.authors import LocalSignals
 
 from .ordered_map import BlindStep
 from .runs import RunStore

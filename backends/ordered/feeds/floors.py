@@ -18,7 +18,7 @@ from structable.backends.base.feed_marks import Mark
 from structable.backends.ordered.engine import EngineSnapshot, OrderedMap, successor
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import DataCorruptionError, TransactionConflictError
-from structable.spi.plain_values import own_class
+from structable.spi.authors import own_class
 
 __all__ = [
     "Floor",

@@ -11,7 +11,7 @@ from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.schema.job_records import JobProgress, JobRecord, job_key, progress_key
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import WriteMode
-from structable.spi.rules.signals import feed_channel
+from structable.spi.authors import feed_channel
 
 from .merging import BagRows, MergedRows
 from .patching import PatchedRows

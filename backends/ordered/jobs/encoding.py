@@ -15,7 +15,7 @@ from structable.backends.base.patches import PatchMarks, patched_batches
 from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import DataCorruptionError, PatchArm, RowKind, WriteJob, WriteMode
-from structable.spi.bulk import StagedData
+from structable.spi.authors import StagedData
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

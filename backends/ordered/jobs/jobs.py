@@ -54,9 +54,7 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
-from structable.spi.bulk import StagedData
-from structable.spi.field_rules import rules_digest
-from structable.spi.rules.keyless import check_mode
+from structable.spi.authors import StagedData, check_mode, rules_digest
 
 from .commit import JobCommit, job_rows
 from .encoding import encoded_batches

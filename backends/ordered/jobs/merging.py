@@ -10,7 +10,7 @@ from structable.backends.ordered.codec.change_records import EncodedChange
 from structable.backends.ordered.engine import EngineSnapshot, successor
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import RowKind, WriteMode
-from structable.spi.merging import IGNORED
+from structable.spi.authors import IGNORED
 
 from .encoding import kind_of
 from .rows import ChunkEffect, Fold, chunked, staged_size

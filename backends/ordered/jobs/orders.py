@@ -25,7 +25,7 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
-from structable.spi.rules.jobs import last_attempts, table_dropped
+from structable.spi.authors import last_attempts, table_dropped
 
 __all__ = ["JobEndedError", "JobOrder", "living_schema", "open_job", "required_schema"]
 

@@ -10,7 +10,7 @@ from structable.backends.ordered.codec.change_records import EncodedChange
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import PatchArm, RecordChangedError, RecordExistsError, RecordNotFoundError, RowKind, WriteMode
-from structable.spi.evaluation import equal
+from structable.spi.authors import equal
 
 from .encoding import mark_bytes, mark_of
 from .rows import ChunkEffect, Fold

@@ -15,7 +15,7 @@ from structable.backends.ordered.engine import SPACE_BYTES, RunStore
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema, dropped_name
 from structable.spi import DataCorruptionError, InvalidFieldError, WriteMode
-from structable.spi.field_rules import rules_digest
+from structable.spi.authors import rules_digest
 
 __all__ = ["StagedRow", "StagedRows", "StagedRuns", "run_order"]
 

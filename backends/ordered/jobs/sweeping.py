@@ -18,7 +18,7 @@ from structable.backends.ordered.schema.job_records import (
 )
 from structable.backends.ordered.schema.stream_records import StreamRecord, list_streams, stream_key
 from structable.spi import DataCorruptionError, StructableError
-from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
+from structable.spi.authors import JOB_RETENTION_SECONDS
 
 __all__ = ["JobSweep"]
 

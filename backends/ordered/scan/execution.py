@@ -22,7 +22,7 @@ from structable.spi import (
     RowIterator,
     TransactionClosedError,
 )
-from structable.spi.evaluation import Predicate, compile_filter
+from structable.spi.authors import Predicate, compile_filter
 
 from .intervals import contains
 from .lookup import lookup_parts

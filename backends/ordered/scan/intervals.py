@@ -11,7 +11,7 @@ from structable.backends.ordered.codec.key_fields import shortest_form
 from structable.backends.ordered.codec.keys import KeyCodec
 from structable.backends.ordered.engine import successor
 from structable.spi import Field, Filter, Range, Value
-from structable.spi.filters import Comparison, IsIn, IsNull, Operator, StartsWith
+from structable.spi.authors import Comparison, IsIn, IsNull, Operator, StartsWith
 
 __all__ = ["FieldConstraint", "Interval", "contains", "field_condition", "intersection", "range_interval", "union"]
 

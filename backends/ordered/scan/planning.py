@@ -11,7 +11,7 @@ from structable.backends.ordered.codec.keys import LONGEST_KEY
 from structable.backends.ordered.engine import successor
 from structable.backends.ordered.schema.binding import IndexBinding, TableBinding
 from structable.spi import Field, Filter, Range, ScanExplanation, Value
-from structable.spi.filters import conjunction
+from structable.spi.authors import conjunction
 
 from .intervals import FieldConstraint, Interval, contains, field_condition, intersection, range_interval, union
 from .request import KeyedRequest

@@ -7,10 +7,7 @@ from typing import Any
 
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import Range, TableSpecification
-from structable.spi.operations import Scan
-from structable.spi.rules.arguments import check_many
-from structable.spi.rules.ranges import check_range
-from structable.spi.rules.scans import ScanRequest
+from structable.spi.authors import Scan, ScanRequest, check_many, check_range
 
 __all__ = ["KeyedRequest"]
 

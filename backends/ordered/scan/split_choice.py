@@ -12,10 +12,7 @@ from itertools import islice
 from structable.backends.ordered.engine import EngineSnapshot, SharedSplits, SplitPlan, SplitSource
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import Range, TableStatistics
-from structable.spi.filters import conjunction
-from structable.spi.operations import Scan
-from structable.spi.rules.ranges import check_range
-from structable.spi.store_reports import COUNTED_ROWS
+from structable.spi.authors import COUNTED_ROWS, Scan, check_range, conjunction
 
 from .execution import pair_filter
 from .intervals import Interval

@@ -24,8 +24,7 @@ from structable.backends.ordered.engine import (
 from structable.backends.ordered.schema.binding import TableBinding
 from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import Aggregation, FeedPosition, Filter, ScanPlan, ScanSplit, SnapshotHold
-from structable.spi.operations import PlanScan, Scan
-from structable.spi.rules.scans import check_splits
+from structable.spi.authors import PlanScan, Scan, check_splits
 
 from .execution import entry_without_row
 from .intervals import Interval, contains
@@ -118,7 +117,7 @@ def read_table_split(engine: SplitSource, split: ScanSplit) -> Iterator[RecordBa
     """Yield the rows of a split as Arrow batches; see `Storage.read_split`."""
     split.require_open()
     from structable.backends.ordered.arrow.batch_filters import matching_batches
-    from structable.spi import partial_aggregates
+    from structable.spi.arrow import partial_aggregates
 
     # A split is itself a pickle: its state is as trustworthy as the split.
     divided, state = pickle.loads(split.state)

@@ -28,18 +28,18 @@ from structable.spi import (
     TableSpecification,
     TransactionConflictError,
 )
-from structable.spi.field_rules import retired_since
-from structable.spi.rules.rows import check_index_sizes
-from structable.spi.rules.schema_changes import (
+from structable.spi.authors import (
     TAKEN_TABLE,
     SchemaChange,
+    check_index_sizes,
     plan_schema_change,
+    retired_since,
     taken_field,
     taken_index,
+    value_size,
     with_rules,
     without_field,
 )
-from structable.spi.values import value_size
 
 from .binding import INDEX_MARK
 from .catalog import (

@@ -15,18 +15,23 @@ from structable.backends.ordered.codec.row_patching import RowPatch, RowPatches
 from structable.backends.ordered.codec.rows import Projection, RowCodec, RowDecoder
 from structable.backends.ordered.engine import BlindStep, Increment, Operand
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import Field, InvalidFieldError, RowKind, Value
-from structable.spi.evaluation import equal
-from structable.spi.merging import Merger, Values
-from structable.spi.row_rules import RowRules
-from structable.spi.rows import RowShape
-from structable.spi.rules.changes import check_increment, incremented
-from structable.spi.rules.keyless import new_id
-from structable.spi.rules.rows import check_key, check_row, check_row_size
-from structable.spi.rules.scans import row_columns
-from structable.spi.rules.signals import feed_channel
-from structable.spi.table_options import ChangelogProducer, MergeEngine
-from structable.spi.values import MAX_KEY_SIZE
+from structable.spi import ChangelogProducer, Field, InvalidFieldError, MergeEngine, RowKind, Value
+from structable.spi.authors import (
+    MAX_KEY_SIZE,
+    Merger,
+    RowRules,
+    RowShape,
+    Values,
+    check_increment,
+    check_key,
+    check_row,
+    check_row_size,
+    equal,
+    feed_channel,
+    incremented,
+    new_id,
+    row_columns,
+)
 
 __all__ = ["INDEX_MARK", "IndexBinding", "TableBinding"]
 

@@ -19,8 +19,7 @@ from structable.backends.ordered.engine import (
     WriteSet,
 )
 from structable.backends.ordered.table_schema import FeedSchema, TableSchema
-from structable.spi import DataCorruptionError, TableSpecification, UnsupportedOperationError
-from structable.spi.table_options import ChangelogProducer
+from structable.spi import ChangelogProducer, DataCorruptionError, TableSpecification, UnsupportedOperationError
 
 from .catalog import CATALOG_SPACE, garbage_key, list_garbage, list_schemas
 from .job_records import list_jobs

@@ -18,7 +18,7 @@ from structable.backends.base.patches import PatchMarks
 from structable.backends.postgresql.sql.names import HIDDEN_KEY
 from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import Field, FieldType, RowKind, TableSpecification, WriteMode
-from structable.spi.rules.keyless import new_ids
+from structable.spi.authors import new_ids
 
 from .staging import ARMS, KIND_FIELD
 

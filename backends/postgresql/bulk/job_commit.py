@@ -45,9 +45,7 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
-from structable.spi.operations import Effect
-from structable.spi.rules.jobs import table_dropped
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE
+from structable.spi.authors import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, Effect, table_dropped
 
 from .job_records import JobRecord, JobRecords
 from .staged_changes import StagedChanges

@@ -32,10 +32,7 @@ from structable.spi import (
     WriteJob,
     WriteMode,
 )
-from structable.spi.bulk import StagedData
-from structable.spi.field_rules import rules_digest
-from structable.spi.rules.jobs import last_attempts
-from structable.spi.rules.keyless import check_mode
+from structable.spi.authors import StagedData, check_mode, last_attempts, rules_digest
 
 from .job_commit import JobCommit
 from .job_records import JobRecords

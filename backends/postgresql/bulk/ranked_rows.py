@@ -14,8 +14,7 @@ from structable.backends.postgresql.sql.names import column, qualified
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
 from structable.backends.postgresql.sql.write_statements import WriteShape, same_key, write_statement
 from structable.spi import RowKind
-from structable.spi.merging import IGNORED, Merger
-from structable.spi.operations import Effect, When
+from structable.spi.authors import IGNORED, Effect, Merger, When
 
 from .staging import StagedTable
 

@@ -17,11 +17,9 @@ from psycopg.abc import Buffer
 
 from structable.backends.postgresql.driver.connection import ServerConnection
 from structable.backends.postgresql.sql.types import stored_type
-from structable.spi import Aggregation, DataCorruptionError, Field, FieldType
-from structable.spi.arrow import arrow_type
-from structable.spi.arrow_aggregates import aggregate_schema, fitting_batches
-from structable.spi.rules.aggregates import result_fields
-from structable.spi.table_options import AggregateFunction
+from structable.spi import AggregateFunction, Aggregation, DataCorruptionError, Field, FieldType
+from structable.spi.arrow import aggregate_schema, arrow_type, fitting_batches
+from structable.spi.authors import result_fields
 
 from .split_state import SplitState
 

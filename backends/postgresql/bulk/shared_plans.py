@@ -16,8 +16,7 @@ from structable.backends.postgresql.feeds.gate import VersionGate
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.spi import FeedPosition, ScanPlan, SnapshotHold, TableNotFoundError, TransactionConflictError
-from structable.spi.operations import PlanScan
-from structable.spi.rules.scans import check_splits
+from structable.spi.authors import PlanScan, check_splits
 
 from .split_planning import (
     SIZES,

@@ -36,8 +36,7 @@ from structable.spi import (
     TableSpecification,
     TransactionConflictError,
 )
-from structable.spi.operations import PlanScan, Scan
-from structable.spi.rules.scans import ScanRequest, check_splits
+from structable.spi.authors import PlanScan, Scan, ScanRequest, check_splits
 
 from .split_state import Grouping, PageRange, SplitState
 

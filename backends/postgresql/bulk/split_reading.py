@@ -75,7 +75,7 @@ class SplitReader:
             return self._batches(state, schema)
         if state.grouping is not None:
             return self._by_groups(state, state.aggregation)
-        from structable.spi import partial_aggregates
+        from structable.spi.arrow import partial_aggregates
 
         return partial_aggregates(state.spec, state.aggregation, self._batches(state, schema))
 

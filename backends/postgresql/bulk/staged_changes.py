@@ -10,8 +10,7 @@ from structable.backends.postgresql.sql.names import qualified
 from structable.backends.postgresql.sql.row_limit import require_size
 from structable.backends.postgresql.sql.write_statements import GivenRows, WriteShape, all_of, same_key, write_sql
 from structable.spi import RowKind
-from structable.spi.merging import Merger
-from structable.spi.operations import Effect
+from structable.spi.authors import Effect, Merger
 
 from .ranked_rows import MOST_ROUNDS, RankedRows
 from .staged_merge import returned_rows

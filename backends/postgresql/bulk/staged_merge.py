@@ -12,9 +12,7 @@ from structable.backends.postgresql.sql.names import HIDDEN_KEY, column, qualifi
 from structable.backends.postgresql.sql.row_limit import Judge, judge, row_size, size_of
 from structable.backends.postgresql.sql.write_statements import GivenRows, WriteShape, same_key, taken, write_sql
 from structable.spi import RowKind, WriteMode
-from structable.spi.operations import Effect, When
-from structable.spi.rules.keyless import DIGEST_BYTES
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+from structable.spi.authors import DIGEST_BYTES, MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Effect, When
 
 from .staging import StagedTable, staged_columns
 

@@ -27,8 +27,7 @@ from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import JOBS, STREAMS, literal, qualified, quoted
 from structable.backends.postgresql.sql.types import array, stored_type
 from structable.spi import DataCorruptionError, Field, PatchArm, WriteJob
-from structable.spi.field_rules import rules_digest
-from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
+from structable.spi.authors import JOB_RETENTION_SECONDS, rules_digest
 
 __all__ = [
     "ARMS",

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from structable.backends.postgresql.bulk.row_reading import copied_arrays
 from structable.backends.postgresql.bulk.split_reading import MOST_COLUMNS
-from structable.spi import RowKind, TableSpecification
+from structable.spi import FEED_COLUMNS, RowKind, TableSpecification
 from structable.spi.arrow import arrow_type
-from structable.spi.changes import FEED_COLUMNS
 
 from .change_parts import ChangePart
 from .commit_sizes import EntryQuery

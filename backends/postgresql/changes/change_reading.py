@@ -9,7 +9,7 @@ from operator import itemgetter
 from structable.backends.base.feed_marks import FeedRequest
 from structable.backends.postgresql.driver.statement import Values, command
 from structable.spi import Change, Row, RowKind
-from structable.spi.rows import RowShape
+from structable.spi.authors import RowShape
 
 from .change_parts import RecordNumbers, whole_parts
 from .commit_sizes import EntryQuery

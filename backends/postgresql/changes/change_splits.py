@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from structable.backends.base.feed_marks import FeedRequest, Segment
 from structable.backends.postgresql.driver.connection_factory import ConnectionFactory
 from structable.backends.postgresql.driver.pool import ServerPool
-from structable.spi import ScanSplit, StorageUnavailableError, TableSpecification
-from structable.spi.changes import FEED_COLUMNS
+from structable.spi import FEED_COLUMNS, ScanSplit, StorageUnavailableError, TableSpecification
 
 from .change_parts import ChangePart, CommitPart, NetPart, VersionsPart, net_part
 from .commit_sizes import CommitSize, TicketSize, netted, parts_of_commit

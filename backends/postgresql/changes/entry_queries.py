@@ -20,8 +20,7 @@ from structable.backends.postgresql.feeds.layout import (
 )
 from structable.backends.postgresql.sql.names import literal, qualified, quoted
 from structable.backends.postgresql.sql.types import stored_type
-from structable.spi import Field, FieldType, RowKind, TableSpecification
-from structable.spi.table_options import ChangelogProducer
+from structable.spi import ChangelogProducer, Field, FieldType, RowKind, TableSpecification
 
 __all__ = ["RECORD_KINDS", "RECORD_LETTERS", "EntryShape", "FeedEntries", "HashPart", "TicketPart"]
 

@@ -14,8 +14,7 @@ from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
 from structable.spi import StorageUnavailableError
-from structable.spi.plain_values import own_class
-from structable.spi.values import EXACT
+from structable.spi.authors import EXACT, own_class
 
 from .connection import ServerConnection
 from .errors import sessions_not_pooled

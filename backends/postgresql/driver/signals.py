@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.spi import Listener, StorageUnavailableError, UnsupportedOperationError
-from structable.spi.signals import LocalListener, LocalSignals
+from structable.spi.authors import LocalListener, LocalSignals
 
 from .connection_factory import ConnectionFactory
 from .errors import PostgreSQLError, translated

@@ -39,8 +39,7 @@ records (input, and any producer of a table without a key)
 from __future__ import annotations
 
 from structable.backends.postgresql.sql.names import HIDDEN_KEY, column_name
-from structable.spi import RowKind, TableSpecification
-from structable.spi.table_options import ChangelogProducer
+from structable.spi import ChangelogProducer, RowKind, TableSpecification
 
 __all__ = [
     "COMMITS",

@@ -36,11 +36,11 @@ from structable.spi import (
     TableNotFoundError,
     TableSpecification,
 )
-from structable.spi.field_rules import retired_since
-from structable.spi.rules.schema_changes import (
+from structable.spi.authors import (
     TAKEN_TABLE,
     SchemaChange,
     plan_schema_change,
+    retired_since,
     taken_field,
     taken_index,
     with_rules,

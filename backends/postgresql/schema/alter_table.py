@@ -20,7 +20,7 @@ from structable.backends.postgresql.sql.binding import TableBinding, TableVersio
 from structable.backends.postgresql.sql.names import CATALOG, column_name, index_name, qualified, quoted, token_name
 from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import Field, Progress, StorageUnavailableError, StructableError, TableSpecification
-from structable.spi.rules.schema_changes import SchemaChange
+from structable.spi.authors import SchemaChange
 
 from .catalog import encode_specification, format_for
 from .ddl_lock import AdminWork, TableLock, WaitBudget

@@ -18,9 +18,10 @@ from structable.spi import (
     StructableError,
     TableNotFoundError,
     TableSpecification,
+    specification_to_document,
 )
-from structable.spi.documents import specification_from_catalog, specification_to_document
-from structable.spi.field_rules import retired_since
+from structable.spi.authors import retired_since
+from structable.spi.text import specification_from_catalog
 
 __all__ = [
     "FORMAT_VERSION",

@@ -14,7 +14,7 @@ from structable.backends.postgresql.sql.binding import TableVersion
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import TableSpecification
-from structable.spi.rules.schema_changes import SchemaChange
+from structable.spi.authors import SchemaChange
 
 __all__ = ["change_feed", "changes_producer", "define_feed", "new_feed", "with_feed"]
 

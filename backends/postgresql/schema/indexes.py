@@ -9,8 +9,7 @@ from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.names import column, index_name, literal, qualified, quoted
 from structable.backends.postgresql.sql.row_limit import size_of
-from structable.spi.rules.rows import check_index_sizes
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE
+from structable.spi.authors import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, check_index_sizes
 
 from .ddl_lock import AdminWork, TableLock, WaitBudget
 from .inspection import inspect

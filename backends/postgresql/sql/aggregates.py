@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from structable.spi import AggregateExpression, Aggregation, Expression, Field, FieldType, TableSpecification
-from structable.spi.expressions import Arithmetic, Constant, FieldValue
-from structable.spi.rules.aggregates import MOST_DIGITS, digits_of
-from structable.spi.table_options import AggregateFunction
+from structable.spi import (
+    AggregateExpression,
+    AggregateFunction,
+    Aggregation,
+    Expression,
+    Field,
+    FieldType,
+    TableSpecification,
+)
+from structable.spi.authors import MOST_DIGITS, Arithmetic, Constant, FieldValue, digits_of
 
 from .names import column
 

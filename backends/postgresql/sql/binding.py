@@ -8,14 +8,8 @@ from typing import Any, TypeVar
 
 from structable.backends.base.bounded import Bounded
 from structable.backends.postgresql.driver.statement import BYTEA, BYTEA_ARRAY
-from structable.spi import Range, TableSpecification, Value
-from structable.spi.row_rules import RowRules
-from structable.spi.rows import RowShape
-from structable.spi.rules.rows import check_key
-from structable.spi.rules.scans import row_columns
-from structable.spi.rules.schema_changes import NOTHING_TAKEN
-from structable.spi.rules.signals import feed_channel
-from structable.spi.table_options import ChangelogProducer
+from structable.spi import ChangelogProducer, Range, TableSpecification, Value
+from structable.spi.authors import NOTHING_TAKEN, RowRules, RowShape, check_key, feed_channel, row_columns
 
 from .names import HIDDEN_KEY, qualified, token_name
 from .row_codec import Pieces, RowEncoder, generate_key_encoder

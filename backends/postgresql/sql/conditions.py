@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from structable.backends.postgresql.driver.statement import Statement
 from structable.spi import Field, FieldType, Filter, UnsupportedOperationError
-from structable.spi.filters import (
+from structable.spi.authors import (
     And,
     Comparison,
     FieldComparison,

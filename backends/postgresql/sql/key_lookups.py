@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from structable.backends.postgresql.driver.statement import Call, Statement, Values
 from structable.spi import Row, Value
-from structable.spi.rows import RowShape
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import MAX_ROW_SIZE, RowShape
 
 from .binding import TableBinding
 from .names import column

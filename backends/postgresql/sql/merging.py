@@ -9,10 +9,17 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 
-from structable.spi import Field, FieldType, RowKind, TableSpecification
-from structable.spi.merging import Merger
-from structable.spi.table_options import Aggregate, AggregateFunction, MergeEngine, SequenceGroup
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE
+from structable.spi import (
+    Aggregate,
+    AggregateFunction,
+    Field,
+    FieldType,
+    MergeEngine,
+    RowKind,
+    SequenceGroup,
+    TableSpecification,
+)
+from structable.spi.authors import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, Merger
 
 from .names import column, literal
 from .row_limit import TOO_LARGE_VALUE, Check, guarded, size_of

@@ -6,8 +6,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from structable.backends.postgresql.driver.statement import BIGINT, Call, Statement
-from structable.spi.filters import And, Comparison, Operator
-from structable.spi.rules.scans import ScanRequest
+from structable.spi.authors import And, Comparison, Operator, ScanRequest
 
 from .binding import TableBinding
 from .conditions import Conditions, GivenPrefixes, union

@@ -14,8 +14,7 @@ from typing import Any
 
 from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType, TableSpecification, Value
-from structable.spi.rules.rows import check_row
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+from structable.spi.authors import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, check_row
 
 from .types import (
     DATE_ORIGIN,

@@ -19,8 +19,7 @@ from structable.spi import (
     StructableError,
     TableSpecification,
 )
-from structable.spi.operations import Effect
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE
+from structable.spi.authors import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Effect
 
 from .names import column, literal
 from .types import stored_type

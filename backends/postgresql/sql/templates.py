@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from structable.spi import Filter, Range
-from structable.spi.filters import And, Comparison, FieldComparison, IsIn, IsNull, Or, StartsWith, UnboundFilterError
-from structable.spi.rules.scans import ScanRequest
+from structable.spi.authors import (
+    And,
+    Comparison,
+    FieldComparison,
+    IsIn,
+    IsNull,
+    Or,
+    ScanRequest,
+    StartsWith,
+    UnboundFilterError,
+)
 
 from .binding import TableBinding
 from .row_codec import Pieces

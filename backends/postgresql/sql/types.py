@@ -13,7 +13,7 @@ from psycopg.types.numeric import DecimalBinaryDumper
 
 from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType
-from structable.spi.plain_values import own_class
+from structable.spi.authors import own_class
 
 __all__ = [
     "DATE_ORIGIN",

@@ -19,9 +19,7 @@ from typing import NamedTuple, Protocol
 
 from structable.backends.postgresql.driver.statement import BIGINT_ARRAY, BYTEA_ARRAY, TID_ARRAY, Statement
 from structable.spi import TableSpecification
-from structable.spi.operations import Effect, When
-from structable.spi.rules.keyless import DIGEST_BYTES
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import DIGEST_BYTES, MAX_ROW_SIZE, Effect, When
 
 from .binding import TableBinding
 from .merging import MergeEffect, MergeSql, Name, fitting, written

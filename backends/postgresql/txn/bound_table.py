@@ -17,7 +17,7 @@ from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
 from structable.backends.postgresql.sql.row_limit import ABSENT
 from structable.spi import InvalidFieldError, StructableError, UnsupportedOperationError
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import MAX_ROW_SIZE
 
 __all__ = ["BoundTable", "RefusalHandler", "TableCall", "on_current_schema"]
 

@@ -15,7 +15,7 @@ from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.schema.inspection import require_intact
 from structable.spi import StructableError, TransactionConflictError
-from structable.spi.rules.schema_changes import holds_values_of
+from structable.spi.authors import holds_values_of
 
 from .bound_table import BoundTable, TableCall
 

@@ -14,7 +14,7 @@ from structable.backends.postgresql.sql.key_lookups import build_rows
 from structable.backends.postgresql.sql.queries import few_rows, scan_query
 from structable.backends.postgresql.sql.templates import Templated
 from structable.spi import Row, RowIterator, TransactionClosedError
-from structable.spi.rules.scans import ScanRequest
+from structable.spi.authors import ScanRequest
 
 from .bound_table import BoundTable, TableCall
 from .server_transaction import ServerTransaction

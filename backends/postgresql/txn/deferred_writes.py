@@ -7,7 +7,7 @@ from structable.backends.postgresql.driver.errors import PostgreSQLError, Statem
 from structable.backends.postgresql.driver.statement import Call, Statement
 from structable.backends.postgresql.sql.row_codec import Pieces
 from structable.spi import StructableError
-from structable.spi.rules.transaction_size import check_transaction_size
+from structable.spi.authors import check_transaction_size
 
 from .bound_table import BoundTable, TableCall
 

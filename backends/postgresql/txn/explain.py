@@ -13,7 +13,7 @@ from structable.backends.postgresql.sql.names import index_name
 from structable.backends.postgresql.sql.queries import scan_query
 from structable.backends.postgresql.sql.templates import templated
 from structable.spi import ScanExplanation
-from structable.spi.rules.scans import ScanRequest
+from structable.spi.authors import ScanRequest
 
 from .bound_table import BoundTable
 from .server_transaction import ServerTransaction

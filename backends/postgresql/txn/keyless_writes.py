@@ -11,8 +11,7 @@ from structable.backends.postgresql.sql.row_codec import SLACK, at_most
 from structable.backends.postgresql.sql.types import array
 from structable.backends.postgresql.sql.write_statements import WriteShape, take_rows
 from structable.spi import RowKind
-from structable.spi.operations import Effect, When
-from structable.spi.rules.keyless import new_ids, row_digest
+from structable.spi.authors import Effect, When, new_ids, row_digest
 
 from .bound_table import BoundTable
 from .row_statements import EncodedRow, Given, RowStatement, chunks, defer, size_of_rows

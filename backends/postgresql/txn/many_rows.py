@@ -15,8 +15,7 @@ from structable.backends.postgresql.sql.row_limit import ABSENT, Judge, judge
 from structable.backends.postgresql.sql.types import encode_value
 from structable.backends.postgresql.sql.write_statements import WriteShape, columns_of
 from structable.spi import Field, RecordExistsError, Value
-from structable.spi.operations import Effect, When
-from structable.spi.rules.rows import check_row
+from structable.spi.authors import Effect, When, check_row
 
 from .bound_table import BoundTable
 from .row_statements import (

@@ -10,10 +10,8 @@ from structable.backends.postgresql.sql.key_lookups import build_rows, lookup_ma
 from structable.backends.postgresql.sql.merging import MergeEffect, effect_of
 from structable.backends.postgresql.sql.row_codec import Pieces, at_most
 from structable.backends.postgresql.sql.write_statements import WriteShape
-from structable.spi import RowKind, TableSpecification, Value
-from structable.spi.merging import IGNORED, Merger, Values
-from structable.spi.operations import Effect
-from structable.spi.table_options import AggregateFunction
+from structable.spi import AggregateFunction, RowKind, TableSpecification, Value
+from structable.spi.authors import IGNORED, Effect, Merger, Values
 
 from .bound_table import BoundTable
 from .many_rows import delete_keys, upsert_batch

@@ -13,7 +13,7 @@ from structable.backends.postgresql.sql.row_codec import Pieces, at_most
 from structable.backends.postgresql.sql.row_limit import ABSENT, Judge, judge, refusal
 from structable.backends.postgresql.sql.types import encode_value
 from structable.backends.postgresql.sql.write_statements import WriteShape
-from structable.spi.operations import Effect, RowMove, When
+from structable.spi.authors import Effect, RowMove, When
 
 from .bound_table import BoundTable
 from .one_row import OneRow, RowPlan

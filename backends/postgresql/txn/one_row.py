@@ -25,10 +25,7 @@ from structable.backends.postgresql.sql.row_limit import ABSENT, CHECKED_SIZE, J
 from structable.backends.postgresql.sql.types import encode_value
 from structable.backends.postgresql.sql.write_statements import WriteShape, write_statement
 from structable.spi import Isolation, RecordNotFoundError, Value
-from structable.spi.operations import Effect, When
-from structable.spi.rules.changes import check_increment
-from structable.spi.rules.rows import check_row, check_row_size
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import MAX_ROW_SIZE, Effect, When, check_increment, check_row, check_row_size
 
 from .row_statements import EncodedRow, Given, RowStatement, encoded_row, whole_row
 from .store_context import StoreContext

@@ -14,8 +14,7 @@ from structable.backends.postgresql.sql.row_limit import require_size, size_of
 from structable.backends.postgresql.sql.templates import Template
 from structable.backends.postgresql.sql.types import encode_value
 from structable.spi import FieldSizeLimitError, Value
-from structable.spi.rules.scans import ScanRequest
-from structable.spi.values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, value_size
+from structable.spi.authors import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, ScanRequest, value_size
 
 from .bound_table import BoundTable
 from .server_transaction import ServerTransaction

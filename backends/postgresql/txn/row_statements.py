@@ -18,8 +18,7 @@ from structable.backends.postgresql.sql.row_codec import Pieces, at_most
 from structable.backends.postgresql.sql.row_limit import refusal, require_size
 from structable.backends.postgresql.sql.write_statements import WriteShape, write_statement
 from structable.spi import Value
-from structable.spi.operations import Effect
-from structable.spi.rules.rows import check_row
+from structable.spi.authors import Effect, check_row
 
 from .bound_table import BoundTable, RefusalHandler
 from .server_transaction import ServerTransaction

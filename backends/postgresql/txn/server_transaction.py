@@ -32,7 +32,7 @@ from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.key_lookups import current, identified
 from structable.backends.postgresql.sql.row_codec import Pieces
 from structable.spi import Isolation, StorageUnavailableError, StructableError
-from structable.spi.rules.transaction_size import check_transaction_size
+from structable.spi.authors import check_transaction_size
 
 from .bound_table import BoundTable, RefusalHandler, TableCall
 from .changed_tables import NewerTableError, changed_since, explained, rebind

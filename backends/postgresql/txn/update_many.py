@@ -14,10 +14,7 @@ from structable.backends.postgresql.sql.row_limit import ABSENT, CHECKED_SIZE, J
 from structable.backends.postgresql.sql.types import array
 from structable.backends.postgresql.sql.write_statements import update_at_addresses
 from structable.spi import UpdateMessage
-from structable.spi.operations import Effect
-from structable.spi.rules.changes import check_default
-from structable.spi.rules.rows import check_row
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import MAX_ROW_SIZE, Effect, check_default, check_row
 
 from .bound_table import BoundTable
 from .many_rows import upsert_batch

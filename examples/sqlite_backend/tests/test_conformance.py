@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.spi.conformance import BackendConformance
+from structable.testing.conformance import BackendConformance
 
 
 class TestSQLite(BackendConformance):

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from structable.spark_bridge.base.table_ref import TableRef
 from structable.spark_bridge.pipelines.graph import LoadedStream, TableFeed
 from structable.spark_bridge.pipelines.planned import Stage, Step
-from structable.spi.changes import FEED_COLUMNS
+from structable.spi import FEED_COLUMNS
 
 __all__ = ["Front", "loaded", "read_options"]
 

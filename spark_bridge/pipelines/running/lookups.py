@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from structable.access import BlockingTable, Cache, FunctionTable, blocking, open_table
 from structable.spark_bridge.base.errors import carrying_errors
 from structable.spark_bridge.base.store_client import StoreClient
 from structable.spark_bridge.base.table_ref import TableRef
@@ -23,16 +24,14 @@ from structable.spark_bridge.read.lookup_joins import check_join, joined
 from structable.spark_bridge.read.lookup_keys import KeyValues
 from structable.spark_bridge.read.lookup_rows import How, RowsOf, RowSource, read_rows
 from structable.spark_bridge.write.arrangement import named
-from structable.spi import TableNotFoundError, TableSpecification
-from structable.spi.access import BlockingTable, Cache, FunctionTable, blocking, open_table
-from structable.spi.rules.keyless import keyless_refusal
-from structable.spi.values import Value
+from structable.spi import TableNotFoundError, TableSpecification, Value
+from structable.spi.authors import keyless_refusal
 
 from .fronts import read_options
 from .open_in_workers import kept, using_store
 
 if TYPE_CHECKING:
-    from structable.spi.access import RateLimit, Retry, TableReadFunction
+    from structable.access import RateLimit, Retry, TableReadFunction
 
 __all__ = ["RunTables"]
 

@@ -13,6 +13,7 @@ from pyspark import cloudpickle
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
+from structable.access import AsyncTable, Batching, FunctionTable, open_table
 from structable.spark_bridge.base.errors import carrying_errors
 from structable.spark_bridge.pipelines.graph import RemoteTable
 from structable.spark_bridge.pipelines.planned import MicroBatchIdentity
@@ -22,9 +23,7 @@ from structable.spark_bridge.write.jobs import WriteSummary, measure_missing
 from structable.spark_bridge.write.rows import plan_rows
 from structable.spark_bridge.write.send_options import SendOptions
 from structable.spark_bridge.write.updates import plan_updates
-from structable.spi import RecordNotFoundError, TableSpecification
-from structable.spi.access import AsyncTable, Batching, FunctionTable, open_table
-from structable.spi.values import Value
+from structable.spi import RecordNotFoundError, TableSpecification, Value
 
 __all__ = ["RemoteWrite"]
 

@@ -28,7 +28,7 @@ from structable.spark_bridge.pipelines.graph import (
 )
 from structable.spark_bridge.pipelines.planned import MicroBatchIdentity, PlannedPipeline, Problem, Stage, Step
 from structable.spi import PlanError, RecordNotFoundError
-from structable.spi.metering import duration_histogram, recording_meter
+from structable.spi.authors import duration_histogram, recording_meter
 
 from .fronts import Front, loaded
 from .lookups import RunTables

@@ -24,7 +24,7 @@ from structable.spark_bridge.write.send_options import SendOptions
 from structable.spark_bridge.write.table_creation import create_table
 from structable.spark_bridge.write.updates import plan_updates
 from structable.spi import TableSpecification, WriteMode
-from structable.spi.metering import recording_meter
+from structable.spi.authors import recording_meter
 
 from .lookups import RunTables
 from .remote_writes import RemoteWrite

@@ -12,6 +12,7 @@ from typing import Literal
 
 import pytest
 
+from structable.access import AsyncTable, Batching, Cache, blocking, open_table, send_to, send_update_to
 from structable.spi import (
     Field,
     FieldSizeLimitError,
@@ -26,8 +27,7 @@ from structable.spi import (
     Value,
     connect,
 )
-from structable.spi.access import AsyncTable, Batching, Cache, blocking, open_table, send_to, send_update_to
-from structable.spi.rules.transaction_size import lowered_limit
+from structable.spi.authors import lowered_limit
 
 from .fake_clock import outcomes
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
+from structable.access import FunctionTable, TableReadFunction, TableWriteFunction
 from structable.spi import RecordNotFoundError, Value
-from structable.spi.access import FunctionTable, TableReadFunction, TableWriteFunction
 
 __all__ = ["Broken", "Call", "FakeStore", "Flaky"]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from tenacity import stop_after_attempt, wait_fixed
 
+from structable.access import AsyncTable, Batching, Cache, RateLimit, Retry, open_table
 from structable.spi import RecordNotFoundError, TransactionClosedError, UpdateMessage
-from structable.spi.access import AsyncTable, Batching, Cache, RateLimit, Retry, open_table
 
 from .fake_clock import advance, idle
 from .fake_store import Broken, FakeStore, Flaky

@@ -13,13 +13,14 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-import structable.spi.loader as loader
+import structable.spi._loader as loader
 from structable.spi import (
     COMMON_OPTIONS,
     Backend,
     Capabilities,
     Change,
     FeedPosition,
+    Filter,
     Isolation,
     Option,
     OptionValue,
@@ -34,12 +35,21 @@ from structable.spi import (
     UpdateMessage,
     col,
     connect,
-    plan_schema_change,
 )
-from structable.spi.autocommit import AutoCommitTable
-from structable.spi.filters import And, Comparison, FieldComparison, Filter, Not, Operator, Or
-from structable.spi.operations import Effect, RowWrites, When
-from structable.spi.rules.jobs import requested_job
+from structable.spi.authors import (
+    And,
+    AutoCommitTable,
+    Comparison,
+    Effect,
+    FieldComparison,
+    Not,
+    Operator,
+    Or,
+    RowWrites,
+    When,
+    plan_schema_change,
+    requested_job,
+)
 
 PREFIX = "planted-"
 

@@ -1,6 +1,6 @@
 """Which tests of the suite have to fail on a store with a planted bug, and which to pass on one that only differs."""
 
-from structable.spi.conformance.isolation import IsolationCases
+from structable.testing.conformance.isolation import IsolationCases
 
 __all__ = ["ALLOWED", "CAUGHT", "rules_of"]
 

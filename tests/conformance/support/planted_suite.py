@@ -5,7 +5,7 @@ import uuid
 import pytest
 from hypothesis import Phase, settings
 
-from structable.spi.conformance import BackendConformance
+from structable.testing.conformance import BackendConformance
 from tests.conformance.support.planted import BUGS, PREFIX
 from tests.conformance.support.planted_rules import rules_of
 from tests.conformance.support.sizes import examples

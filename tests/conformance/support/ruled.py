@@ -25,6 +25,7 @@ from structable.spi import (
     Key,
     Lower,
     OptionValue,
+    Progress,
     Renamed,
     Retired,
     Row,
@@ -41,11 +42,18 @@ from structable.spi import (
     Transaction,
     Value,
 )
-from structable.spi.admin import Progress
-from structable.spi.delegation import DelegatingStorage
-from structable.spi.field_rules import named_fields
-from structable.spi.operations import Answer, Lookup, PlanScan, RangeWrite, RowWrites, Scan, consumed
-from structable.spi.scans import PlannedScan
+from structable.spi._scans import PlannedScan
+from structable.spi.authors import (
+    Answer,
+    DelegatingStorage,
+    Lookup,
+    PlanScan,
+    RangeWrite,
+    RowWrites,
+    Scan,
+    consumed,
+    named_fields,
+)
 
 __all__ = ["RuledStorage", "ruled_stores"]
 

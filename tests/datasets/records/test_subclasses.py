@@ -19,7 +19,8 @@ import pytest
 from structable.datasets import DocumentError, Record, RecordTable, SystemData, new_run_id
 from structable.datasets.identifiers import run_time
 from structable.datasets.records.documents import Document
-from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification, check_value, col, connect
+from structable.spi import Field, FieldType, InvalidFieldError, TableSpecification, col, connect
+from structable.spi.authors import check_value
 
 ANY = Document("table", "field", Any)
 

@@ -22,7 +22,7 @@ from structable.datasets import (
     SystemData,
 )
 from structable.spi import FieldSizeLimitError, Storage, TransactionConflictError
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import MAX_ROW_SIZE
 from tests.datasets.conftest import Begin
 from tests.datasets.support.clock import Clock
 from tests.datasets.support.ticks import Ticks

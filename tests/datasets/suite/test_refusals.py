@@ -21,7 +21,7 @@ from structable.datasets import (
     program_trigger,
 )
 from structable.spi import Storage
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import MAX_ROW_SIZE
 from tests.datasets.conftest import Begin
 from tests.datasets.support.clock import Clock
 from tests.datasets.support.keys import Keys

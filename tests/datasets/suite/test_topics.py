@@ -46,8 +46,7 @@ from structable.spi import (
     TransactionConflictError,
     UnsupportedOperationError,
 )
-from structable.spi.delegation import DelegatingStorage
-from structable.spi.values import MAX_ROW_SIZE
+from structable.spi.authors import MAX_ROW_SIZE, DelegatingStorage
 from tests.datasets.conftest import Begin
 from tests.datasets.support.clock import Clock
 from tests.datasets.support.ticks import Ticks

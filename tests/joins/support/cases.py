@@ -37,9 +37,7 @@ from structable.spi import (
     Value,
     connect,
 )
-from structable.spi.rules.jobs import JOB_RETENTION_SECONDS
-from structable.spi.rules.transaction_size import lowered_limit
-from structable.spi.signals import wait_for_any
+from structable.spi.authors import JOB_RETENTION_SECONDS, lowered_limit, wait_for_any
 from tests.waiting import until
 
 from .clocks import LeaseClock

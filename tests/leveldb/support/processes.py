@@ -14,7 +14,7 @@ _PROLOGUE = """
 import os, resource, signal, sys, threading, time
 from pathlib import Path
 from structable.backends.ordered.engine import Increment, ReadSet, SchemaChangedError, WriteSet
-from structable.spi.errors import *
+from structable.spi import *
 from tests.leveldb.support.engines import *
 folder = Path(sys.argv[1])
 def send(*words): print(*words, flush=True)

@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from structable.access import Cache, RateLimit, Retry
 from structable.spark_bridge import TableRef
 from structable.spark_bridge.pipelines import JoinWindow, Pipeline, PlanError
 from structable.spi import Field, Storage, StructableError, TableNotFoundError, TableSpecification
-from structable.spi.access import Cache, RateLimit, Retry
 from tests.spark.pipelines.support.collected import Collected
 from tests.spark.pipelines.support.remote import Broken, Folder
 from tests.spark.pipelines.support.streams import Streams

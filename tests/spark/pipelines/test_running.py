@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
+from structable.access import Cache
 from structable.spark_bridge import TableRef
 from structable.spark_bridge.pipelines import (
     JoinWindow,
@@ -19,9 +20,7 @@ from structable.spark_bridge.pipelines import (
 )
 from structable.spark_bridge.pipelines.running import stages, writes
 from structable.spark_bridge.write import jobs
-from structable.spi import Field, RecordNotFoundError, Storage, StructableError, TableSpecification
-from structable.spi.access import Cache
-from structable.spi.values import Value
+from structable.spi import Field, RecordNotFoundError, Storage, StructableError, TableSpecification, Value
 from tests.access.support.measured import Measured
 from tests.spark.pipelines.support.collected import Collected
 from tests.spark.pipelines.support.remote import Deaf, Folder

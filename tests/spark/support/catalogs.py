@@ -7,8 +7,7 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
-from structable.spi import Storage
-from structable.spi.values import Value
+from structable.spi import Storage, Value
 
 both_stores = pytest.mark.parametrize("url", ["leveldb", "postgresql"], indirect=True)
 

@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
 from structable.spark_bridge import TableRef, lookup_join
-from structable.spi import Field, TableSpecification, connect
-from structable.spi.values import Value
+from structable.spi import Field, TableSpecification, Value, connect
 from tests.spark.conftest import Tables
 from tests.spark.support.catalogs import catalog_of, rows
 from tests.spark.support.plans import planned_scans

@@ -3,8 +3,7 @@
 import datetime as dt
 from decimal import Decimal
 
-from structable.spi import Field, Storage, TableSpecification
-from structable.spi.values import Value
+from structable.spi import Field, Storage, TableSpecification, Value
 
 RUNS = TableSpecification(
     "runs",

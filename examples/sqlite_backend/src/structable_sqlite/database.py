@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 from urllib.parse import quote
 
 from structable.backends.base.slots import Slot, Slots
-from structable.spi import DataCorruptionError, OptionValue, StorageUnavailableError, StoreNotFoundError, may_create
+from structable.spi import DataCorruptionError, OptionValue, StorageUnavailableError, StoreNotFoundError
+from structable.spi.authors import may_create
 
 from .errors import translated
 

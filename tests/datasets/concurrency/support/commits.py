@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from structable.spi import FeedPosition, Isolation, Storage, StructuredTable, Transaction
-from structable.spi.delegation import DelegatingStorage
+from structable.spi.authors import DelegatingStorage
 
 __all__ = ["ObservedCommits"]
 

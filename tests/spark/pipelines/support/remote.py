@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from structable.access import TableReadFunction, TableWriteFunction
 from structable.spi import RecordNotFoundError, Value
-from structable.spi.access import TableReadFunction, TableWriteFunction
 
 Key = tuple[Value, ...]
 Row = Mapping[str, Value]
