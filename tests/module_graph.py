@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-TOP = ("spi", "backends", "spark_bridge", "cli")
+TOP = ("spi", "access", "testing", "backends", "migrations", "datasets", "spark_bridge", "cli")
 
 
 def modules() -> dict[str, Path]:

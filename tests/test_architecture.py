@@ -4,6 +4,7 @@ The arrows between the folders at the top are import-linter's (`make lint`).
 """
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Collection
@@ -11,13 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.module_graph import circles, import_graph, modules
+from tests.module_graph import TOP, circles, import_graph, modules
 
 SPI = Path(__file__).parent.parent / "spi"
-PRODUCT = ("spi", "backends", "datasets", "migrations", "spark_bridge", "cli", "testing")
-WITH_NEEDS = {"access", "conformance"}
-"""The SPI's sub-packages that need other libraries, and that nothing of the core imports."""
-MODULES = [module for module in sorted(SPI.rglob("*.py")) if module.relative_to(SPI).parts[0] not in WITH_NEEDS]
+MODULES = sorted(SPI.rglob("*.py"))
 
 MIGRATIONS = sorted((SPI.parent / "migrations").glob("*.py"))
 
@@ -95,15 +93,30 @@ class Imports(ast.NodeVisitor):
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.relative_to(SPI).as_posix())
 def test_spi_imports_the_standard_library_only(module: Path) -> None:
     allowed = {"structable", *sys.stdlib_module_names}
-    if module.name.startswith("arrow") or module.name in ("load_job.py", "loading.py"):
-        allowed.add("pyarrow")  # loaded with the first batch, as the next test shows
-    if module.name in ("arrow_tables.py", "frames.py"):
+    if module.name.startswith("_arrow") or module.name in ("_load_job.py", "_loading.py"):
+        allowed.add("pyarrow")  # loaded with the first batch, as a test below shows
+    if module.name in ("_arrow_tables.py", "_frames.py"):
         allowed |= {"pandas", "polars"}  # only by `to_pandas` and `to_polars`
-    if module.name == "metering.py":
+    if module.name == "_metering.py":
         allowed.add("opentelemetry")  # only where the program has loaded it
     imports = Imports()
     imports.visit(ast.parse(module.read_text(encoding="utf-8")))
     assert imports.names <= allowed
+
+
+def test_others_import_the_public_modules_of_spi_alone() -> None:
+    public = {"spi.arrow", "spi.authors", "spi.text"}
+    found = {
+        (module, other)
+        for module, imported in import_graph().items()
+        for other in imported - public
+        if other.startswith("spi.") and module.partition(".")[0] != "spi"
+    }
+    private = re.compile(r"structable\.spi\._[a-z]")
+    for folder in ("docs", "examples", "benchmarks"):
+        for file in (SPI.parent / folder).rglob("*.[mp][dy]"):
+            found |= {(str(file), name) for name in private.findall(file.read_text(encoding="utf-8"))}
+    assert found == set()
 
 
 @pytest.mark.parametrize("module", MIGRATIONS, ids=lambda module: module.name)
@@ -177,7 +190,7 @@ _SHARED_NAMES = {
 
 def test_each_class_name_has_one_meaning() -> None:
     found: dict[str, list[str]] = {}
-    for folder in PRODUCT:
+    for folder in TOP:
         for path in sorted((SPI.parent / folder).rglob("*.py")):
             parts = path.relative_to(SPI.parent).parts
             home = parts[1] if folder == "backends" else folder

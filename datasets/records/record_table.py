@@ -96,7 +96,7 @@ class RecordTable(Generic[R]):
         TableNotFoundError
             If there is no such table.
         """
-        return Records(self, source, checked=checked)
+        return Records(self, self.type, source, checked=checked)
 
     def check(self, specification: TableSpecification) -> list[str]:
         """Return the differences between a table and the needs of this class, a sentence each; empty if it fits.

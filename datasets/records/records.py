@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from structable.datasets.errors import AlreadyExistsError, NotFoundError
 from structable.spi import (
@@ -12,18 +12,18 @@ from structable.spi import (
     Range,
     RecordExistsError,
     RecordNotFoundError,
+    Row,
     Storage,
     StructuredTable,
+    TableSpecification,
     Transaction,
     Value,
 )
 
 from .annotations import Record
 from .cursors import Page, check_limit, decode_cursor, encode_cursor
+from .generated import Codec
 from .reading import RecordIterator, translated_filter, translated_range
-
-if TYPE_CHECKING:
-    from .record_table import RecordTable
 
 __all__ = ["Records"]
 
@@ -31,6 +31,19 @@ R = TypeVar("R", bound=Record)
 Result = TypeVar("Result")
 
 _ALL = Range()
+
+
+class RecordDefinition(Protocol[R]):
+    """What records need of their `RecordTable`."""
+
+    codec: Codec
+    decode: Callable[[Row], R]
+    specification: TableSpecification
+
+    @property
+    def name(self) -> str: ...
+
+    def require(self, specification: TableSpecification) -> None: ...
 
 
 class Records(Generic[R]):
@@ -54,14 +67,21 @@ class Records(Generic[R]):
 
     __slots__ = ("_codec", "_definition", "_is_plain", "_storage", "_unchecked", "table", "type")
 
-    def __init__(self, definition: RecordTable[R], source: Transaction | Storage, *, checked: bool = False) -> None:
+    def __init__(
+        self,
+        definition: RecordDefinition[R],
+        record_type: type[R],
+        source: Transaction | Storage,
+        *,
+        checked: bool = False,
+    ) -> None:
         self._definition = definition
         self._codec = definition.codec
         self._is_plain = not self._codec.coded_key
         self._storage = source if isinstance(source, Storage) else None
         self._unchecked = not checked
         self.table: StructuredTable = source.table(definition.name)
-        self.type = definition.type
+        self.type = record_type
         if self._storage is not None:
             self._check()
 
