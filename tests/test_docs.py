@@ -12,7 +12,11 @@ import structable.access
 import structable.migrations
 import structable.spark_bridge.pipelines
 import structable.spi
+import structable.spi.arrow
+import structable.spi.authors
+import structable.spi.text
 from structable.spi import Capabilities
+from tests.module_graph import TOP
 from tests.page_code import ROOT, blocks_of, page_name, run_blocks
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -52,12 +56,16 @@ def test_links_lead_to_files(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-EXPORTS = {
-    **{name: getattr(structable.spi, name) for name in structable.spi.__all__},
-    **{name: getattr(structable.migrations, name) for name in structable.migrations.__all__},
-    **{name: getattr(structable.access, name) for name in structable.access.__all__},
-    **{name: getattr(structable.spark_bridge.pipelines, name) for name in structable.spark_bridge.pipelines.__all__},
-}
+PUBLIC = (
+    structable.spi,
+    structable.spi.authors,
+    structable.spi.arrow,
+    structable.spi.text,
+    structable.migrations,
+    structable.access,
+    structable.spark_bridge.pipelines,
+)
+EXPORTS = {name: getattr(module, name) for module in PUBLIC for name in module.__all__}
 
 
 @pytest.mark.parametrize("name", EXPORTS)
@@ -70,7 +78,8 @@ def test_public_export_has_docstrings(name: str) -> None:
     bare = [
         member
         for member, value in inspect.getmembers_static(export)
-        if not member.startswith("_")
+        if inspect.isclass(export)
+        and not member.startswith("_")
         and isinstance(value, (property, staticmethod, classmethod)) | inspect.isroutine(value)
         and not inspect.getdoc(getattr(export, member))
     ]
@@ -100,18 +109,7 @@ def test_nothing_installs_structable_by_its_bare_name() -> None:
     assert all(
         bare.search(f"pip install{one}") for one in (" structable", "\nstructable[hbase]", " -U x 'structable[a]'")
     )
-    folders = (
-        "backends",
-        "cli",
-        "datasets",
-        "docs",
-        "examples",
-        "migrations",
-        "spark_bridge",
-        "spi",
-        "testing",
-        "tools",
-    )
+    folders = (*TOP, "docs", "examples", "tools")
     files = [
         *PAGES,
         *(file for folder in folders for end in ("md", "py") for file in (ROOT / folder).rglob(f"*.{end}")),
@@ -135,7 +133,7 @@ def test_contributing_names_every_variable_of_the_tests() -> None:
 def test_operations_names_every_logger() -> None:
     used = {
         name
-        for folder in ("backends", "cli", "datasets", "migrations", "spark_bridge", "spi", "testing")
+        for folder in TOP
         for file in (ROOT / folder).rglob("*.py")
         for name in re.findall(r'getLogger\("?(.*?)"?\)', file.read_text(encoding="utf-8"))
     }

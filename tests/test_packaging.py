@@ -52,7 +52,7 @@ def test_wheel_holds_every_module_and_no_stale_one(tmp_path: Path) -> None:
     stale = copy / "build" / "lib" / "structable" / "spi" / "stale.py"
     stale.parent.mkdir(parents=True)
     stale.touch()
-    (copy / "spi" / "bulk.py").unlink()
+    (copy / "spi" / "_bulk.py").unlink()
     assert packed(copy, tmp_path / "second") == (modules | markers) - {"structable/spi/_bulk.py"}
 
 
@@ -86,7 +86,7 @@ def test_a_folder_of_the_same_name_beside_a_program(tmp_path: Path) -> None:
     """As README.md says: without an __init__ it does no harm, with one it hides the installed package."""
     installed, beside = tmp_path / "installed", tmp_path / "program"
     for name in ("spi", "cli"):
-        ignored = shutil.ignore_patterns("__pycache__", "conformance")
+        ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, installed / "structable" / name, ignore=ignored)
     (beside / "structable").mkdir(parents=True)
     program = "import sys; sys.path[:0] = sys.argv[1:]; import structable.spi; print(structable.spi.__file__)"

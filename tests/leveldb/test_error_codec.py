@@ -6,6 +6,7 @@ import datetime
 
 import pytest
 
+from structable import spi
 from structable.backends.leveldb.protocol.error_codec import pack_error, unpack_error
 from structable.spi import (
     FieldSizeLimitError,
@@ -16,7 +17,6 @@ from structable.spi import (
     TableNotFoundError,
     TransactionConflictError,
 )
-from structable.spi import _errors as errors
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,10 @@ def test_structable_errors_come_back_equal(error: StructableError) -> None:
 
 
 def test_every_error_class_travels() -> None:
-    for name in errors.__all__:
-        found = getattr(errors, name)
+    classes = [found for name in spi.__all__ if isinstance(found := getattr(spi, name), type)]
+    errors = [found for found in classes if issubclass(found, StructableError)]
+    assert errors
+    for found in errors:
         error = found.__new__(found, "text")
         error.args = ("text",)
         assert type(unpack_error(pack_error(error))) is found

@@ -1,4 +1,4 @@
-"""The effect of a merge engine on a row, as SQL; tested against `structable.spi.merging`, which defines it.
+"""The effect of a merge engine on a row, as SQL; tested against `Merger`, which defines it.
 
 A change is first turned into an operand, the row that it would create. The operand is then merged into the row of the
 key, which the SQL calls `t`.
