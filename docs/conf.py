@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 PACKAGES = [
     "structable.spi",
+    "structable.spi.authors",
+    "structable.spi.arrow",
+    "structable.spi.text",
     "structable.access",
     "structable.datasets",
     "structable.datasets.jobs",
